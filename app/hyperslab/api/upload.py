@@ -23,7 +23,7 @@ from hyperslab.api.admission import Share
 from hyperslab.api.context import Context
 from hyperslab.api.request import Request
 from hyperslab.api.threads import RECEIVE_INTO
-from hyperslab.engine.jsontext import parse_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, parse_json
 from hyperslab.errors import (
     BadBody,
     BadParameter,
@@ -32,6 +32,7 @@ from hyperslab.errors import (
     DigestMismatch,
     TooLarge,
     UnsupportedMediaType,
+    shown,
 )
 from hyperslab.wire import CONTENT_DIGEST, JSON, MERGE_PATCH, RAW, numpy_dtype
 
@@ -135,6 +136,20 @@ async def received_body(
         body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
         await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
         yield body
+
+
+async def json_object(context: Context, request: Request, *kinds: str) -> dict[str, Any]:
+    """The JSON object that is the body of a write, whose media type is ``kinds`` or JSON; nothing of it is read where
+    the store takes no writes."""
+    kind = media_type(request)
+    if kind not in (None, JSON, *kinds):
+        raise UnsupportedMediaType(kind or "", [JSON, *kinds])
+    context.service.catalog.locate(request.tail)[0].check_writable()
+    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
+        document = await context.threads.run(parse_json_body, body)
+    if not isinstance(document, dict):
+        raise BadBody("the body", "a JSON object", shown(document))
+    return document
 
 
 def check_as_is(request: Request) -> None:

@@ -14,17 +14,16 @@ from hyperslab.api.context import Context
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
-from hyperslab.api.upload import media_type, parse_json_body, received_body
+from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check
 from hyperslab.api.writing import router as router_of
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.v3_creation import MEMBERS
-from hyperslab.errors import BadBody, BadDefinition, BadParameter, UnsupportedMediaType, shown
-from hyperslab.wire import JSON, MERGE_PATCH
+from hyperslab.errors import BadDefinition, BadParameter, shown
+from hyperslab.wire import MERGE_PATCH
 
 _MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
 _NOTHING: Final = Remainder()
@@ -43,7 +42,7 @@ async def put_node(context: Context, request: Request) -> Response:
     """
     request.query.only(("mode", "foreign"))
     mode = _MODES[request.query.choice("mode", _MODES) or "create"]
-    definition = await _document(context, request, (JSON,))
+    definition = await json_object(context, request)
     kind = definition.get("kind", "array" if definition.keys() & _ARRAY_MEMBERS else "group")
     foreign = _foreign(request, "mode=replace", allowed=mode == "replace")
     options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(context, request)}
@@ -64,7 +63,7 @@ async def patch_node(context: Context, request: Request) -> Response:
     then."""
     query = request.query
     query.only(("expand_only", "shrink_only"))
-    patch = await _document(context, request, (JSON, MERGE_PATCH))
+    patch = await json_object(context, request, MERGE_PATCH)
     unknown = sorted(set(patch) - {"shape", "attributes"})
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", "expected the members shape and attributes")
@@ -100,19 +99,6 @@ def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
     if foreign and not allowed:
         raise BadParameter("foreign", "true", f"it together with {only_with}")
     return foreign
-
-
-async def _document(context: Context, request: Request, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON object of a body; nothing of it is read where the store takes no writes."""
-    kind = media_type(request)
-    if kind not in (None, *kinds):
-        raise UnsupportedMediaType(kind or "", list(kinds))
-    context.service.catalog.locate(request.tail)[0].check_writable()
-    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
-        document = await context.threads.run(parse_json_body, body)
-    if not isinstance(document, dict):
-        raise BadBody("the body", "a JSON object", shown(document))
-    return document
 
 
 async def _node_answer(

@@ -19,9 +19,9 @@ from hyperslab.api.context import Context
 from hyperslab.api.middleware import Endpoint
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
-from hyperslab.api.upload import Body, check_as_is, media_type, parse_json_body, parse_npy, received_body
+from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.api.writing import router as router_of
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_json
+from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
     ArrayFailed,
     BadBody,
@@ -119,8 +119,7 @@ async def put_stream(context: Context, request: Request) -> Response:
     query = request.query
     query.only(("if_exists", "dry_run"))
     if_exists = _IF_EXISTS[query.choice("if_exists", _IF_EXISTS) or "error"]
-    context.service.catalog.locate(request.tail)[0].check_writable()
-    document = await _json_body(context, request)
+    document = await json_object(context, request)
     settings = await context.threads.run(parse_settings, document)
     opened = await context.writes.run(
         request.tail, context.streams.open, request.tail, settings, if_exists, dry_run=query.flag("dry_run")
@@ -180,7 +179,7 @@ async def post_stream(context: Context, request: Request) -> Response:
         return await _post_frames(context, request, path, epoch)
     if action != "skip":
         raise RouteNotFound(request.scope["path"])
-    document = await _json_body(context, request)
+    document = await json_object(context, request)
     for name in document.keys() - {"key", "frames", "reason", "at"}:
         raise BadDefinition(name, "is unknown; known are key, frames, reason, at")
     frames, at = document.get("frames"), document.get("at")
@@ -397,17 +396,6 @@ def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memo
         raise BadBody("the dtype of the frames", str(array.dtype), str(values.dtype))
     frames = np.ascontiguousarray(values.astype(array.dtype, copy=False))
     return memoryview(frames.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-
-
-async def _json_body(context: Context, request: Request) -> dict[str, Any]:
-    kind = media_type(request)
-    if kind not in (None, JSON):
-        raise UnsupportedMediaType(kind or "", [JSON])
-    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
-        document = await context.threads.run(parse_json_body, body)
-    if not isinstance(document, dict):
-        raise BadBody("the body", "a JSON object", shown(document))
-    return document
 
 
 def _upload_headers(progress: Progress, state: str = "open") -> Headers:
