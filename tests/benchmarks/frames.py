@@ -7,12 +7,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import acquire_zarr
 import numpy as np
 
 from hyperslab import RemoteArray, RemoteStream
+from tests.streams.acquire import theirs
 
 LARGE: Final[dict[str, dict[str, Any]]] = {
     "uncompressed": {},
@@ -59,17 +61,6 @@ def append(url: str, case: str, count: int) -> None:
 
 def acquire(folder: str, case: str, count: int) -> None:
     some, array = frames(case), settings(case)["arrays"][0]
-    kinds = {"time": acquire_zarr.DimensionType.TIME, "space": acquire_zarr.DimensionType.SPACE}
-    dimensions = [
-        acquire_zarr.Dimension(
-            name=each["name"],
-            kind=kinds[each["type"]],
-            array_size_px=each["size"] or 0,
-            chunk_size_px=each["chunk"],
-            shard_size_chunks=1,
-        )
-        for each in array["dimensions"]
-    ]
     members: dict[str, Any] = {}
     if array["compressor"]:
         codec = acquire_zarr.CompressionCodec.BLOSC_LZ4
@@ -77,13 +68,8 @@ def acquire(folder: str, case: str, count: int) -> None:
         members["compression"] = acquire_zarr.CompressionSettings(compressor=blosc, codec=codec, level=1, shuffle=1)
     if "pyramid" in array:
         members["downsampling_method"] = acquire_zarr.DownsamplingMethod.MEAN
-    made = acquire_zarr.ArraySettings(
-        output_key="a", dimensions=dimensions, data_type=acquire_zarr.DataType.UINT16, **members
-    )
-    sending = acquire_zarr.ZarrStream(acquire_zarr.StreamSettings(arrays=[made], store_path=folder, overwrite=True))
-    for number in range(count):
-        sending.append(some[number % len(some)], "a")
-    sending.close()
+    sent = (some[number % len(some)] for number in range(count))
+    theirs(Path(folder), array["dimensions"], array["dtype"], sent, **members)
 
 
 PROGRAMS: Final[dict[str, Callable[[str, str, int], None]]] = {"stream": stream, "append": append, "acquire": acquire}

@@ -14,34 +14,10 @@ from hyperslab import RemoteStream
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from tests.server import served
+from tests.streams.acquire import theirs
 from tests.streams.support import dimension
 
-KINDS = {
-    "time": acquire_zarr.DimensionType.TIME,
-    "channel": acquire_zarr.DimensionType.CHANNEL,
-    "space": acquire_zarr.DimensionType.SPACE,
-}
 TCYX = [dimension("t", None, 3, shard=2), dimension("c", 2, 1), dimension("y", 48, 8, shard=3), dimension("x", 64, 16)]
-
-
-def theirs(folder: Path, dimensions: list[dict[str, Any]], frames: np.ndarray[Any, Any], **members: Any) -> None:
-    """The frames as acquire-zarr stores them."""
-    sizes = [
-        acquire_zarr.Dimension(
-            name=each["name"],
-            kind=KINDS[each["type"]],
-            array_size_px=each["size"] or 0,
-            chunk_size_px=each["chunk"],
-            shard_size_chunks=each.get("shard", 1),
-        )
-        for each in dimensions
-    ]
-    kind = getattr(acquire_zarr.DataType, frames.dtype.name.upper())
-    array = acquire_zarr.ArraySettings(output_key="a", dimensions=sizes, data_type=kind, **members)
-    stream = acquire_zarr.ZarrStream(acquire_zarr.StreamSettings(arrays=[array], store_path=str(folder)))
-    for frame in frames:
-        stream.append(frame, "a")
-    stream.close()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +44,7 @@ def test_both_make_the_same_of_the_same_frames(
         "arrays": [{"key": "a", "dtype": dtype, "dimensions": dimensions, "pyramid": pyramid}],
     }
 
-    theirs(tmp_path / "theirs", dimensions, frames, **asked)
+    theirs(tmp_path / "theirs", dimensions, frames.dtype.str, frames, **asked)
     with (
         served(create_app(Settings(stores={"store": StoreSettings(url=str(tmp_path), writable=True)}))) as url,
         RemoteStream(f"{url}/v1/stream/store/ours", settings) as stream,

@@ -17,6 +17,7 @@ from hyperslab.streams.commit import Committer, missing_frames
 from hyperslab.streams.heads import Heads, TailRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
+from hyperslab.streams.objects import ObjectTail
 from hyperslab.streams.record import Stream
 from hyperslab.wire.streams import StreamSettings
 
@@ -125,14 +126,18 @@ class Gauge:
         """The metadata of the frames ``[start, stop)`` of an array as JSON, with their numbers, many at a time."""
         if not stream.mount.is_remote:
             return self._notes.between(stream.mount.store, stream.notes(number), start, stop)
-        tail = self._heads.open(stream.mount, stream.prefix, stream.record.id, number, stream.plan.arrays[number])
+        tail = self._object_tail(stream, number)
         return iter(()) if tail is None else tail.notes(start, stop)
+
+    def _object_tail(self, stream: Stream, number: int) -> ObjectTail | None:
+        array = stream.plan.arrays[number]
+        return self._heads.open(stream.mount, stream.prefix, stream.record.id, number, array)
 
     def _first_waiting(self, stream: Stream, number: int) -> int:
         """Of an array that others have changed, the first row that a tail holds."""
         level = stream.plan.arrays[number].levels[0]
         if stream.mount.is_remote:
-            tail = self._heads.open(stream.mount, stream.prefix, stream.record.id, number, stream.plan.arrays[number])
+            tail = self._object_tail(stream, number)
             return 0 if tail is None else tail.begin // level.row_nbytes
         listed = stream.mount.store.list_dir(stream.tails(number))
         groups = [int(name) for entry in listed.entries if (name := entry.key.rpartition("/")[2]).isdecimal()]
