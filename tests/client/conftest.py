@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -76,12 +77,17 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def kept_garbage() -> Iterator[None]:
-    """No garbage collected meanwhile: Python drops an interrupt that falls into the finalizer of an earlier test's
-    connection, whatever is running (https://docs.python.org/3/library/signal.html, "handlers and exceptions")."""
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests run in the background, whose processes ignore it.
+
+    No garbage is collected meanwhile: Python drops an interrupt that falls into the finalizer of an earlier test's
+    connection, whatever is running (https://docs.python.org/3/library/signal.html, "handlers and exceptions").
+    """
     gc.collect()
     gc.disable()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, before)
         gc.enable()

@@ -297,7 +297,7 @@ def test_a_failure_ends_the_waiting_of_the_other_boxes(proxy: Proxy, monkeypatch
     assert time.monotonic() - begun < 20
 
 
-@pytest.mark.usefixtures("kept_garbage")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("wakes", [True, False], ids=["waking", "not waking"])
 def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, wakes: bool) -> None:
     """Also one that does not wake the thread which waits: it came just before, or to another thread."""
@@ -321,7 +321,7 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: p
     assert time.monotonic() - begun < 20
 
 
-@pytest.mark.usefixtures("kept_garbage")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\nsome"], ids=["head", "body"])
 def test_an_interrupt_does_not_wait_for_stalled_connections(sent: bytes) -> None:
     meeting = threading.Barrier(3)
