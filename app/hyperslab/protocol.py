@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, cast
 
 import httptools
@@ -37,7 +37,6 @@ class Protocol(HttpToolsProtocol):
         self._waiting = b""
         self._body_left = 0
         self._not_upgraded = b""
-        self._answered = False
         self._ignores_input = False
         self._heard = 0.0
         self._target: memoryview | None = None
@@ -50,7 +49,7 @@ class Protocol(HttpToolsProtocol):
         self._abort_after(self._head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_abort()
+        self._abort_after(None)
         self._waiting = b""
         if self._running is not None:
             self._running.disconnected = True
@@ -58,27 +57,37 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._ignores_input:
-            self._heard = self.loop.time()
-            return
-        if self._waiting:  # whoever waits for the client to leave has let this in
-            self._wait_with(self._waiting + data)
-            return
-        self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
-        """What was received, as far as nothing has to wait for an earlier answer.
+        """Parse what has to wait for no earlier answer.
 
         Where requests may begin, 8 KiB at a time: they hold a hundred of the smallest ones, which take long.
         """
+        if self._ignores_input:
+            self._heard = self.loop.time()
+            return
         self._unset_keepalive_if_required()
-        rest = memoryview(data)
+        # some wait already where whoever waits for the client to leave has let this in
+        rest, self._waiting = memoryview(self._waiting + data if self._waiting else data), b""
         while rest and not self._ignores_input:
-            if self._has_to_wait:
-                self._wait_with(bytes(rest))
+            if self.cycle is not None and not self.cycle.response_complete and not self._running.more_body:
+                self._waiting = bytes(rest)  # behind a request that was received and is not answered
+                self.flow.pause_reading()
                 return
-            rest = rest[self._parse_piece(rest[: max(8 << 10, self._body_left)]) :]
-        if self._is_answering or self._ignores_input:
+            piece = rest[: max(8 << 10, self._body_left)]
+            self._unread += len(piece)
+            parsed = len(piece)
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as offer:
+                # to the parser what follows is another protocol, a body too; as there is none that we would upgrade to,
+                # it gets the same head again, without the offer
+                head, self._not_upgraded, parsed = self._not_upgraded, b"", int(offer.args[0])
+                self.parser.feed_data(head)
+            except httptools.HttpParserError:
+                self.send_400_response("This is no HTTP request.")
+            if self._unread > _LONGEST_HEAD and not self._ignores_input:
+                self._refuse(HeadTooLarge(_LONGEST_HEAD))
+            rest = rest[parsed:]
+        if self._ignores_input or (self.cycle is not None and not self.cycle.response_complete):
             return
         if self._is_between:
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -87,61 +96,49 @@ class Protocol(HttpToolsProtocol):
         elif self._deadline is None:
             self._abort_after(self._head_seconds)
 
-    def _parse_piece(self, piece: memoryview) -> int:
-        """How much of it was parsed: all, but for what follows a request that offers an upgrade.
-
-        To the parser that is another protocol, a body too. As there is none that we would upgrade to, it gets the same
-        head again, without the offer.
-        """
-        self._unread += len(piece)
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as offer:
-            head, self._not_upgraded = self._not_upgraded, b""
-            self.parser.feed_data(head)
-            return int(offer.args[0])
-        except httptools.HttpParserError:
-            self.send_400_response("This is no HTTP request.")
-        if self._unread > _LONGEST_HEAD and not self._ignores_input:
-            self._refuse(HeadTooLarge(_LONGEST_HEAD))
-        return len(piece)
-
-    def _head_without_offer(self) -> bytes:
-        first = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-        lines = (b"%s: %s" % pair for pair in self.headers if pair[0] != b"upgrade")
-        return b"\r\n".join((first, *lines, b"", b""))
-
-    def _wait_with(self, data: bytes) -> None:
-        """Leave what follows unparsed, and more of it unread, until what was parsed is answered."""
-        self._waiting = data
-        self.flow.pause_reading()
-
     def on_message_begin(self) -> None:
-        if self._ignores_input:
-            return
         self._is_between = False
-        self._answered = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        """Refuse what the parser lets pass (RFC 9112 §3.2, §6.1), or let the application answer."""
         if self._ignores_input:
             return
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
-            self._not_upgraded = self._head_without_offer()
+            version = self.parser.get_http_version().encode()
+            lines = (b"%s: %s" % pair for pair in self.headers if pair[0] != b"upgrade")
+            first = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)
+            self._not_upgraded = b"\r\n".join((first, *lines, b"", b""))
             return
-        self._unread = 0
-        if not self.flow.write_paused:
-            self._cancel_abort()
-        fault = fault_of(self.parser.get_http_version(), self.url, self.headers)
+        hosts, size, has_body = 0, len(self.url), False
+        unknown: bytes | None = None  # a transfer coding
+        self._unread = self._body_left = 0
+        for name, value in self.headers:
+            size += len(name) + len(value)
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                has_body, self._body_left = True, int(value)
+            elif name == b"transfer-encoding":
+                has_body, unknown = True, unknown if value.strip().lower() == b"chunked" else value
+        if self._deadline is not None and not self.flow.write_paused:
+            self._abort_after(None)
+        fault: HyperslabError | None = None
+        if unknown is not None:
+            fault = CodingUnknown(unknown.decode("latin-1"), "chunked")
+        elif size > _LONGEST_HEAD:
+            fault = HeadTooLarge(_LONGEST_HEAD)
+        elif hosts != 1 and self.parser.get_http_version() == "1.1":
+            fault = NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
         if fault is not None:
             self._refuse(fault)
             return
         scope = cast("MutableMapping[str, Any]", self.scope)  # to which a server may add what it likes
-        scope[HANG_UP] = self._hang_up
-        scope[RECEIVE_INTO] = self._receive_into
+        scope[HANG_UP], scope[RECEIVE_INTO] = self._hang_up, self._receive_into
+        before = self.cycle
         super().on_headers_complete()
-        if any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers):
-            self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        self._running = self.cycle if before is None or before.response_complete else self._running
+        if has_body:
             transport = _GentleTransport(self.transport, self._close_gently)
             scope[REASON] = transport.say_why
             self.cycle.transport = cast("Any", transport)
@@ -150,7 +147,7 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         self._body_left -= len(body)
-        if self._answered:  # a GET's body means nothing (RFC 9110 §9.3.1)
+        if self._ignores_input:  # a GET's body means nothing (RFC 9110 §9.3.1)
             return
         if self._target is not None:
             body = body[self._fill(self._target, body) :]
@@ -203,16 +200,17 @@ class Protocol(HttpToolsProtocol):
             return
         self._is_between = True
         self._unread = self._body_left = 0
-        if not self._answered:
+        if not self._ignores_input:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
         if self.transport.is_closing():  # as soon as the client has taken all
             self._abort_after(self._patience)
-        elif self._waiting and not self._has_to_wait:
-            data, self._waiting = self._waiting, b""
-            self._parse(data)
+        elif self._waiting:
+            self.data_received(b"")
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -225,7 +223,7 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._cancel_abort()
+            self._abort_after(None)
 
     def send_400_response(self, msg: str) -> None:
         """What the parser does not understand."""
@@ -235,8 +233,8 @@ class Protocol(HttpToolsProtocol):
         """Answer what is no request, and nothing that follows: not even what is wrong with that."""
         if self._ignores_input:
             return
-        answering = self._is_answering and not self._gives_up_body()
-        self._answered = self._ignores_input = True
+        answering = self.cycle is not None and not self.cycle.response_complete and not self._gives_up_body()
+        self._ignores_input = True
         if answering:  # the answer under way ends as it should, and is the last one
             self.cycle.keep_alive = False
             return
@@ -259,10 +257,6 @@ class Protocol(HttpToolsProtocol):
         cycle.message_event.set()
         return True
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
     def _hang_up(self) -> None:
         """Forget what is not sent yet."""
         self._running.disconnected = True
@@ -275,15 +269,11 @@ class Protocol(HttpToolsProtocol):
         else:
             self._close_when_quiet()
 
-    def _abort_after(self, seconds: float) -> None:
-        """End the connection after so many seconds, whatever is under way, unless `_cancel_abort` is called before."""
-        self._cancel_abort()
-        self._deadline = self.loop.call_later(seconds, self.transport.abort)
-
-    def _cancel_abort(self) -> None:
+    def _abort_after(self, seconds: float | None) -> None:
+        """End the connection after so many seconds (None: do not), unless this is called again."""
         if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
     def _close_when_quiet(self) -> None:
         """Say that no more will come, and listen without hearing until the client has closed too.
@@ -309,15 +299,6 @@ class Protocol(HttpToolsProtocol):
         else:
             self.loop.call_later(_QUIET_SECONDS, self._close_after, last)
 
-    @property
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    @property
-    def _has_to_wait(self) -> bool:
-        """Whether what comes next is behind a request that was received and is not answered."""
-        return self._is_answering and not self._running.more_body
-
 
 class _GentleTransport:
     """A transport, but for how it is closed, and for the reason phrase of the answer."""
@@ -340,19 +321,3 @@ class _GentleTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-def fault_of(version: str, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> HyperslabError | None:
-    """What is wrong with the head of a request that a parser lets pass (RFC 9112 §3.2, §6.1); names in lower case."""
-    hosts, size = 0, len(target)
-    for name, value in headers:
-        size += len(name) + len(value)
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            return CodingUnknown(value.decode("latin-1"), "chunked")
-    if size > _LONGEST_HEAD:
-        return HeadTooLarge(_LONGEST_HEAD)
-    if version == "1.1" and hosts != 1:
-        return NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
-    return None
