@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from hyperslab.api.admission import Admission
 from hyperslab.api.auth import PageCheck, Tokens
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware import Endpoint, Endpoints, Frame
+from hyperslab.api.middleware import Frame
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
@@ -53,17 +53,21 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     """The whole HTTP interface over a service, which the application closes when it shuts down."""
     options = options or ApiOptions()
     context = _context(service, options)
-    endpoints = [*read.endpoints(context), *zarr.endpoints(context)]
-    endpoints += [module.endpoint(context) for module in (metadata, tile, stream)]
-    lifespan = _lifespan(context)
-    app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = _Routes(lifespan=_lifespan(context), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
     for routes in (points, write, edit, changes, stream):
         app.include_router(routes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:
         app.router.routes.extend(docs.routes(options))
-    return _wrapped(app, context, endpoints)
+    handlers = {}
+    for module in (read, zarr, metadata, tile, stream):
+        handlers.update(module.handlers(context))
+    tokens = Tokens(options.read_tokens, options.write_tokens, public=view.is_page)
+    check = tokens.check if options.read_tokens or options.write_tokens else None
+    frame = Frame(app, app.router.routes, handlers, context, check)
+    app.state.refusal = Refusal(context.metrics, frame.cors_headers, options.idle_seconds)
+    return frame
 
 
 def _context(service: Service, options: ApiOptions) -> Context:
@@ -84,21 +88,6 @@ def _context(service: Service, options: ApiOptions) -> Context:
         PageCheck(options.cors_origins, options.allowed_hosts, tokens=tokens),
         Streams(service.catalog, service.reader, service.creator, service.in_flight),
     )
-
-
-def _wrapped(app: FastAPI, context: Context, endpoints: Sequence[Endpoint]) -> Application:
-    options = context.options
-    served = Endpoints(app, endpoints, app.router.routes, context.responses)
-    tokens = Tokens(options.read_tokens, options.write_tokens, public=view.is_page)
-    frame = Frame(
-        served,
-        context.metrics,
-        origins=options.cors_origins,
-        methods=served.methods,
-        check=tokens.check if options.read_tokens or options.write_tokens else None,
-    )
-    app.state.refusal = Refusal(context.metrics, frame.cors_headers, options.idle_seconds)
-    return frame
 
 
 def _lifespan(context: Context) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 from time import monotonic, perf_counter
 from typing import Final
 
+from starlette.types import Scope
+
+from hyperslab.api.conditional import CONDITIONAL
+from hyperslab.api.metrics import ROUTE
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Headers, Response, cost_headers
+from hyperslab.api.response import Buffer, Headers, cost_headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
@@ -19,6 +24,8 @@ MOST_KEYS: Final = 64
 _LARGEST: Final = 512 << 10
 _OVERHEAD: Final = 2048
 _PER_KEY: Final = 512
+_DECISIVE: Final = CONDITIONAL | {b"accept", b"range"}
+"""Headers that decide about a response; those that are sent once and known to the cache are no obstacle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +45,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class _CachedResponse:
+    """``found``: headers and body of the response with status 200; None where only the 304 is known."""
+
     sources: Sources
-    etag: str
-    found: Response | None
-    unchanged: Response
+    etag: bytes
+    route: str
+    found: tuple[Headers, Buffer] | None
+    unchanged: Headers
 
 
 class ResponseCache:
@@ -62,32 +72,53 @@ class ResponseCache:
     ) -> None:
         """Store a response with status 200, if it is small and its sources are few and local; ``always`` are the
         headers that a 304 has too. ``data`` None: only the 304 is known."""
-        key, nbytes = request.cache_key, len(data or b"")
+        key, _ = _key_and_tag(request.scope)
+        nbytes, touched = len(data or b""), sources.touched
         if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > _LARGEST:
             return
-        found = None if data is None else Response(200, headers, data)
-        cached = _CachedResponse(sources, etag, found, Response(304, always))
+        cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
+        found = None if data is None else ((*headers, (b"content-length", b"%d" % nbytes), *cost), data)
+        cached = _CachedResponse(sources, etag.encode("latin-1"), request.scope[ROUTE], found, always)
         self._responses.put(key, "", cached, nbytes + _OVERHEAD + _PER_KEY * len(sources.keys))
 
-    def replay(self, request: Request) -> Response | None:
-        """The stored response, if there is one and it still holds: 304 for an ``If-None-Match`` of just its tag."""
+    def replay(self, scope: Scope) -> tuple[int, Headers, Buffer] | None:
+        """Status, headers and body of the stored response to a request, if there is one and it still holds: 304 for an
+        ``If-None-Match`` of just its tag."""
         began = perf_counter()
-        key = request.cache_key
+        key, tag = _key_and_tag(scope)
         cached = None if key is None else self._responses.get(key, "")
-        tags = request.header(b"if-none-match")
-        if cached is None or (tags is not None and tags != cached.etag):
+        if cached is None or (tag is not None and tag != cached.etag):
             return None
-        sources, touched = cached.sources, cached.sources.touched
+        sources = cached.sources
         try:
             now = self._versions.versions(sources.mount, "", sources.keys)
         except (HyperslabError, VersionConflict):  # the endpoint will try as well, and say what is wrong
             now = None
-        if now != sources.versions or monotonic() > sources.until:
+        if now != sources.versions or (sources.until != inf and monotonic() > sources.until):
             self._responses.drop(key)
             return None
-        if tags is not None:
-            return cached.unchanged
-        if cached.found is None or touched is None:
-            return cached.found
-        cost = cost_headers(touched, touched, None, {"plan": perf_counter() - began})
-        return Response(200, (*cached.found.headers, *cost), cached.found.body)
+        if tag is None and cached.found is None:
+            return None
+        scope[ROUTE] = cached.route
+        if tag is not None or cached.found is None:
+            return 304, cached.unchanged, b""
+        headers, body = cached.found
+        if sources.touched is not None:
+            headers = (*headers, (b"server-timing", b"plan;dur=%.3f" % ((perf_counter() - began) * 1000)))
+        return 200, headers, body
+
+
+def _key_and_tag(scope: Scope) -> tuple[Hashable, bytes | None]:
+    """Under what the response to a request is stored, its target as it was sent and its Accept header, or None where
+    more decides about it; and its If-None-Match."""
+    accept = tag = None
+    if scope["method"] != "GET" or "raw_path" not in scope:
+        return None, None
+    for name, value in scope["headers"]:
+        if name == b"accept" and accept is None:
+            accept = value
+        elif name == b"if-none-match" and tag is None:
+            tag = value
+        elif name in _DECISIVE:
+            return None, None
+    return (scope["raw_path"], scope["query_string"], accept), tag

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope
@@ -142,14 +142,6 @@ class Query:
 
 
 _PARTIAL: Final = CONDITIONAL | {b"range"}
-_NOT_REPLAYED: Final = _PARTIAL - {b"if-none-match"}
-
-
-class CacheKey(NamedTuple):
-    """The target of a GET as it was sent, path and query, and its Accept header."""
-
-    target: bytes
-    accept: str | None
 
 
 class Request:
@@ -222,14 +214,6 @@ class Request:
     def wants_all(self) -> bool:
         """Whether the answer is sure to be the whole of what was asked for: a GET without conditions and ranges."""
         return self.method == "GET" and _PARTIAL.isdisjoint(self.headers)
-
-    @cached_property
-    def cache_key(self) -> CacheKey | None:
-        """Under what the response may be cached and replayed; None where more decides about it."""
-        if self.method != "GET" or not _NOT_REPLAYED.isdisjoint(self.headers):
-            return None
-        query = self.scope["query_string"]
-        return CacheKey(self._path + b"?" + query if query else self._path, self.headers.get(b"accept"))
 
     @cached_property
     def conditions(self) -> Conditions:

@@ -58,8 +58,15 @@ class Fence:
         self._openat2 = _OpenAt2() if sys.platform == "linux" else None
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor of an existing file or directory; the caller closes it."""
-        base = self._current()
+        """A descriptor of an existing file or directory; the caller closes it.
+
+        Of the root as its path leads to it now: it may be mounted, or exchanged for a restored one, at any time.
+        """
+        base, stat = self._base, os.stat(self.root)
+        if base is None or base.identity != (stat.st_dev, stat.st_ino):
+            if os.path.realpath(self.root) != self.root:
+                raise BadPath("", "a symbolic link stands in place of the store's folder")
+            base = self._base = _Root(self.root)
         if (openat2 := self._openat2) is not None:
             descriptor, number = openat2(base.descriptor, path or ".", flags)
             if descriptor >= 0:
@@ -90,15 +97,6 @@ class Fence:
     def close(self) -> None:
         """Let go of the root's descriptor; the next call opens it again."""
         self._base = None
-
-    def _current(self) -> _Root:
-        """The root as its path leads to it now: it may be mounted, or exchanged for a restored one, at any time."""
-        base, stat = self._base, os.stat(self.root)
-        if base is None or base.identity != identity_of(stat):
-            if os.path.realpath(self.root) != self.root:
-                raise BadPath("", "a symbolic link stands in place of the store's folder")
-            base = self._base = _Root(self.root)
-        return base
 
     def _walk(self, base: int, path: str, flags: int) -> int:
         """`open` component by component, none of which is a link.

@@ -8,6 +8,7 @@ import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import groupby
 from typing import Final, ParamSpec, TypeVar
 
 from hyperslab.errors import StoreDenied, StoreError
@@ -30,7 +31,7 @@ from hyperslab.storage.base import (
     observed,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
+from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
@@ -122,18 +123,19 @@ class LocalStore(Store):
         return entry_of(key, stat) if self._is_file(key, stat) else None
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
-        """One open directory serves all its keys."""
-        by_directory: dict[str, list[int]] = {}
-        for i, key in enumerate(keys):
-            by_directory.setdefault(key.rpartition("/")[0], []).append(i)
-        found: list[str | None] = [None] * len(keys)
-        for directory, places in by_directory.items():
+        """One open directory serves its keys that follow each other."""
+        found: list[str | None] = []
+        for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
             try:
-                with self._fence.opened(directory) as folder:
-                    for i in places:
-                        found[i] = self._version_in(folder, keys[i])
+                folder = self._fence.open(directory, DIRECTORY)
             except OSError as error:
                 self._absent(directory, error)
+                found += [None for _ in inside]
+                continue
+            try:
+                found += [self._version_in(folder, key) for key in inside]
+            finally:
+                os.close(folder)
         return found
 
     @observed

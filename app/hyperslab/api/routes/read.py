@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Endpoint
+from hyperslab.api.middleware import Handler
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
@@ -31,10 +31,9 @@ _STORED: Final = "stored"
 _BOX_BYTES: Final = 64 << 20
 
 
-def endpoints(context: Context) -> list[Endpoint]:
+def handlers(context: Context) -> dict[str, Handler]:
     """The routes."""
-    handlers = {SLICE: get_slice, CHUNK: get_chunk, PLAN: get_plan}
-    return [Endpoint(prefix, partial(handler, context)) for prefix, handler in handlers.items()]
+    return {SLICE: partial(get_slice, context), CHUNK: partial(get_chunk, context), PLAN: partial(get_plan, context)}
 
 
 async def get_slice(context: Context, request: Request) -> Reply:

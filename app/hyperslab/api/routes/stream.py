@@ -16,7 +16,7 @@ import numpy as np
 from fastapi import APIRouter
 
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Endpoint
+from hyperslab.api.middleware import Handler
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
@@ -69,9 +69,9 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 T = TypeVar("T")
 
 
-def endpoint(context: Context) -> Endpoint:
+def handlers(context: Context) -> dict[str, Handler]:
     """The route that reads."""
-    return Endpoint(PREFIX, partial(get_stream, context))
+    return {PREFIX: partial(get_stream, context)}
 
 
 def router(context: Context) -> APIRouter:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Endpoint
+from hyperslab.api.middleware import Handler
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply, Response
 from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
@@ -35,7 +35,7 @@ _DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,18})_(?P<y>\d{1,18})"
 _LINKED_JSON: Final = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
 
-def endpoint(context: Context) -> Endpoint:
+def handlers(context: Context) -> dict[str, Handler]:
     """The route."""
     options = context.options
     tiles = Tiles(
@@ -46,7 +46,7 @@ def endpoint(context: Context) -> Endpoint:
     )
     context.metrics.watch("tile", tiles.cache_stats)
     routes = TileRoutes(context, tiles, PREFIX)
-    return Endpoint(PREFIX, partial(get_tile, routes))
+    return {PREFIX: partial(get_tile, routes)}
 
 
 async def get_tile(routes: TileRoutes, request: Request) -> Reply:
