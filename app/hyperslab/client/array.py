@@ -443,6 +443,11 @@ class RemoteArray(RemoteNode):
 
 def facts(array: RemoteArray) -> dict[str, Any]:
     """Summary of an array for people, in order."""
+    fill_value = array.fill_value
+    try:
+        str(fill_value)
+    except ValueError:  # numpy has no text of a date without a unit
+        fill_value = array.info["fill_value"]
     return array_facts(
         array.info,
         field=array.field,
@@ -452,5 +457,5 @@ def facts(array: RemoteArray) -> dict[str, Any]:
         size=size_text(array.nbytes),
         order=array.order,
         url=array.url,
-        **{"fill value": array.fill_value},
+        **{"fill value": fill_value},
     )

@@ -207,8 +207,7 @@ def parse_fill_value(value: Any, dtype: DType, object_codec: str | None = None) 
 def _parse_number(value: Any, dtype: DType) -> Any:
     if dtype.kind in "mM":
         ticks = np.iinfo(np.int64).min if value == "NaT" else int(value)
-        found = np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)
-        return found[()] if dtype != np.dtype("M8") or np.isnat(found) else found  # numpy makes no scalar of others
+        return np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
     if dtype.kind == "c":
         item = np.empty((), dtype)  # from its parts: re + 1j * im turns an infinite im into NaN
         parts = value if isinstance(value, list) else (value, 0)
