@@ -22,7 +22,7 @@ SMALL_MODULES = {
         "api.routes.health",
         "api.tile_reply",
     ),
-    *("client.attributes", "demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
+    *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *(
         "engine.minmax",
         "engine.slabs",
@@ -30,7 +30,7 @@ SMALL_MODULES = {
         "tiles.dzi",
         "tiles.limits",
     ),
-    *("viewer.assets", "welcome", "wire.headers", "wire.selections"),
+    *("viewer.assets", "welcome", "wire.selections"),
 }
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
 

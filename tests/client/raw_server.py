@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hyperslab.client import HTTPTransport, RemoteArray, RemoteGroup
-from hyperslab.client.attributes import Attributes
 from hyperslab.client.indexing import Indexer
+from hyperslab.client.node import Attributes
 
 PUBLIC = (RemoteArray, RemoteGroup, Attributes, Indexer, HTTPTransport)
 USED_AS = {"__array__", "__contains__", "__getitem__", "__iter__", "__len__", "__setitem__"}

@@ -35,7 +35,7 @@ def array(
     proxy: Proxy,
     no_waiting: list[float],  # noqa: ARG001 - nobody wants to wait here
 ) -> RemoteArray:
-    return RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)), transport=HTTPTransport())
+    return RemoteArray(proxy.add("store/a", CUBE, (10, 50, 60)))
 
 
 def busy(status: int = 503, retry_after: str | None = None) -> Answer:
@@ -43,33 +43,39 @@ def busy(status: int = 503, retry_after: str | None = None) -> Answer:
     return problem(status, errors.Overloaded(reason="many at once"), headers)
 
 
-@pytest.mark.parametrize("cut_after", [0, 1, 1000, 4 * CUBE.size - 1])
-def test_a_cut_body_is_resumed_where_it_broke(proxy: Proxy, array: RemoteArray, cut_after: int) -> None:
-    proxy.faults.append(Fault(cut_after=cut_after))
+def test_a_cut_body_is_resumed_where_it_broke(proxy: Proxy, array: RemoteArray) -> None:
+    for cut_after in (0, 1, 1000, 4 * CUBE.size - 1):
+        proxy.calls.clear()
+        proxy.faults.append(Fault(cut_after=cut_after))
 
-    assert np.array_equal(array[...], CUBE)
+        assert np.array_equal(array[...], CUBE)
 
-    first, second = proxy.calls_of("slice")
-    assert "Range" not in first.headers
-    if cut_after:
-        assert second.headers["Range"] == f"bytes={cut_after}-"
-        assert second.headers["If-Range"].startswith('"')
+        first, second = proxy.calls_of("slice")
+        assert "Range" not in first.headers
+        if cut_after:
+            assert second.headers["Range"] == f"bytes={cut_after}-"
+            assert second.headers["If-Range"].startswith('"')
 
 
-@pytest.mark.parametrize("begins", ["bytes 0-239999/240000", "bytes 5001-239999/240000", "bytes 500-239999/240000", ""])
-def test_a_rest_that_begins_elsewhere_is_not_taken(proxy: Proxy, array: RemoteArray, begins: str) -> None:
+def test_a_rest_that_begins_elsewhere_is_not_taken(proxy: Proxy, array: RemoteArray) -> None:
     """A proxy that answers a range with another one, as some caches do."""
-    other = Answer(206, {"Content-Range": begins} if begins else {}, bytes(240_000 - 5000))
-    proxy.faults += [Fault(cut_after=5000), Fault(answer=other)]
+    for begins in ("bytes 0-239999/240000", "bytes 5001-239999/240000", "bytes 500-239999/240000", ""):
+        proxy.calls.clear()
+        other = Answer(206, {"Content-Range": begins} if begins else {}, bytes(240_000 - 5000))
+        proxy.faults += [Fault(cut_after=5000), Fault(answer=other)]
 
-    assert np.array_equal(array[...], CUBE)
-    assert [call.headers.get("Range") for call in proxy.calls_of("slice")] == [None, "bytes=5000-", None]
+        assert np.array_equal(array[...], CUBE)
+        assert [call.headers.get("Range") for call in proxy.calls_of("slice")] == [None, "bytes=5000-", None]
 
 
 def test_many_cuts_are_survived_as_long_as_there_is_progress(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(cut_after=10_000)] * 20
+    """Also where the values go to memory that is not in one piece."""
+    proxy.faults += [Fault(cut_after=10_001)] * 20
+    out = np.zeros((40, 50, 70), "<u4")
 
-    assert np.array_equal(array[...], CUBE)
+    array.get(out=out[:, :, 5:65])
+
+    assert np.array_equal(out[:, :, 5:65], CUBE)
     assert len(proxy.calls_of("slice")) == 21
 
 
@@ -82,54 +88,28 @@ def test_a_body_that_never_advances_is_given_up(proxy: Proxy, array: RemoteArray
     assert len(proxy.calls_of("slice")) == ATTEMPTS
 
 
-def test_scattered_destinations_are_resumed_too(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(cut_after=7_001)] * 3
-    out = np.zeros((40, 50, 70), "<u4")
-
-    array.get(out=out[:, :, 5:65])
-
-    assert np.array_equal(out[:, :, 5:65], CUBE)
-
-
 def test_a_box_starts_over_when_its_values_change_while_it_is_read(proxy: Proxy, array: RemoteArray) -> None:
-    def change() -> None:
-        proxy.increment("store/a")
-
-    proxy.faults += [Fault(cut_after=5_000), Fault(before=change)]
+    proxy.faults += [Fault(cut_after=5_000), Fault(before=proxy.increment)]
 
     assert np.array_equal(array[...], CUBE + 1)
 
-
-def test_values_that_change_at_every_attempt_are_an_error(proxy: Proxy, array: RemoteArray) -> None:
-    def change() -> None:
-        proxy.increment("store/a")
-
-    proxy.faults += [Fault(cut_after=5_000, before=change)] * 50
-
+    proxy.faults += [Fault(cut_after=5_000, before=proxy.increment)] * 50
     with pytest.raises(errors.ArrayChanged, match="values"):
         array[...]
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_busy_server_is_asked_again(proxy: Proxy, array: RemoteArray, no_waiting: list[float], status: int) -> None:
-    proxy.faults += [Fault(answer=busy(status))] * 3
+def test_a_busy_server_is_asked_again(proxy: Proxy, array: RemoteArray, no_waiting: list[float]) -> None:
+    for status in (429, 502, 503, 504):
+        no_waiting.clear()
+        proxy.faults += [Fault(answer=busy(status))] * 3
 
-    assert np.array_equal(array[0], CUBE[0])
-    assert len(no_waiting) == 3
-    assert no_waiting == sorted(no_waiting)
-
-
-def test_retry_after_is_honoured(proxy: Proxy, array: RemoteArray, no_waiting: list[float]) -> None:
+        assert np.array_equal(array[0], CUBE[0])
+        assert len(no_waiting) == 3
+        assert no_waiting == sorted(no_waiting)
     proxy.faults.append(Fault(answer=busy(retry_after="7")))
-
     array[0]
-
-    assert 7 <= no_waiting[0] < 8
-
-
-def test_a_retry_after_beyond_patience_is_an_error_at_once(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults.append(Fault(answer=busy(retry_after="3600")))
-
+    assert 7 <= no_waiting[-1] < 8
+    proxy.faults.append(Fault(answer=busy(retry_after="3600")))  # for which nobody waits
     with pytest.raises(errors.Overloaded):
         array[0]
 
@@ -159,43 +139,33 @@ def test_broken_data_is_not_asked_for_twice(proxy: Proxy, array: RemoteArray) ->
     assert len(proxy.calls_of("slice")) == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "detail"),
-    [
-        (Answer(500, {"Content-Type": "text/html"}, b"<h1>Oops</h1>"), "HTTP 500: <h1>Oops</h1>"),
-        (Answer(418), r"HTTP 418: \(no explanation\)"),
-        (Answer(400, {}, b'{"code": "from-the-future", "detail": "no tea"}'), "HTTP 400: no tea"),
-        (Answer(422, {}, b'{"code": "index-out-of-range", "detail": "fact missing"}'), "HTTP 422: fact missing"),
-        (Answer(302, {"Location": "https://other/"}), "redirected to https://other/"),
-        (Answer(400, {}, b"[1, 2]"), r"HTTP 400: \[1, 2\]"),
-    ],
-)
-def test_unknown_problems_keep_their_status_and_detail(
-    proxy: Proxy, array: RemoteArray, answer: Answer, detail: str
-) -> None:
-    proxy.faults.append(Fault(answer=answer))
-
-    with pytest.raises(errors.RemoteProblem, match=detail):
-        array[0]
+PROBLEMS = {
+    "HTTP 500: <h1>Oops</h1>": Answer(500, {"Content-Type": "text/html"}, b"<h1>Oops</h1>"),
+    "HTTP 418: (no explanation)": Answer(418),
+    "HTTP 400: no tea": Answer(400, {}, b'{"code": "from-the-future", "detail": "no tea"}'),
+    "HTTP 422: fact missing": Answer(422, {}, b'{"code": "index-out-of-range", "detail": "fact missing"}'),
+    "redirected to https://other/": Answer(302, {"Location": "https://other/"}),
+    "HTTP 400: [1, 2]": Answer(400, {}, b"[1, 2]"),
+}
 
 
-@pytest.mark.parametrize("body", [b"<h1>Sign in</h1>", b"", b"[1, 2]", b"null"])
-def test_an_answer_of_something_else_is_named_and_shown(proxy: Proxy, array: RemoteArray, body: bytes) -> None:
-    proxy.faults.append(Fault(answer=Answer(200, {}, body), route="metadata"))
+def test_unknown_problems_keep_their_status_and_detail(proxy: Proxy, array: RemoteArray) -> None:
+    for detail, answer in PROBLEMS.items():
+        proxy.faults.append(Fault(answer=answer))
 
-    shown = re.escape(body.decode() or "nothing")
-    with pytest.raises(errors.RemoteProblem, match=f"HTTP 200: expected the JSON .*, found {shown}"):
-        array.refresh()
+        with pytest.raises(errors.RemoteProblem, match=re.escape(detail)):
+            array[0]
+    for body in (b"<h1>Sign in</h1>", b"", b"[1, 2]", b"null"):
+        proxy.faults.append(Fault(answer=Answer(200, {}, body), route="metadata"))
+
+        shown = re.escape(body.decode() or "nothing")
+        with pytest.raises(errors.RemoteProblem, match=f"HTTP 200: expected the JSON .*, found {shown}"):
+            array.refresh()
 
 
-@pytest.mark.parametrize("cut_after", [0, 5])
-def test_a_document_that_comes_by_half_is_asked_for_again(proxy: Proxy, array: RemoteArray, cut_after: int) -> None:
-    proxy.faults += [Fault(cut_after=cut_after, route="metadata")] * 2
-
+def test_a_document_or_a_problem_that_comes_by_half_is_asked_for_again(proxy: Proxy, array: RemoteArray) -> None:
+    proxy.faults += [Fault(cut_after=cut_after, route="metadata") for cut_after in (0, 5, 0, 5)]
     assert array.refresh().shape == CUBE.shape
-
-
-def test_a_problem_that_comes_by_half_is_asked_for_again(array: RemoteArray) -> None:
     half = b"HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\n{"
     document = json.dumps({**array.info, "attributes": {"seen": True}}).encode()
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(document), document)
@@ -212,11 +182,7 @@ def test_a_limit_of_the_server_is_met_by_smaller_boxes(proxy: Proxy, array: Remo
 
     assert np.array_equal(array[...], CUBE)
     assert np.array_equal(array[::-3, 5, 1::2], CUBE[::-3, 5, 1::2])
-
-
-def test_a_limit_below_one_item_is_the_servers_exception(proxy: Proxy, array: RemoteArray) -> None:
     proxy.max_body = 3
-
     with pytest.raises(errors.TooLarge):
         array[0, 0]
 
@@ -231,8 +197,6 @@ def test_a_limit_that_is_published_is_not_run_into(proxy: Proxy, no_waiting: lis
 
 
 def test_a_request_that_adds_is_not_repeated_without_a_key(proxy: Proxy, array: RemoteArray) -> None:
-    from hyperslab.client import RemoteGroup
-
     proxy.faults.append(Fault(lose_answer=True, route="metadata", method="PUT"))
 
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1 port \d+ cannot be reached: "):
@@ -241,40 +205,28 @@ def test_a_request_that_adds_is_not_repeated_without_a_key(proxy: Proxy, array: 
     assert array.shape == CUBE.shape
 
 
-def test_a_lost_answer_to_an_append_does_not_append_twice(proxy: Proxy, array: RemoteArray) -> None:
+def test_what_is_repeated_is_done_once(proxy: Proxy, array: RemoteArray) -> None:
     proxy.faults += [Fault(lose_answer=True, route="append", method="POST")] * 2
-
-    assert array.append(CUBE[:3]) == 40
-
-    first, *others = proxy.calls_of("append", "POST")
-    assert len(others) == 2
-    assert {call.headers[wire.IDEMPOTENCY_KEY] for call in others} == {first.headers[wire.IDEMPOTENCY_KEY]}
-    assert np.array_equal(proxy.values("store/a"), np.concatenate([CUBE, CUBE[:3]]))
-
-
-def test_an_answer_to_an_append_that_comes_by_half_does_not_append_twice(proxy: Proxy, array: RemoteArray) -> None:
     proxy.faults.append(Fault(cut_after=5, route="append", method="POST"))
 
     assert array.append(CUBE[:3]) == 40
 
+    calls = proxy.calls_of("append", "POST")
+    assert len(calls) == 4
+    assert len({call.headers[wire.IDEMPOTENCY_KEY] for call in calls}) == 1
     assert array.shape == (43, 50, 60)
-    assert np.array_equal(proxy.values("store/a"), np.concatenate([CUBE, CUBE[:3]]))
-
-
-def test_a_lost_answer_to_a_write_is_written_again(proxy: Proxy, array: RemoteArray) -> None:
     proxy.faults += [Fault(lose_answer=True, route="slice", method="PUT")] * 2
-
     array[5:7] = 9
-
-    assert (proxy.values("store/a")[5:7] == 9).all()
     assert len(proxy.calls_of("slice", "PUT")) == 3
+    expected = np.concatenate([CUBE, CUBE[:3]])
+    expected[5:7] = 9
+    assert np.array_equal(proxy.values("store/a"), expected)
 
 
-def test_one_failure_stops_the_other_boxes_and_is_raised(
-    proxy: Proxy, array: RemoteArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_failure_stops_the_other_boxes_and_is_raised(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 4_000)
     monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 4_000)
+    array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
     denied = problem(403, errors.Unauthorized(reason="token expired"))
     proxy.faults += [Fault(answer=denied)]
 
@@ -287,14 +239,15 @@ def test_a_failure_ends_the_waiting_of_the_other_boxes(proxy: Proxy, monkeypatch
     monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
     monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
     array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
+    array._session.retry = RetryPolicy(longest_wait=1000)
     denied = problem(403, errors.Unauthorized(reason="token expired"))
-    proxy.faults += [Fault(answer=busy(retry_after="29"))] * 3 + [Fault(answer=denied)] * 20
+    proxy.faults += [Fault(answer=busy(retry_after="500"))] * 3 + [Fault(answer=denied)] * 20
     begun = time.monotonic()
 
     with pytest.raises(errors.Unauthorized, match="token expired"):
         array[...]
 
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 100
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -304,6 +257,7 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: p
     monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
     monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
     array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
+    array._session.retry = RetryPolicy(longest_wait=1000)
 
     def interrupt() -> None:
         if wakes:
@@ -311,14 +265,14 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: p
         else:
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
-    proxy.faults += [Fault(answer=busy(retry_after="29"))] * 3
-    proxy.faults.append(Fault(answer=busy(retry_after="29"), before=interrupt))
+    proxy.faults += [Fault(answer=busy(retry_after="500"))] * 3
+    proxy.faults.append(Fault(answer=busy(retry_after="500"), before=interrupt))
     begun = time.monotonic()
 
     with pytest.raises(KeyboardInterrupt):
         array[...]
 
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 100
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -329,20 +283,20 @@ def test_an_interrupt_does_not_wait_for_stalled_connections(sent: bytes) -> None
     def stall(peer: Peer, _: RawServer) -> None:
         assert peer.receive()
         peer.send(sent)
-        if meeting.wait(20) == 0:
+        if meeting.wait(60) == 0:
             os.kill(os.getpid(), signal.SIGINT)
-        peer.socket.settimeout(60)
+        peer.socket.settimeout(300)
         while peer.socket.recv(1 << 16):  # until the client leaves
             pass
 
     with raw_server(stall) as server:
-        session = Session(HTTPTransport(connections=3), headers={}, connections=3)
+        session = Session(HTTPTransport(connections=3, read_timeout=300), headers={}, connections=3)
         begun = time.monotonic()
 
         with pytest.raises(KeyboardInterrupt):
             session.for_each(lambda url, cancel: read_all(session, url, cancel), [server.url + "/x"] * 3)
 
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 100
 
 
 def read_all(session: Session, url: str, cancel: Cancel) -> None:
@@ -390,33 +344,30 @@ def test_what_fails_at_every_attempt_is_not_tried_again(no_waiting: list[float])
 
 
 def test_headers_go_with_every_request_and_into_pickles(proxy: Proxy) -> None:
-    url = proxy.add("store/a", CUBE, (10, 10, 10))
+    url = proxy.add("store/a", CUBE[0], (50, 60))
 
     pickle.loads(pickle.dumps(RemoteArray(url, headers={"Authorization": "Bearer s3cret"})))[0]
 
     assert {call.headers["Authorization"] for call in proxy.calls} == {"Bearer s3cret"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sent"),
-    [
+def test_a_token_is_an_argument_or_that_of_the_environment(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERSLAB_TOKEN", "of-environment")
+    proxy.add("store/a", CUBE[0], (50, 60))
+    for arguments, sent in (
         ({}, "Bearer of-environment"),
         ({"token": "given"}, "Bearer given"),
         ({"token": ""}, None),
         ({"headers": {"authorization": "Basic x"}}, "Basic x"),
-    ],
-)
-def test_a_token_is_an_argument_or_that_of_the_environment(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, arguments: Mapping[str, Any], sent: str | None
-) -> None:
-    monkeypatch.setenv("HYPERSLAB_TOKEN", "of-environment")
-    proxy.add("store/a", CUBE, (10, 10, 10))
+    ):
+        proxy.calls.clear()
+        given: Any = arguments
 
-    RemoteGroup(proxy.url, **arguments).open_array("store/a")[0]
-    pickle.loads(pickle.dumps(RemoteArray(f"{proxy.url}/zarr/store/a", **arguments)))[0]
+        RemoteGroup(proxy.url, **given).open_array("store/a")[0]
+        pickle.loads(pickle.dumps(RemoteArray(f"{proxy.url}/zarr/store/a", **given)))[0]
 
-    headers = [{name.lower(): value for name, value in call.headers.items()} for call in proxy.calls]
-    assert {each.get("authorization") for each in headers} == {sent}
+        headers = [{name.lower(): value for name, value in call.headers.items()} for call in proxy.calls]
+        assert {each.get("authorization") for each in headers} == {sent}
 
 
 def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(proxy: Proxy) -> None:

@@ -36,7 +36,7 @@ def apply(selection: Selection, array: Array) -> Any:
     return selection.to_result(array[tuple(index)])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
     array = numbered(data.draw(shapes))
@@ -60,7 +60,7 @@ def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
     assert np.array_equal(found, expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_blocks_are_chunks(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
@@ -157,7 +157,7 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)

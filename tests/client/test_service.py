@@ -94,54 +94,6 @@ def test_an_array_without_items_can_be_appended_to(group: RemoteGroup, axis: int
     assert (array[...] == 1).all()
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["|b1", "|i1", ">u8", "<f2", ">f8", "<c8", "<M8[ms]", "<m8[10s]", "|S5", ">U3", "|V3", "bfloat16",
-    "float8_e4m3fn", "int4"],
-)  # fmt: skip
-def test_values_of_every_dtype_go_there_and_back(group: RemoteGroup, dtype: str) -> None:
-    name = dtype.strip("|<>")
-    array = group.create_array(f"a {name}", (5,), dtype, chunks=(2,))
-    values = np.frombuffer(bytes(range(1, 1 + 5 * array.dtype.itemsize)), array.dtype).copy()
-    if dtype in ("|b1", "int4", ">U3"):
-        values = np.array([1, 0, 1, 1, 0]).astype(array.dtype)
-
-    array[...] = values
-    array[2] = values[0]
-    values[2] = values[0]
-
-    found = array[...]
-    assert found.dtype == values.dtype
-    assert found.tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("codec", "values"),
-    [
-        ({"id": "vlen-utf8"}, ["a", "ü", "", "long text", "b"]),
-        ({"id": "vlen-bytes"}, [b"\x00\xff", b"", b"abc", b"d", b"e"]),
-        ({"id": "vlen-array", "dtype": "<i2"}, [[1, 2], [], [3], [4], [5, 6, 7]]),
-        ({"id": "json2"}, [{"a": 1}, [1, "x"], None, 2.5, "t"]),
-    ],
-    ids=lambda value: value["id"] if isinstance(value, dict) else "",
-)
-def test_objects_go_there_and_back(group: RemoteGroup, codec: dict[str, Any], values: list[Any]) -> None:
-    array = group.create_array(codec["id"], (5,), object, chunks=(2,), filters=[codec])
-    written = np.empty(5, object)
-    for i, value in enumerate(values):
-        written[i] = np.array(value, "<i2") if codec["id"] == "vlen-array" else value
-
-    array[...] = written
-
-    assert [plain(value) for value in array[...]] == values
-    assert plain(array[1]) == values[1]
-    assert [plain(value) for value in array[[0, 3]]] == [values[0], values[3]]
-
-
-def plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
 def test_caps_of_the_server_are_kept_without_being_told(tmp_path: Path) -> None:
     settings = writable_store(tmp_path, max_response_bytes=4000, max_upload_bytes=3000, max_points=100)
     values = np.arange(50 * 60, dtype="<f4").reshape(50, 60)

@@ -140,7 +140,7 @@ def reading(pipe: Path) -> Iterator[BytesIO]:
     reader = threading.Thread(target=lambda: found.write(pipe.read_bytes()), daemon=True)
     reader.start()
     yield found
-    reader.join(timeout=10)
+    reader.join(timeout=60)
 
 
 @pytest.mark.parametrize("through_a_link", [False, True])
@@ -268,7 +268,7 @@ def test_what_comes_out_of_a_pipe_is_uploaded(proxy: Proxy, url: str, tmp_path: 
 
     upload(tmp_path / "pipe", url, progress=False)
 
-    writer.join(timeout=10)
+    writer.join(timeout=60)
     assert np.array_equal(proxy.values("store/a"), VALUES[::-1])
 
 

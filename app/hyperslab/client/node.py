@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from copy import deepcopy
 from types import TracebackType
 from typing import Any, Final, Self
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.attributes import Attributes, Patch
 from hyperslab.client.session import Request, Session, until_undisturbed
 from hyperslab.client.text import Progress
 from hyperslab.client.transport import HTTPTransport, Transport
@@ -58,11 +58,7 @@ class RemoteNode(ABC):
     @property
     def attrs(self) -> Attributes:
         """The attributes, a mapping; setting one writes it."""
-        return Attributes(
-            lambda: self.info.get("attributes") or {},
-            lambda patch: self._patch({"attributes": patch}),
-            self._change_attributes,
-        )
+        return Attributes(self)
 
     def refresh(self) -> Self:
         """Read the node document again, since others may have resized the array or set attributes. Returns the node.
@@ -71,7 +67,7 @@ class RemoteNode(ABC):
             NodeNotFound: The node was deleted.
             WrongKind: An array became a group, or the reverse.
         """
-        self._adopt(*read_document(self._session, self._address, decode=self._decode))
+        self._reload()
         return self
 
     def close(self) -> None:
@@ -102,15 +98,97 @@ class RemoteNode(ABC):
         members, answer = self._session.read_json(request)
         self._adopt(members, answer.get("ETag"))
 
-    def _change_attributes(self, patch: Callable[[], Patch]) -> None:
-        """Set what ``patch`` makes of the node document as it is, while it is that."""
+    def _reload(self) -> str | None:
+        """Take over the node document as it is now; its ETag."""
+        members, etag = read_document(self._session, self._address, decode=self._decode)
+        self._adopt(members, etag)
+        return etag
+
+
+class Attributes(MutableMapping[str, Any]):
+    """Attributes of a node, a mapping of JSON values, as they were last read; each change is one request.
+
+    A change is a merge patch (RFC 7396), so members that others set meanwhile are kept. Scalars and arrays of numpy
+    become numbers and lists.
+
+    Raises:
+        ValueError: A value is None, or contains None in a mapping: a merge patch cannot store it.
+        TypeError: A value has no form in JSON.
+        ReadOnly: The store is not writable.
+    """
+
+    def __init__(self, node: RemoteNode) -> None:
+        self._node = node
+
+    def _read(self) -> Mapping[str, Any]:
+        return self._node.info.get("attributes") or {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._read():
+            raise KeyError(name)
+        self._node._patch({"attributes": {name: None}})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(dict(self._read()))
+
+    def update(self, *args: Any, **members: Any) -> None:
+        """Set several members by one request; raises as all changes do."""
+        if patch := self._changed(dict(*args, **members)):
+            self._node._patch({"attributes": patch})
+
+    def change(self, function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+        """Set what a function makes of all members as they are now, without losing what others set meanwhile.
+
+        Args:
+            function: Gets all members and returns those to set. It is called again if another writer came first.
+
+        Raises:
+            Unreachable: The answer was lost: it is not known whether the members were set.
+        """
 
         def attempt() -> None:
-            members, etag = read_document(self._session, self._address, decode=self._decode)
-            self._adopt(members, etag)
-            self._patch({"attributes": patch()}, guard={"If-Match": etag or "*"})
+            etag = self._node._reload()
+            patch = self._changed(function(deepcopy(self.asdict())))
+            self._node._patch({"attributes": patch}, guard={"If-Match": etag or "*"})
 
         until_undisturbed(attempt)
+
+    def clear(self) -> None:
+        """Remove all members by one request; raises as all changes do."""
+        if self._read():
+            self._node._patch({"attributes": dict.fromkeys(self._read())})
+
+    def _changed(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The patch that sets members."""
+        current = self._read()
+        return {name: _replacement(current.get(name), value, name) for name, value in wanted.items()}
+
+    def asdict(self) -> dict[str, Any]:
+        """All members, as plain JSON values."""
+        return dict(self._read())
+
+
+def _replacement(current: Any, wanted: Any, where: str) -> Any:
+    """The patch that turns ``current`` into ``wanted``: members that ``wanted`` lacks are taken away."""
+    if wanted is None:
+        raise ValueError(f"attribute {where}: a merge patch cannot store None; delete the member, or leave it out")
+    if not isinstance(wanted, Mapping):
+        return wanted
+    known = current if isinstance(current, Mapping) else {}
+    members = {name: _replacement(known.get(name), value, f"{where}.{name}") for name, value in wanted.items()}
+    return {**dict.fromkeys(known.keys() - wanted.keys()), **members}
 
 
 def open_session(
