@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hyperslab.client.attributes import Attributes
 
 from hyperslab.client import RemoteArray, RemoteGroup, RemoteStream
+from hyperslab.client.node import Attributes
 from tests.architecture.sources import ROOT
 
 
