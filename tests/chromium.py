@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final, Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Error,
+    Page,
+    Playwright,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from tests.tools import artifacts, chromium
 
@@ -21,6 +32,10 @@ WEBGL_FLAGS: Final = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", 
 """WebGL without a GPU: slow, so only for pages that need it."""
 DESKTOP: Final = (1280, 800)
 PHONE: Final = (390, 844)
+PATIENCE: Final = 60_000
+"""Milliseconds: no test of a page is about how long something takes."""
+
+expect.set_options(timeout=PATIENCE)
 
 
 @dataclass  # Playwright hangs attributes on whatever handles its events: no slots
@@ -55,6 +70,14 @@ class Tab:
         if not self.count(part):
             self.page.wait_for_event("request", lambda request: part in request.url)
 
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """For what the page does not tell of itself; raises `TimeoutError` when patience is at an end."""
+        deadline = monotonic() + PATIENCE / 1000
+        while not holds():
+            if monotonic() > deadline:
+                raise TimeoutError
+            self.page.wait_for_timeout(100)
+
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.errors.append(message.text)
@@ -81,7 +104,7 @@ def open_tab(
     """A tab with a profile of its own; ``options`` are those of a Playwright context."""
     width, height = size
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     try:
         yield Tab(context.new_page())
     finally:

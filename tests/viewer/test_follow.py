@@ -15,7 +15,6 @@ from tests.server import running_server
 from tests.viewer.support import Viewer
 
 RAW = {"content-type": "application/octet-stream"}
-FRAMES = 30
 
 
 @pytest.fixture
@@ -39,14 +38,12 @@ def test_the_page_shows_each_end_of_an_array_that_grows(growing: tuple[Viewer, h
     switch.click()
     viewer.wait_for_query(".*follow=1")
     viewer.tab.wait_for_request("/v1/changes/data/a")
-    for level in range(FRAMES):
-        client.post("/v1/append/data/a", content=frame(8 * level), headers=RAW).raise_for_status()
-        viewer.page.wait_for_timeout(100)  # ten frames a second, as an instrument sends them
-
-    expect(viewer.slider("t")).to_have_value(str(FRAMES + 1))
-    viewer.settle()
-    assert abs(int(viewer.picture()[300:500, 500:700].mean()) - 8 * (FRAMES - 1)) < 12
-    assert viewer.tab.count("info.json") > FRAMES // 3
+    for last in (*range(3), 30):  # one by one, then many that nobody waits for
+        for level in range(client.get("/v1/metadata/data/a").json()["shape"][0] - 2, last + 1):
+            client.post("/v1/append/data/a", content=frame(8 * level), headers=RAW).raise_for_status()
+        expect(viewer.slider("t")).to_have_value(str(last + 2))
+        viewer.settle()
+        viewer.tab.wait_until(lambda last=last: abs(int(viewer.picture()[300:500, 500:700].mean()) - 8 * last) < 4)
     viewer.check_clean()
 
 

@@ -7,7 +7,7 @@ import sys
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
@@ -148,19 +148,11 @@ def test_neuroglancer_shows_the_pixels_of_the_link_in_our_page(
 
     with neuroglancer(scene) as url, open_tab(webgl_browser, (300, 200)) as other:
         other.page.goto(url)
-        equal = _share_of_equal(other, PICTURE[200:400, 200:500])  # around the middle
+        other.wait_until(lambda: _share_of_equal(other) > 0.9)  # letters and buttons lie over the others
+        other.keep("neuroglancer")
 
-    assert equal > 0.9  # letters and buttons lie over the others
 
-
-def _share_of_equal(tab: Tab, wanted: np.ndarray[Any, np.dtype[np.uint8]]) -> float:
-    """Of squares, once most of them are equal, or after a while."""
-    equal = 0.0
-    for _ in range(60):
-        shown = pixels(tab.page.screenshot())[..., 0]
-        equal = float((abs(shown[MIDDLES].astype(int) - wanted[MIDDLES]) <= 1).mean())
-        if equal > 0.9:
-            break
-        tab.page.wait_for_timeout(200)
-    tab.keep("neuroglancer")
-    return equal
+def _share_of_equal(tab: Tab) -> float:
+    """Of the squares around the middle."""
+    shown, wanted = pixels(tab.page.screenshot())[..., 0], PICTURE[200:400, 200:500]
+    return float((abs(shown[MIDDLES].astype(int) - wanted[MIDDLES]) <= 1).mean())

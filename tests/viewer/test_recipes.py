@@ -115,15 +115,10 @@ def test_a_page_shows_the_picture(canvas: Tab, url: str, title: str) -> None:
 
     with served(site(recipe)) as origin:
         canvas.page.goto(origin)
-        for _ in range(100):
-            canvas.page.wait_for_timeout(100)
-            shown = halves(canvas)
-            if shown == [list(ORANGE), list(BLUE)]:
-                break
+        canvas.wait_until(lambda: halves(canvas) == [list(ORANGE), list(BLUE)])
         canvas.keep(f"recipe-{title}")
         expect(canvas.page).to_have_title(title)
 
-    assert shown == [list(ORANGE), list(BLUE)]
     assert (canvas.failed, canvas.errors) == ([], [])
 
 
