@@ -16,7 +16,7 @@ from hyperslab.storage.base import MOST_BYTES, Capabilities, Listing, Store, Sto
 from hyperslab.tiles.service import Tiles
 from tests.arrays.counting import CountingStore
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 @dataclass

@@ -12,6 +12,7 @@ import pytest
 from hyperslab.errors import TooLarge
 from hyperslab.tiles.limits import Amount
 from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.service import Tiles
 from tests.tiles.support import tiles_on, write_plain
 
 
@@ -25,39 +26,36 @@ def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], c
 @pytest.mark.parametrize("chunks", [(64, 64), (50, 70), (1, 300), (7, 1000)])
 @pytest.mark.parametrize("size", [256, 100])
 def test_no_tile_touches_more_chunks_than_the_most_that_is_told_for_its_zoom(
-    tmp_path: Path, chunks: tuple[int, int], size: int
+    tmp_path: Path, tiles: Tiles, chunks: tuple[int, int], size: int
 ) -> None:
     write_empty(tmp_path / "a", (1100, 701), chunks)
 
-    with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_query([("tile_size", str(size))]))
-        for z in range(frame.grid.maxzoom + 1):
-            regions = [frame.grid.region(z, *place) for place in product(*map(range, frame.grid.counts(z)))]
-            most = Amount.of(frame, regions[0]).chunks
-            touched = [tiles.reader.plan(frame, region).blocks[0].plan.touched for region in regions]
-            assert max(touched) <= most <= 4 * max(touched)
+    frame = tiles.frame("data/a", parse_query([("tile_size", str(size))]))
+    for z in range(frame.grid.maxzoom + 1):
+        regions = [frame.grid.region(z, *place) for place in product(*map(range, frame.grid.counts(z)))]
+        most = Amount.of(frame, regions[0]).chunks
+        touched = [tiles.reader.plan(frame, region).blocks[0].plan.touched for region in regions]
+        assert max(touched) <= most <= 4 * max(touched)
 
 
-def test_channels_count_by_the_chunks_that_they_lie_in(tmp_path: Path) -> None:
+def test_channels_count_by_the_chunks_that_they_lie_in(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (6, 256, 256), (2, 64, 64))
     (tmp_path / "a" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["c", "y", "x"]}')
 
-    with tiles_on(tmp_path) as tiles:
-        for channels, expected in (("0", 16), ("01", 16), ("12", 32), ("024", 48)):
-            frame = tiles.frame("data/a", parse_query([("c", index) for index in channels]))
-            assert Amount.of(frame, frame.grid.region(0, 0, 0)).chunks == expected
+    for channels, expected in (("0", 16), ("01", 16), ("12", 32), ("024", 48)):
+        frame = tiles.frame("data/a", parse_query([("c", index) for index in channels]))
+        assert Amount.of(frame, frame.grid.region(0, 0, 0)).chunks == expected
 
 
-def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: Path) -> None:
+def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (600, 600), (1, 1))
 
-    with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_query([]))
-        assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 2
-        assert tiles.reader.allows(frame, frame.grid.region(2, 0, 0))
-        larger = tiles.frame("data/a", parse_query([("tile_size", "512")]))
-        with pytest.raises(TooLarge, match="smaller ones"):
-            tiles.reader.plan(larger, larger.grid.region(1, 0, 0))
+    frame = tiles.frame("data/a", parse_query([]))
+    assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 2
+    assert tiles.reader.allows(frame, frame.grid.region(2, 0, 0))
+    larger = tiles.frame("data/a", parse_query([("tile_size", "512")]))
+    with pytest.raises(TooLarge, match="smaller ones"):
+        tiles.reader.plan(larger, larger.grid.region(1, 0, 0))
 
 
 BZ2 = {"id": "bz2", "level": 1}
@@ -66,18 +64,17 @@ BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 
 
 @pytest.mark.parametrize(("codec", "minzoom"), [(None, 0), (BLOSC, 0), (BZ2, 1)])
 def test_what_deep_chunks_decode_is_bounded_and_the_coarsest_zoom_agrees(
-    tmp_path: Path, codec: object, minzoom: int
+    tmp_path: Path, tiles: Tiles, codec: object, minzoom: int
 ) -> None:
     """Of uncompressed and of Blosc chunks only a part is decoded."""
     write_empty(tmp_path / "a", (512, 4096, 4096), (512, 128, 128), codec)
 
-    with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_query([]))
-        assert tiles.reader.minzoom(frame) == minzoom
-        tiles.reader.plan(frame, frame.grid.region(minzoom, 0, 0))
-        if minzoom:
-            with pytest.raises(TooLarge, match=f"decoded.*: {1 << 33} bytes, the limit is {1 << 32}; .*from zoom 1 "):
-                tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
+    frame = tiles.frame("data/a", parse_query([]))
+    assert tiles.reader.minzoom(frame) == minzoom
+    tiles.reader.plan(frame, frame.grid.region(minzoom, 0, 0))
+    if minzoom:
+        with pytest.raises(TooLarge, match=f"decoded.*: {1 << 33} bytes, the limit is {1 << 32}; .*from zoom 1 "):
+            tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
 
 
 def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
@@ -92,18 +89,16 @@ def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
             tiles.reader.plan(larger, larger.grid.region(3, 0, 0))
 
 
-def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Path) -> None:
+def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (8192, 8192), (8192, 1024), BZ2)
 
-    with tiles_on(tmp_path) as tiles:
-        frame = tiles.frame("data/a", parse_query([]))
-        assert Amount.of(frame, frame.grid.region(0, 0, 0)).decoded == 4 * 8192 * 8192
+    frame = tiles.frame("data/a", parse_query([]))
+    assert Amount.of(frame, frame.grid.region(0, 0, 0)).decoded == 4 * 8192 * 8192
 
 
-def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Path) -> None:
+def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (4096, 4096), (4096, 4096), BZ2)
 
-    with tiles_on(tmp_path) as tiles:
-        found = tiles.tile("data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
+    found = tiles.tile("data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
 
     assert found.memory > 4096 * 4096

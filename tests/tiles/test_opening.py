@@ -41,7 +41,7 @@ def ramp(*shape: int, dtype: str = "<u2") -> Array:
 # --- what info.json says ---------------------------------------------------------------------------------------
 
 
-def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
+def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None:
     levels = [ramp(2, 10, 600, 500), ramp(2, 10, 300, 250), ramp(2, 10, 150, 125)]
     window = {"min": 0, "max": 4095, "start": 100, "end": 900}
     channels = [
@@ -50,8 +50,7 @@ def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
     ]
     write_image(tmp_path / "a", levels, "czyx", {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert (found["kind"], found["name"], found["path"], found["dtype"]) == ("multiscale", "picture", "data/a", "<u2")
     assert [axis["name"] for axis in found["axes"]] == ["c", "z", "y", "x"]
@@ -88,16 +87,15 @@ def test_an_image_is_described_for_viewers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orders", ["<>", "><"])
-def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, orders: str) -> None:
+def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, tiles: Tiles, orders: str) -> None:
     fine = np.arange(600 * 500, dtype="u2").reshape(600, 500)
     coarse = fine[::2, ::2] // 3  # other values, to tell which level was drawn
     write_image(tmp_path / "a", [fine.astype(f"{orders[0]}u2"), coarse.astype(f"{orders[1]}u2")], "yx")
     write_image(tmp_path / "b", [fine, coarse], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        drawn, expected = (tile(tiles, f"data/{name}", (0, 0, 0)) for name in "ab")
-        read, values = (numbers(tiles, f"data/{name}", (1, 0, 0)) for name in "ab")
+    found = info(tiles, "data/a")
+    drawn, expected = (tile(tiles, f"data/{name}", (0, 0, 0)) for name in "ab")
+    read, values = (numbers(tiles, f"data/{name}", (1, 0, 0)) for name in "ab")
 
     assert ([level["path"] for level in found["levels"]], found["problems"]) == (["data/a/0", "data/a/1"], [])
     np.testing.assert_array_equal(pixels(drawn), pixels(expected))
@@ -107,22 +105,20 @@ def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, orders: str) ->
 
 @pytest.mark.parametrize(("shape", "problem"), [((2, 0, 0), "no cells"), ((1, 32, 32), "other channels")])
 def test_a_level_that_cannot_stand_for_the_first_is_left_out_and_says_why(
-    tmp_path: Path, shape: tuple[int, ...], problem: str
+    tmp_path: Path, tiles: Tiles, shape: tuple[int, ...], problem: str
 ) -> None:
     write_image(tmp_path / "a", [np.zeros((2, 64, 64), "u1"), np.zeros(shape, "u1")], "cyx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert [level["path"] for level in found["levels"]] == ["data/a/0"]
     assert found["problems"] == [f"level '1' has {problem}"]
 
 
-def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path) -> None:
+def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", ramp(5, 30, 40, dtype="<f4"), attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"]})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert (found["kind"], found["plane"], found["selection"]) == ("array", ["lat", "lon"], {"time": 0})
     assert [axis["type"] for axis in found["axes"]] == ["time", "space", "space"]
@@ -131,21 +127,19 @@ def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (4, 0, 7), (2, 3)])
-def test_an_array_of_any_size_is_described(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_an_array_of_any_size_is_described(tmp_path: Path, tiles: Tiles, shape: tuple[int, ...]) -> None:
     write_array(tmp_path / "a", np.zeros(shape))
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert (found["height"], found["width"]) == shape[-2:]
     assert (found["minzoom"], found["maxzoom"]) == (0, 0)
 
 
-def test_windows_and_planes_follow_the_query(tmp_path: Path) -> None:
+def test_windows_and_planes_follow_the_query(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", ramp(50, 60, 70), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("axes", "z,x"), ("y", "-1"), ("tile_size", "64")])
+    found = info(tiles, "data/a", [("axes", "z,x"), ("y", "-1"), ("tile_size", "64")])
 
     assert (found["plane"], found["height"], found["width"], found["selection"]) == (["z", "x"], 50, 70, {"y": 59})
     assert (found["tile_size"], found["maxzoom"]) == (64, 1)
@@ -162,11 +156,10 @@ def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> No
     assert found == 1
 
 
-def test_fields_are_listed(tmp_path: Path) -> None:
+def test_fields_are_listed(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.zeros((4, 4), [("x", "<f4"), ("n", "<i2")]), fill_value=b"\0" * 6)
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("field", "n")])
+    found = info(tiles, "data/a", [("field", "n")])
 
     assert (found["fields"], found["field"], found["dtype"]) == (["x", "n"], "n", "<i2")
 
@@ -183,13 +176,12 @@ def test_the_tag_of_a_description_changes_with_the_data(tmp_path: Path) -> None:
     assert before != after
 
 
-def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path) -> None:
+def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
     levels = [np.zeros((2, 64, 64), np.uint8), np.stack([np.full((32, 32), 9, np.uint8), ramp(32, 32, dtype="u1")])]
     write_image(tmp_path / "a", levels, "cyx")
 
-    with tiles_on(tmp_path) as tiles:
-        first = histogram_document(tiles, "data/a", parse_query([("bins", "4")]))
-        second = histogram_document(tiles, "data/a", parse_query([("c", "1"), ("bins", "8")]))
+    first = histogram_document(tiles, "data/a", parse_query([("bins", "4")]))
+    second = histogram_document(tiles, "data/a", parse_query([("c", "1"), ("bins", "8")]))
 
     assert (first["min"], first["max"], sum(first["counts"]), first["exact"]) == (9, 9, 1024, True)
     counts, edges = np.histogram(levels[1][1], bins=8, range=(0, 255))
@@ -205,39 +197,36 @@ def write_damaged_image(folder: Path, damaged: list[str], extra: dict[str, Any] 
         (folder / key).write_bytes(b"short")
 
 
-def test_a_damaged_chunk_is_left_out_of_the_window_and_named(tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_left_out_of_the_window_and_named(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", ramp(64, 64), (32, 64), compressors=None)
     (tmp_path / "a" / "1.0").write_bytes(b"short")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        counted = histogram_document(tiles, "data/a", parse_query([]))
+    found = info(tiles, "data/a")
+    counted = histogram_document(tiles, "data/a", parse_query([]))
 
     assert found["rescale_auto"] == [2, 2045]
     assert [problem for problem in found["problems"] if "1.0" in problem and "leaves out" in problem]
     assert (counted["exact"], counted["count"], counted["max"]) == (False, 32 * 64, 2047)
 
 
-def test_a_finer_level_tells_the_window_where_the_coarsest_is_damaged(tmp_path: Path) -> None:
+def test_a_finer_level_tells_the_window_where_the_coarsest_is_damaged(tmp_path: Path, tiles: Tiles) -> None:
     write_damaged_image(tmp_path / "a", ["1/0.0", "0/0.0"])
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        counted = histogram_document(tiles, "data/a", parse_query([]))
+    found = info(tiles, "data/a")
+    counted = histogram_document(tiles, "data/a", parse_query([]))
 
     assert found["rescale_auto"][1] > 4000
     assert counted["level"] == "data/a/0"
 
 
-def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path) -> None:
+def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path, tiles: Tiles) -> None:
     """Whoever gives one sees an error for each tile, not for the description."""
     write_damaged_image(tmp_path / "a", ["1/0.0", *(f"0/{i}.{j}" for i in range(2) for j in range(2))])
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        given = info(tiles, "data/a", [("rescale", "0,100")])
-        with pytest.raises(ChunkCorrupt):
-            tile(tiles, "data/a", (0, 0, 0))
+    found = info(tiles, "data/a")
+    given = info(tiles, "data/a", [("rescale", "0,100")])
+    with pytest.raises(ChunkCorrupt):
+        tile(tiles, "data/a", (0, 0, 0))
 
     assert found["rescale_auto"] is None
     assert [problem for problem in found["problems"] if "a/1/0.0" in problem]
@@ -245,15 +234,14 @@ def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path) 
     assert given["problems"] == found["problems"]
 
 
-def test_what_omero_says_needs_no_sample(tmp_path: Path) -> None:
+def test_what_omero_says_needs_no_sample(tmp_path: Path, tiles: Tiles) -> None:
     """A damaged level takes nothing away from the others."""
     window = {"min": 0, "max": 4095, "start": 100, "end": 900}
     omero = {"omero": {"channels": [{"color": "0000FF", "window": window}]}}
     write_damaged_image(tmp_path / "a", ["1/0.0"], omero)
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        drawn = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    found = info(tiles, "data/a")
+    drawn = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert found["channels"][0]["window"] == window
     assert drawn[..., 2].max() == 255
@@ -285,7 +273,7 @@ def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
 # --- levels and labels -----------------------------------------------------------------------------------------
 
 
-def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path: Path, tiles: Tiles) -> None:
     base = ramp(128, 128)
     write_image(
         tmp_path / "a",
@@ -294,8 +282,7 @@ def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path
     )
     (tmp_path / "a" / "1" / ".zarray").unlink()
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert [level["path"] for level in found["levels"]] == ["data/a/0", "data/a/4"]
     assert ["datasets[1]" in found["problems"][0], "dtype" in found["problems"][1], "axes" in found["problems"][2]] == [
@@ -303,23 +290,21 @@ def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path
     ] * 3
 
 
-def test_a_level_with_other_channels_is_left_out(tmp_path: Path) -> None:
+def test_a_level_with_other_channels_is_left_out(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [ramp(3, 64, 64), ramp(2, 32, 32)], "cyx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert len(found["levels"]) == 1
     assert "channels" in found["problems"][0]
 
 
-def test_label_images_are_found_beside_the_image(tmp_path: Path) -> None:
+def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [ramp(8, 8)], "yx")
     write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", "nuclei"]})
     write_image(tmp_path / "a" / "labels" / "cells", [ramp(8, 8)], "yx", {"image-label": {"version": "0.4"}})
 
-    with tiles_on(tmp_path) as tiles:
-        found, label = info(tiles, "data/a"), info(tiles, "data/a/labels/cells")
+    found, label = info(tiles, "data/a"), info(tiles, "data/a/labels/cells")
 
     assert found["labels"] == [
         {"name": "cells", "path": "data/a/labels/cells"},
@@ -328,12 +313,11 @@ def test_label_images_are_found_beside_the_image(tmp_path: Path) -> None:
     assert (label["kind"], label["labels"]) == ("labels", [])
 
 
-def test_a_broken_list_of_labels_is_a_problem_and_no_error(tmp_path: Path) -> None:
+def test_a_broken_list_of_labels_is_a_problem_and_no_error(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [ramp(8, 8)], "yx")
     write_attributes(tmp_path / "a" / "labels", {"labels": [1]})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert found["labels"] == []
     assert "labels[0]" in found["problems"][0]
@@ -357,13 +341,14 @@ def test_a_broken_list_of_labels_is_a_problem_and_no_error(tmp_path: Path) -> No
     ],
     ids=["no path", "a path outside", "nonsense"],
 )
-def test_an_image_with_broken_metadata_is_shown_as_a_plain_array(tmp_path: Path, multiscales: Any) -> None:
+def test_an_image_with_broken_metadata_is_shown_as_a_plain_array(
+    tmp_path: Path, tiles: Tiles, multiscales: Any
+) -> None:
     write_attributes(tmp_path / "a", {"multiscales": multiscales})
     write_array(tmp_path / "a" / "1", ramp(8, 8))
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        shown = numbers(tiles, "data/a", (0, 0, 0))
+    found = info(tiles, "data/a")
+    shown = numbers(tiles, "data/a", (0, 0, 0))
 
     assert (found["kind"], found["path"]) == ("array", "data/a/1")
     assert len(found["problems"]) >= 1
@@ -387,7 +372,7 @@ _SCALED = {"coordinateTransformations": [{"type": "scale", "scale": [0.5, 0.5]}]
     ids=["no axes", "too many axes", "identity", "empty", "integer paths", "version", "format as text"],
 )
 def test_what_is_broken_in_metadata_costs_no_more_than_itself(
-    tmp_path: Path, changes: Any, group: Any, axes: str, scale: list[float | None]
+    tmp_path: Path, tiles: Tiles, changes: Any, group: Any, axes: str, scale: list[float | None]
 ) -> None:
     write_image(tmp_path / "a", [ramp(8, 8), ramp(8, 8)[::2, ::2]], "yx", {"omero": {"channels": [{"label": "GFP"}]}})
     attributes = json.loads((tmp_path / "a" / ".zattrs").read_text())
@@ -395,8 +380,7 @@ def test_what_is_broken_in_metadata_costs_no_more_than_itself(
     write_attributes(tmp_path / "a", {**attributes, "multiscales": [entry]})
     (tmp_path / "a" / ".zgroup").write_text(json.dumps({"zarr_format": 2} | group))
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert (found["kind"], len(found["levels"])) == ("multiscale", 2)
     assert "".join(axis["name"] for axis in found["axes"]) == axes
@@ -405,21 +389,20 @@ def test_what_is_broken_in_metadata_costs_no_more_than_itself(
     assert [problem for problem in found["problems"] if not problem.startswith("omero")] != []
 
 
-def test_broken_metadata_without_any_array_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_broken_metadata_without_any_array_is_an_error_that_says_so(tmp_path: Path, tiles: Tiles) -> None:
     write_attributes(tmp_path / "a", {"multiscales": [{"datasets": [{"path": "0"}]}]})
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(BadMetadata, match="there is no array"):
+    with pytest.raises(BadMetadata, match="there is no array"):
         info(tiles, "data/a")
 
 
-def test_a_group_that_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_a_group_that_is_no_image_is_refused(tmp_path: Path, tiles: Tiles) -> None:
     write_attributes(tmp_path / "a", {"title": "just a group"})
 
-    with tiles_on(tmp_path) as tiles:
-        with pytest.raises(WrongKind):
-            info(tiles, "data/a")
-        with pytest.raises(NodeNotFound):
-            info(tiles, "data/nothing")
+    with pytest.raises(WrongKind):
+        info(tiles, "data/a")
+    with pytest.raises(NodeNotFound):
+        info(tiles, "data/nothing")
 
 
 # --- plates, wells, collections --------------------------------------------------------------------------------
@@ -446,18 +429,17 @@ def write_plate(folder: Path, height: int = 100, width: int = 80) -> dict[str, A
     return fields
 
 
-def test_a_plate_is_a_mosaic_of_the_first_fields_of_its_wells(tmp_path: Path) -> None:
+def test_a_plate_is_a_mosaic_of_the_first_fields_of_its_wells(tmp_path: Path, tiles: Tiles) -> None:
     fields = write_plate(tmp_path / "a")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("tile_size", "64")])
-        z, cells = found["maxzoom"], {image["path"]: image for image in found["images"]}
-        picture = np.zeros((found["height"], found["width"], 4), np.uint8)
-        for row in range(-(-found["height"] // 64)):
-            for column in range(-(-found["width"] // 64)):
-                part = pixels(tile(tiles, "data/a", (z, column, row), [("tile_size", "64")]))
-                target = picture[64 * row : 64 * row + 64, 64 * column : 64 * column + 64]
-                target[...] = part[: target.shape[0], : target.shape[1]]
+    found = info(tiles, "data/a", [("tile_size", "64")])
+    z, cells = found["maxzoom"], {image["path"]: image for image in found["images"]}
+    picture = np.zeros((found["height"], found["width"], 4), np.uint8)
+    for row in range(-(-found["height"] // 64)):
+        for column in range(-(-found["width"] // 64)):
+            part = pixels(tile(tiles, "data/a", (z, column, row), [("tile_size", "64")]))
+            target = picture[64 * row : 64 * row + 64, 64 * column : 64 * column + 64]
+            target[...] = part[: target.shape[0], : target.shape[1]]
 
     assert (found["kind"], found["name"], len(cells)) == ("plate", "screen", 3)
     assert found["rows"] == [{"name": "A", "y": 0}, {"name": "B", "y": cells["data/a/B/2"]["y"]}]
@@ -471,12 +453,11 @@ def test_a_plate_is_a_mosaic_of_the_first_fields_of_its_wells(tmp_path: Path) ->
     np.testing.assert_array_equal(picture, expected)
 
 
-def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path) -> None:
+def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path, tiles: Tiles) -> None:
     write_plate(tmp_path / "a")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("tile_size", "64")])
-        coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
+    found = info(tiles, "data/a", [("tile_size", "64")])
+    coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
 
     factor = 2 ** found["maxzoom"]
     cell = next(image for image in found["images"] if image["path"] == "data/a/B/2")
@@ -486,13 +467,12 @@ def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path) 
     assert coarse[int(top) - 1, int(left)].tolist()[3] == 0
 
 
-def test_a_well_shows_its_fields_side_by_side(tmp_path: Path) -> None:
+def test_a_well_shows_its_fields_side_by_side(tmp_path: Path, tiles: Tiles) -> None:
     write_plate(tmp_path / "a")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a/A/1")
-        shown = pixels(tile(tiles, "data/a/A/1", (found["maxzoom"], 0, 0)))
-        field = info(tiles, "data/a/A/1/0")
+    found = info(tiles, "data/a/A/1")
+    shown = pixels(tile(tiles, "data/a/A/1", (found["maxzoom"], 0, 0)))
+    field = info(tiles, "data/a/A/1/0")
 
     assert (found["kind"], [image["path"] for image in found["images"]]) == ("well", ["data/a/A/1/0", "data/a/A/1/1"])
     assert shown[0, 0].tolist() == [50, 50, 50, 255]
@@ -501,20 +481,19 @@ def test_a_well_shows_its_fields_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["A/1", "B/2"])
-def test_wells_that_are_missing_leave_a_gap(tmp_path: Path, missing: str) -> None:
+def test_wells_that_are_missing_leave_a_gap(tmp_path: Path, tiles: Tiles, missing: str) -> None:
     write_plate(tmp_path / "a")
     (tmp_path / "a" / missing / ".zattrs").unlink()
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("tile_size", "64")])
-        cell = next(image for image in found["images"] if image["path"] == f"data/a/{missing}")
-        place = (found["maxzoom"], cell["x"] // 64, cell["y"] // 64)
-        shown = pixels(tile(tiles, "data/a", place, [("tile_size", "64")]))
+    found = info(tiles, "data/a", [("tile_size", "64")])
+    cell = next(image for image in found["images"] if image["path"] == f"data/a/{missing}")
+    place = (found["maxzoom"], cell["x"] // 64, cell["y"] // 64)
+    shown = pixels(tile(tiles, "data/a", place, [("tile_size", "64")]))
 
     assert shown[cell["y"] % 64, cell["x"] % 64, 3] == 0
 
 
-def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path, tiles: Tiles) -> None:
     block = {
         "rows": [{"name": "A"}],
         "columns": [{"name": "1"}],
@@ -522,12 +501,12 @@ def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path) -> N
     }
     write_attributes(tmp_path / "a", {"plate": block})
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(BadMetadata):
+    with pytest.raises(BadMetadata):
         info(tiles, "data/a")
 
 
 @pytest.mark.parametrize("filled", [["B12"], ["H12"], ["D5", "D6", "D7"]])
-def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, filled: list[str]) -> None:
+def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, tiles: Tiles, filled: list[str]) -> None:
     rows, columns = "ABCDEFGH", range(1, 13)
     wells = [{"path": f"{r}/{c}", "rowIndex": i, "columnIndex": c - 1} for i, r in enumerate(rows) for c in columns]
     block = {"rows": [{"name": r} for r in rows], "columns": [{"name": str(c)} for c in columns], "wells": wells}
@@ -537,9 +516,8 @@ def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, filled
         write_attributes(well, {"well": {"version": "0.4", "images": [{"path": "0"}]}})
         write_image(well / "0", [np.full((40, 50), 2000, "<u2")], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        found, again = info(tiles, "data/a"), info(tiles, "data/a")
-        shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("rescale", "0,2000")]))
+    found, again = info(tiles, "data/a"), info(tiles, "data/a")
+    shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("rescale", "0,2000")]))
 
     assert found == again
     assert found["rescale_auto"][0] == 2000
@@ -548,44 +526,41 @@ def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, filled
     assert (shown[..., 3] > 0).any()
 
 
-def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path) -> None:
+def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path, tiles: Tiles) -> None:
     rows = [{"name": str(i)} for i in range(3000)]
     block = {"rows": rows, "columns": [{"name": "1"}], "wells": [{"path": "0/1", "rowIndex": 0, "columnIndex": 0}]}
     write_attributes(tmp_path / "a", {"plate": block})
     write_attributes(tmp_path / "a" / "0" / "1", {"well": {"images": [{"path": "0"}]}})
     write_image(tmp_path / "a" / "0" / "1" / "0", [np.full((4, 4), 9, np.uint8)], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a", [("tile_size", "64")])
-        shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
+    found = info(tiles, "data/a", [("tile_size", "64")])
+    shown = pixels(tile(tiles, "data/a", (0, 0, 0), [("tile_size", "64")]))
 
     assert found["height"] >= 3000 * 4
     assert shown[0, 0].tolist() == [9, 9, 9, 255]
 
 
 @pytest.mark.parametrize("series", [None, ["0", "1"], ["1"], "broken"])
-def test_a_collection_shows_its_first_image(tmp_path: Path, series: Any) -> None:
+def test_a_collection_shows_its_first_image(tmp_path: Path, tiles: Tiles, series: Any) -> None:
     write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
     for i in range(2):
         write_image(tmp_path / "a" / str(i), [np.full((4, 4), i, np.uint8)], "yx")
     if series is not None:
         write_attributes(tmp_path / "a" / "OME", {"series": series})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert found["path"] == ("data/a/1" if series == ["1"] else "data/a/0")
     assert len(found["problems"]) == (1 if series == "broken" else 0)
 
 
 @pytest.mark.parametrize("name", ["/", "//", ".", "..", "nowhere", "OME"])
-def test_a_collection_passes_over_what_is_no_image(tmp_path: Path, name: str) -> None:
+def test_a_collection_passes_over_what_is_no_image(tmp_path: Path, tiles: Tiles, name: str) -> None:
     write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
     write_attributes(tmp_path / "a" / "OME", {"series": [name, "7"]})
     write_image(tmp_path / "a" / "7", [np.full((4, 4), 7, np.uint8)], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
+    found = info(tiles, "data/a")
 
     assert found["path"] == "data/a/7"
     assert len(found["problems"]) == 1
@@ -593,41 +568,40 @@ def test_a_collection_passes_over_what_is_no_image(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("inner", [{"bioformats2raw.layout": 3}, {"well": {"images": [{"path": "0"}]}}])
-def test_what_holds_images_is_no_image_of_a_well_or_a_collection(tmp_path: Path, inner: dict[str, Any]) -> None:
+def test_what_holds_images_is_no_image_of_a_well_or_a_collection(
+    tmp_path: Path, tiles: Tiles, inner: dict[str, Any]
+) -> None:
     write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
     write_attributes(tmp_path / "a" / "0", inner)
     write_attributes(tmp_path / "b", {"well": {"images": [{"path": "0"}]}})
     write_attributes(tmp_path / "b" / "0", inner)
 
-    with tiles_on(tmp_path) as tiles:
-        for path in ("data/a", "data/b"):
-            with pytest.raises(BadMetadata):
-                info(tiles, path)
+    for path in ("data/a", "data/b"):
+        with pytest.raises(BadMetadata):
+            info(tiles, path)
 
 
-def test_what_is_labelled_but_no_integer_is_shown_as_brightness(tmp_path: Path) -> None:
+def test_what_is_labelled_but_no_integer_is_shown_as_brightness(tmp_path: Path, tiles: Tiles) -> None:
     values = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
     write_image(tmp_path / "a", [values], "yx", {"image-label": {"version": "0.4"}})
 
-    with tiles_on(tmp_path) as tiles:
-        found = info(tiles, "data/a")
-        shown = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    found = info(tiles, "data/a")
+    shown = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert found["kind"] == "multiscale"
     assert found["problems"] == ["image-label: labels are integers, not float32"]
     assert shown[0, 0, 0] < shown[2, 3, 0]
 
 
-def test_of_several_pyramids_the_first_valid_one_is_shown(tmp_path: Path) -> None:
+def test_of_several_pyramids_the_first_valid_one_is_shown(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [np.zeros((4, 4), np.uint8), np.zeros((2, 2), np.uint8)], "yx")
     attributes = json.loads((tmp_path / "a" / ".zattrs").read_text())
     valid = attributes["multiscales"][0]
     broken = {"version": "0.4", "axes": "yx"}
 
-    with tiles_on(tmp_path) as tiles:
-        for entries in ([valid, broken], [broken, valid]):
-            write_attributes(tmp_path / "a", {"multiscales": entries})
-            found = info(tiles, "data/a")
-            assert found["kind"] == "multiscale"
-            assert len(found["levels"]) == 2
-            assert f"multiscales[{entries.index(broken)}].axes: expected a list, found 'yx'" in found["problems"]
+    for entries in ([valid, broken], [broken, valid]):
+        write_attributes(tmp_path / "a", {"multiscales": entries})
+        found = info(tiles, "data/a")
+        assert found["kind"] == "multiscale"
+        assert len(found["levels"]) == 2
+        assert f"multiscales[{entries.index(broken)}].axes: expected a list, found 'yx'" in found["problems"]

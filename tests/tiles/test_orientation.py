@@ -13,7 +13,7 @@ from hyperslab.errors import BadParameter
 from hyperslab.tiles.info import info_document
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Array, numbers, tiles_on, write_array, write_attributes, write_image
+from tests.tiles.support import Array, numbers, write_array, write_attributes, write_image
 
 VALUES = np.random.default_rng(1).integers(0, 255, (150, 210), dtype=np.uint8)
 UP, DOWN = np.linspace(-45, 45, 31), np.linspace(45, -45, 31)
@@ -43,13 +43,14 @@ def natural(tiles: Tiles, path: str, **query: str) -> dict[str, Any]:
         ("y", "2", VALUES[::-1].repeat(2, axis=0)),
     ],
 )
-def test_each_pixel_shows_the_cell_that_belongs_there(tmp_path: Path, flip: str, aspect: str, expected: Array) -> None:
+def test_each_pixel_shows_the_cell_that_belongs_there(
+    tmp_path: Path, tiles: Tiles, flip: str, aspect: str, expected: Array
+) -> None:
     write_array(tmp_path / "a", VALUES, chunks=(40, 50), attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
 
-    with tiles_on(tmp_path) as tiles:
-        query = {"flip": flip, "aspect": aspect, "tile_size": "64"}
-        info = natural(tiles, "data/a", **query)
-        shown, coarse = (mosaic(tiles, "data/a", info["maxzoom"] - coarser, **query) for coarser in (0, 1))
+    query = {"flip": flip, "aspect": aspect, "tile_size": "64"}
+    info = natural(tiles, "data/a", **query)
+    shown, coarse = (mosaic(tiles, "data/a", info["maxzoom"] - coarser, **query) for coarser in (0, 1))
 
     assert (info["height"], info["width"]) == expected.shape
     np.testing.assert_array_equal(shown, expected)
@@ -73,15 +74,16 @@ def test_each_pixel_shows_the_cell_that_belongs_there(tmp_path: Path, flip: str,
         (UP[1:], {"axis": "Y"}, []),
     ],
 )
-def test_larger_coordinates_are_above(tmp_path: Path, y: Array, attributes: Mapping[str, Any], flip: list[str]) -> None:
+def test_larger_coordinates_are_above(
+    tmp_path: Path, tiles: Tiles, y: Array, attributes: Mapping[str, Any], flip: list[str]
+) -> None:
     write_attributes(tmp_path, {})
     write_array(tmp_path / "a", np.zeros((31, 20)), attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
     write_array(tmp_path / "y", y, attributes=dict(attributes))
 
-    with tiles_on(tmp_path) as tiles:
-        info = natural(tiles, "data/a")
-        auto = natural(tiles, "data/a", flip="auto")
-        transposed = natural(tiles, "data/a", axes="x,y")
+    info = natural(tiles, "data/a")
+    auto = natural(tiles, "data/a", flip="auto")
+    transposed = natural(tiles, "data/a", axes="x,y")
 
     assert info["natural"]["flip"] == tuple(auto["flip"]) == tuple(flip)
     assert info["flip"] == []
@@ -100,50 +102,47 @@ def test_larger_coordinates_are_above(tmp_path: Path, y: Array, attributes: Mapp
     ],
 )
 def test_regular_coordinates_say_how_high_a_cell_is(
-    tmp_path: Path, rows: tuple[float, str | None], columns: tuple[float, str | None], aspect: float
+    tmp_path: Path, tiles: Tiles, rows: tuple[float, str | None], columns: tuple[float, str | None], aspect: float
 ) -> None:
     write_attributes(tmp_path, {})
     write_array(tmp_path / "a", np.zeros((31, 20)), attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
     for name, size, (step, unit) in (("y", 31, rows), ("x", 20, columns)):
         write_array(tmp_path / name, np.arange(size) * step, attributes={"units": unit} if unit else {})
 
-    with tiles_on(tmp_path) as tiles:
-        assert natural(tiles, "data/a")["natural"]["aspect"] == aspect
-        write_array(tmp_path / "x", np.arange(20.0) ** 2)
-        assert natural(tiles, "data/a")["natural"]["aspect"] == 1
+    assert natural(tiles, "data/a")["natural"]["aspect"] == aspect
+    write_array(tmp_path / "x", np.arange(20.0) ** 2)
+    assert natural(tiles, "data/a")["natural"]["aspect"] == 1
 
 
-def test_an_image_has_the_height_of_its_voxels(tmp_path: Path) -> None:
+def test_an_image_has_the_height_of_its_voxels(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path, [np.zeros((12, 40, 50), np.uint8)], "zyx")
     document = (tmp_path / ".zattrs").read_text().replace("[1, 1, 1]", "[1.5, 0.5, 0.5]")
     (tmp_path / ".zattrs").write_text(document.replace('"z", "type": "space"', '"z", "type": "space", "unit": "foot"'))
 
-    with tiles_on(tmp_path) as tiles:
-        assert natural(tiles, "data")["natural"] == {"flip": (), "aspect": 1, "steps": ((0.5, None), (0.5, None))}
-        assert natural(tiles, "data", axes="z,x")["natural"]["aspect"] == 1  # feet and what?
-        (tmp_path / ".zattrs").write_text(document)
-        stretched = natural(tiles, "data", axes="z,x", aspect="auto")
+    assert natural(tiles, "data")["natural"] == {"flip": (), "aspect": 1, "steps": ((0.5, None), (0.5, None))}
+    assert natural(tiles, "data", axes="z,x")["natural"]["aspect"] == 1  # feet and what?
+    (tmp_path / ".zattrs").write_text(document)
+    stretched = natural(tiles, "data", axes="z,x", aspect="auto")
 
     assert stretched["natural"]["aspect"] == 3
     assert (stretched["height"], stretched["width"], stretched["pixels_per_cell"]) == (36, 50, [3, 1])
 
 
-def test_coordinates_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
+def test_coordinates_that_cannot_be_read_are_told_of(tmp_path: Path, tiles: Tiles) -> None:
     write_attributes(tmp_path, {})
     write_array(tmp_path / "a", np.zeros((31, 20)), attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
     write_array(tmp_path / "y", UP)
     (tmp_path / "y" / "0").write_bytes(b"broken")
 
-    with tiles_on(tmp_path) as tiles:
-        info = natural(tiles, "data/a", flip="auto", aspect="auto")
+    info = natural(tiles, "data/a", flip="auto", aspect="auto")
 
     assert info["flip"] == []
     assert "the coordinates data/y cannot be read" in info["problems"][0]
 
 
 @pytest.mark.parametrize(("name", "value"), [("flip", "t"), ("flip", "z"), ("aspect", "0"), ("aspect", "nan")])
-def test_what_cannot_be_turned_or_stretched_is_refused(tmp_path: Path, name: str, value: str) -> None:
+def test_what_cannot_be_turned_or_stretched_is_refused(tmp_path: Path, tiles: Tiles, name: str, value: str) -> None:
     write_array(tmp_path / "a", np.zeros((3, 4, 5)), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(BadParameter, match=name):
+    with pytest.raises(BadParameter, match=name):
         tiles.frame("data/a", parse_query([(name, value)]))

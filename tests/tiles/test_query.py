@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter
-from hyperslab.tiles.query import PARAMETERS, Classes, Stops, TileQuery, parse_query
+from hyperslab.tiles.query import PARAMETERS, Colormap, TileQuery, parse_query
 
 
 def test_nothing_asked_for_is_the_default() -> None:
@@ -55,13 +55,13 @@ def test_parameters_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("000,f00", Stops(((0, 0, 0, 255), (255, 0, 0, 255)))),
-        ('["#000000", "ff000080"]', Stops(((0, 0, 0, 255), (255, 0, 0, 128)))),
-        ("[[0, 0, 0], [1, 2, 3, 4]]", Stops(((0, 0, 0, 255), (1, 2, 3, 4)))),
-        ('{"1": "f00", "2.5": [0, 0, 255]}', Classes(((1, (255, 0, 0, 255)), (2.5, (0, 0, 255, 255))))),
+        ("000,f00", ((0, 0, 0, 255), (255, 0, 0, 255))),
+        ('["#000000", "ff000080"]', ((0, 0, 0, 255), (255, 0, 0, 128))),
+        ("[[0, 0, 0], [1, 2, 3, 4]]", ((0, 0, 0, 255), (1, 2, 3, 4))),
+        ('{"1": "f00", "2.5": [0, 0, 255]}', {1: (255, 0, 0, 255), 2.5: (0, 0, 255, 255)}),
     ],
 )
-def test_colour_maps_are_read(text: str, expected: Stops | Classes) -> None:
+def test_colour_maps_are_read(text: str, expected: Colormap) -> None:
     assert parse_query([("colormap", text)]).colormap == expected
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from hyperslab.tiles.info import histogram_document
 from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import Sample, histogram
-from tests.tiles.support import tiles_on, write_array
+from tests.tiles.support import write_array
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,13 @@ def test_values_that_hardly_differ_or_differ_greatly_have_a_histogram(dtype: str
     assert (np.diff(edges) > 0).all()
 
 
-def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path) -> None:
+def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path, tiles: Tiles) -> None:
     """And is not said to come from all cells."""
     values = np.zeros((2100, 2100), "u1")
     values[1900:, 1900:] = 200
     write_array(tmp_path / "a", values, chunks=values.shape)
 
-    with tiles_on(tmp_path) as tiles:
-        found = histogram_document(tiles, "data/a", parse_query([]))
+    found = histogram_document(tiles, "data/a", parse_query([]))
 
     assert (found["min"], found["max"], found["exact"]) == (0, 200, False)
     assert found["percentiles"]["99.9"] == 200

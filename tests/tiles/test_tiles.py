@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
-from hyperslab.tiles.colour import choose, label_colours, named_lut
+from hyperslab.tiles.colour import label_colours, named_lut
 from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import Statistics
 from tests.tiles.support import (
     Array,
@@ -69,27 +70,25 @@ def values_of(dtype: str, shape: tuple[int, ...]) -> Array:
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_every_dtype_is_drawn_at_every_level_and_edge(tmp_path: Path, dtype: str) -> None:
+def test_every_dtype_is_drawn_at_every_level_and_edge(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     plane = values_of(dtype, (150, 70))
     if plane.dtype.kind == "f":
         plane[3:9, 5:40] = np.nan
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        for z, factor in ((0, 4), (1, 2), (2, 1)):
-            for x, y in [(0, 0), (1, 0), (0, 1), (1, 2)]:
-                if x * SIZE * factor < 70 and y * SIZE * factor < 150:
-                    found = pixels(tile(tiles, "data/a", (z, x, y), [SMALL, ("rescale", "-5,60")]))
-                    same_picture(found, slow_grey(plane, factor, (x, y), (-5, 60), SIZE))
+    for z, factor in ((0, 4), (1, 2), (2, 1)):
+        for x, y in [(0, 0), (1, 0), (0, 1), (1, 2)]:
+            if x * SIZE * factor < 70 and y * SIZE * factor < 150:
+                found = pixels(tile(tiles, "data/a", (z, x, y), [SMALL, ("rescale", "-5,60")]))
+                same_picture(found, slow_grey(plane, factor, (x, y), (-5, 60), SIZE))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_the_small_numbers_of_machine_learning_are_drawn(tmp_path: Path, dtype: str) -> None:
+def test_the_small_numbers_of_machine_learning_are_drawn(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     plane = np.arange(-8, 8).reshape(4, 4).astype(getattr(ml_dtypes, dtype))
     write_plain(tmp_path / "a", plane, dtype)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "-8,8")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "-8,8")]))
 
     np.testing.assert_array_equal(found[:4, :4, 0], slow_steps(plane.astype(np.float32), -8, 8))
 
@@ -98,14 +97,15 @@ def test_the_small_numbers_of_machine_learning_are_drawn(tmp_path: Path, dtype: 
     ("component", "function"), [("abs", np.abs), ("real", np.real), ("imag", np.imag), ("phase", np.angle)]
 )
 @pytest.mark.parametrize("dtype", ["<c8", ">c16"])
-def test_complex_values_show_one_component(tmp_path: Path, dtype: str, component: str, function: Any) -> None:
+def test_complex_values_show_one_component(
+    tmp_path: Path, tiles: Tiles, dtype: str, component: str, function: Any
+) -> None:
     rng = np.random.default_rng(0)
     plane = (rng.integers(-9, 9, (40, 40)) + 1j * rng.integers(-9, 9, (40, 40))).astype(dtype)
     plane[0, 0] = complex(np.nan, 1)
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("component", component), ("rescale", "-4,5")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("component", component), ("rescale", "-4,5")]))
 
     expected = slow_steps(np.nan_to_num(function(plane)), -4, 5)
     assert found[0, 0, 3] == 0
@@ -113,33 +113,31 @@ def test_complex_values_show_one_component(tmp_path: Path, dtype: str, component
 
 
 @pytest.mark.parametrize("dtype", ["<M8[s]", ">M8[ms]", "<m8[D]"])
-def test_dates_are_drawn_as_their_counts_and_nat_is_not(tmp_path: Path, dtype: str) -> None:
+def test_dates_are_drawn_as_their_counts_and_nat_is_not(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     plane = np.arange(100).reshape(10, 10).astype(dtype)
     plane[4, 4] = "NaT"
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "0,100")]))[:10, :10]
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "0,100")]))[:10, :10]
 
     assert found[4, 4, 3] == 0
     expected = slow_steps(np.arange(100.0).reshape(10, 10), 0, 100)
     np.testing.assert_array_equal(found[..., 0][found[..., 3] > 0], expected[found[..., 3] > 0])
 
 
-def test_a_field_of_a_record_is_a_picture(tmp_path: Path) -> None:
+def test_a_field_of_a_record_is_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.zeros((20, 30), [("name", "S4"), ("height", "<f4"), ("rgb", "u1", (3,))])
     plane["height"] = np.arange(600).reshape(20, 30)
     plane["rgb"] = np.random.default_rng(0).integers(0, 256, (20, 30, 3))
     write_plain(tmp_path / "a", plane, [["name", "|S4"], ["height", "<f4"], ["rgb", "|u1", [3]]])
 
-    with tiles_on(tmp_path) as tiles:
-        by_default = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "0,600")]))
-        colour = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("field", "rgb")]))
-        raw = numbers(tiles, "data/a", (0, 0, 0), [SMALL, ("field", "rgb")])
-        with pytest.raises(FieldUnknown):
-            tile(tiles, "data/a", (0, 0, 0), [("field", "width")])
-        with pytest.raises(NotRepresentable):
-            tile(tiles, "data/a", (0, 0, 0), [("field", "name")])
+    by_default = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "0,600")]))
+    colour = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("field", "rgb")]))
+    raw = numbers(tiles, "data/a", (0, 0, 0), [SMALL, ("field", "rgb")])
+    with pytest.raises(FieldUnknown):
+        tile(tiles, "data/a", (0, 0, 0), [("field", "width")])
+    with pytest.raises(NotRepresentable):
+        tile(tiles, "data/a", (0, 0, 0), [("field", "name")])
 
     np.testing.assert_array_equal(by_default[:20, :30, 0], slow_steps(plane["height"], 0, 600))
     np.testing.assert_array_equal(colour[:20, :30, :3], plane["rgb"])
@@ -147,37 +145,36 @@ def test_a_field_of_a_record_is_a_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["S4", "<U3", "V5"])
-def test_text_and_bytes_are_refused_with_the_reason(tmp_path: Path, dtype: str) -> None:
+def test_text_and_bytes_are_refused_with_the_reason(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     write_array(tmp_path / "a", np.zeros((4, 4), dtype))
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(NotRepresentable, match="brightness"):
+    with pytest.raises(NotRepresentable, match="brightness"):
         tile(tiles, "data/a", (0, 0, 0))
 
 
-def test_one_axis_is_no_picture(tmp_path: Path) -> None:
+def test_one_axis_is_no_picture(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.zeros(9))
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(NotRepresentable, match="two axes"):
+    with pytest.raises(NotRepresentable, match="two axes"):
         tile(tiles, "data/a", (0, 0, 0))
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 4, 4)])
-def test_an_array_without_cells_has_no_tiles(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_an_array_without_cells_has_no_tiles(tmp_path: Path, tiles: Tiles, shape: tuple[int, ...]) -> None:
     write_array(tmp_path / "a", np.zeros(shape))
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(TileNotFound):
+    with pytest.raises(TileNotFound):
         tile(tiles, "data/a", (0, 0, 0))
 
 
 @pytest.mark.parametrize("axes", ["z,y", "z,x", "y,z", "x,y", "y,x"])
-def test_any_two_axes_make_a_plane(tmp_path: Path, axes: str) -> None:
+def test_any_two_axes_make_a_plane(tmp_path: Path, tiles: Tiles, axes: str) -> None:
     volume = values_of("<u2", (20, 30, 40))
     write_array(tmp_path / "a", volume, (8, 16, 16), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
     rows, columns = axes.split(",")
     (other,) = set("zyx") - {rows, columns}
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("axes", axes), (other, "7"), ("rescale", "0,100")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("axes", axes), (other, "7"), ("rescale", "0,100")]))
 
     plane = volume.take(7, axis="zyx".index(other))
     plane = plane if "zyx".index(rows) < "zyx".index(columns) else plane.T
@@ -185,38 +182,35 @@ def test_any_two_axes_make_a_plane(tmp_path: Path, axes: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a,b", "per%cent", "50%2C", "x", "%"])
-def test_an_axis_may_have_a_comma_or_a_per_cent_sign_in_its_name(tmp_path: Path, name: str) -> None:
+def test_an_axis_may_have_a_comma_or_a_per_cent_sign_in_its_name(tmp_path: Path, tiles: Tiles, name: str) -> None:
     volume = values_of("u1", (3, 4, 5))
     write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["t", "y", name]})
     written = name.replace("%", "%25").replace(",", "%2C")
 
-    with tiles_on(tmp_path) as tiles:
-        found = numbers(tiles, "data/a", (0, 0, 0), [("axes", f"{written},t"), ("y", "1")])
-        with pytest.raises(BadParameter):
-            numbers(tiles, "data/a", (0, 0, 0), [("axes", "y,%79")])
+    found = numbers(tiles, "data/a", (0, 0, 0), [("axes", f"{written},t"), ("y", "1")])
+    with pytest.raises(BadParameter):
+        numbers(tiles, "data/a", (0, 0, 0), [("axes", "y,%79")])
 
     np.testing.assert_array_equal(found, volume[:, 1].T)
 
 
-def test_unnamed_axes_are_numbered_and_negative_positions_count_from_the_end(tmp_path: Path) -> None:
+def test_unnamed_axes_are_numbered_and_negative_positions_count_from_the_end(tmp_path: Path, tiles: Tiles) -> None:
     volume = values_of("u1", (5, 8, 8))
     write_array(tmp_path / "a", volume)
 
-    with tiles_on(tmp_path) as tiles:
-        first, last = (numbers(tiles, "data/a", (0, 0, 0), [("d0", at)]) for at in ("0", "-1"))
-        by_default = numbers(tiles, "data/a", (0, 0, 0))
+    first, last = (numbers(tiles, "data/a", (0, 0, 0), [("d0", at)]) for at in ("0", "-1"))
+    by_default = numbers(tiles, "data/a", (0, 0, 0))
 
     np.testing.assert_array_equal(first, volume[0])
     np.testing.assert_array_equal(last, volume[-1])
     np.testing.assert_array_equal(by_default, volume[2])
 
 
-def test_an_axis_with_the_name_of_a_parameter_is_reached_through_sel(tmp_path: Path) -> None:
+def test_an_axis_with_the_name_of_a_parameter_is_reached_through_sel(tmp_path: Path, tiles: Tiles) -> None:
     volume = values_of("u1", (5, 8, 8))
     write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["size", "y", "x"]})
 
-    with tiles_on(tmp_path) as tiles:
-        found = numbers(tiles, "data/a", (0, 0, 0), [("sel", "size:3")])
+    found = numbers(tiles, "data/a", (0, 0, 0), [("sel", "size:3")])
 
     np.testing.assert_array_equal(found, volume[3])
 
@@ -230,24 +224,22 @@ def pyramid(base: Array, factors: list[int]) -> list[Array]:
     return [base, *(np.full(shape, 10 * (i + 1), base.dtype) for i, shape in enumerate(shapes))]
 
 
-def test_a_tile_is_made_from_the_coarsest_level_that_is_fine_enough(tmp_path: Path) -> None:
+def test_a_tile_is_made_from_the_coarsest_level_that_is_fine_enough(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", pyramid(np.zeros((512, 500), np.uint8), [2, 8]), "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        shown = [pixels(tile(tiles, "data/a", (z, 0, 0), [SMALL]))[0, 0, 0] for z in range(4)]
+    shown = [pixels(tile(tiles, "data/a", (z, 0, 0), [SMALL]))[0, 0, 0] for z in range(4)]
 
     assert shown == [20, 10, 10, 0]
 
 
 @pytest.mark.parametrize("factor", [3, 2.5])
-def test_levels_whose_factor_is_no_power_of_two_are_used(tmp_path: Path, factor: float) -> None:
+def test_levels_whose_factor_is_no_power_of_two_are_used(tmp_path: Path, tiles: Tiles, factor: float) -> None:
     base = values_of("<u2", (300, 300))
     size = round(300 / factor)
     write_image(tmp_path / "a", [base, np.full((size, size), 77, np.uint16)], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        coarse = numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "75")])
-        finer = numbers(tiles, "data/a", (1, 0, 0), [("tile_size", "75")])
+    coarse = numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "75")])
+    finer = numbers(tiles, "data/a", (1, 0, 0), [("tile_size", "75")])
 
     assert (coarse == 77).all()
     assert coarse.shape == (75, 75)
@@ -255,25 +247,23 @@ def test_levels_whose_factor_is_no_power_of_two_are_used(tmp_path: Path, factor:
 
 
 @pytest.mark.parametrize("rounding", ["down", "up"])
-def test_both_ways_to_round_the_size_of_a_level_give_whole_tiles(tmp_path: Path, rounding: str) -> None:
+def test_both_ways_to_round_the_size_of_a_level_give_whole_tiles(tmp_path: Path, tiles: Tiles, rounding: str) -> None:
     base = values_of("u1", (129, 131))
     half = tuple((n if rounding == "down" else n + 1) // 2 for n in base.shape)
     write_image(tmp_path / "a", [base, values_of("u1", half)], "yx")
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (1, 1, 1), [SMALL, ("rescale", "0,100")]))
+    found = pixels(tile(tiles, "data/a", (1, 1, 1), [SMALL, ("rescale", "0,100")]))
 
     assert found[0, 0, 3] == 255
     assert found[1:, :, 3].max() == 0
     assert found[0, :2, 3].tolist() == [255, 255]
 
 
-def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path) -> None:
+def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path, tiles: Tiles) -> None:
     plane = values_of("<f4", (500, 300))
     write_array(tmp_path / "a", plane, (128, 128))
 
-    with tiles_on(tmp_path) as tiles:
-        found = numbers(tiles, "data/a", (0, 0, 0), [SMALL])
+    found = numbers(tiles, "data/a", (0, 0, 0), [SMALL])
 
     values, hidden = slow_tile(plane, 8, (0, 0), SIZE)
     np.testing.assert_array_equal(found, values[: -(-500 // 8), : -(-300 // 8)])
@@ -281,29 +271,27 @@ def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, ">c8", "<c16"])
-def test_numbers_are_of_the_dtype_of_the_array_at_every_zoom(tmp_path: Path, dtype: str) -> None:
+def test_numbers_are_of_the_dtype_of_the_array_at_every_zoom(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     write_array(tmp_path / "a", values_of(dtype, (100, 90)))
     size = ("tile_size", "64")
 
-    with tiles_on(tmp_path) as tiles:
-        shown = [draw(tiles.tile("data/a", parse_query([size]), (z, 0, 0), "raw")) for z in (0, 1)]
-        arrays = [numbers(tiles, "data/a", (z, 0, 0), [size]) for z in (0, 1)]
+    shown = [draw(tiles.tile("data/a", parse_query([size]), (z, 0, 0), "raw")) for z in (0, 1)]
+    arrays = [numbers(tiles, "data/a", (z, 0, 0), [size]) for z in (0, 1)]
 
     little = np.dtype(dtype).newbyteorder("<")
     assert [found.dtype for found in shown] == [found.dtype for found in arrays] == [little, little]
     assert [len(found.body) for found in shown] == [array.size * little.itemsize for array in arrays]
 
 
-def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path) -> None:
+def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tiles) -> None:
     floats = np.ones((100, 90), "<f4")
     floats[:8, :8] = np.nan
     times = floats.astype("<M8[D]")
     write_array(tmp_path / "floats", floats)
     write_plain(tmp_path / "times", times, "<M8[D]")
 
-    with tiles_on(tmp_path) as tiles:
-        mean = numbers(tiles, "data/floats", (0, 0, 0), [SMALL])
-        count = numbers(tiles, "data/times", (0, 0, 0), [SMALL])
+    mean = numbers(tiles, "data/floats", (0, 0, 0), [SMALL])
+    count = numbers(tiles, "data/times", (0, 0, 0), [SMALL])
 
     assert np.isnan(mean[:4, :4]).all()
     assert (mean[4:, 4:] == 1).all()
@@ -311,13 +299,12 @@ def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path) -> None:
     assert (count[4:, 4:] == 1).all()
 
 
-def test_positions_outside_the_plane_follow_the_level(tmp_path: Path) -> None:
+def test_positions_outside_the_plane_follow_the_level(tmp_path: Path, tiles: Tiles) -> None:
     base = values_of("u1", (8, 200, 200))
     coarse = np.broadcast_to(np.arange(4, dtype=np.uint8)[:, None, None] * 10, (4, 100, 100))
     write_image(tmp_path / "a", [base, coarse], "zyx")
 
-    with tiles_on(tmp_path) as tiles:
-        shown = [numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "100"), ("z", str(z))])[0, 0] for z in range(8)]
+    shown = [numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "100"), ("z", str(z))])[0, 0] for z in range(8)]
 
     assert shown == [0, 0, 10, 10, 20, 20, 30, 30]
 
@@ -351,19 +338,18 @@ def test_a_tile_that_would_read_too_much_is_refused_with_the_cap(tmp_path: Path)
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles: Tiles, data: st.DataObject) -> None:
     height, width = (data.draw(st.integers(1, 300), label=side) for side in ("height", "width"))
     chunks = tuple(data.draw(st.integers(7, 130)) for _ in range(2))
     plane = values_of(data.draw(st.sampled_from(NUMBERS)), (height, width))
     levels = [plane, plane[::2, ::2]][: data.draw(st.integers(1, 2), label="levels")]
     write_image(tmp_path / "a", levels, "yx", chunks=chunks)
 
-    with tiles_on(tmp_path) as tiles:
-        grid = tiles.frame("data/a", parse_query([SMALL])).grid
-        z = data.draw(st.integers(0, grid.maxzoom), label="z")
-        rows, columns = grid.counts(z)
-        place = data.draw(st.integers(0, columns - 1)), data.draw(st.integers(0, rows - 1))
-        found = pixels(tile(tiles, "data/a", (z, *place), [SMALL, ("rescale", "-10,80")]))
+    grid = tiles.frame("data/a", parse_query([SMALL])).grid
+    z = data.draw(st.integers(0, grid.maxzoom), label="z")
+    rows, columns = grid.counts(z)
+    place = data.draw(st.integers(0, columns - 1)), data.draw(st.integers(0, rows - 1))
+    found = pixels(tile(tiles, "data/a", (z, *place), [SMALL, ("rescale", "-10,80")]))
 
     coarse = len(levels) == 2 and grid.factor(z) >= 2
     expected = slow_grey(levels[coarse], grid.factor(z) // (1 + coarse), place, (-10, 80), SIZE)
@@ -373,12 +359,11 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, data: 
 # --- colours ---------------------------------------------------------------------------------------------------
 
 
-def test_a_colour_map_is_an_indexed_picture_of_the_same_colours(tmp_path: Path) -> None:
+def test_a_colour_map_is_an_indexed_picture_of_the_same_colours(tmp_path: Path, tiles: Tiles) -> None:
     plane = values_of("<u2", (SIZE, SIZE))
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        data = tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap_name", "magma_r"), ("rescale", "0,99")])
+    data = tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap_name", "magma_r"), ("rescale", "0,99")])
 
     assert Image.open(io.BytesIO(data)).mode == "P"
     steps = slow_steps(plane.astype(np.float32), 0, 99)
@@ -387,14 +372,13 @@ def test_a_colour_map_is_an_indexed_picture_of_the_same_colours(tmp_path: Path) 
 
 @pytest.mark.parametrize("distinct", [20, 256])
 @pytest.mark.parametrize("colormap", ["viridis", ""])
-def test_hidden_pixels_take_no_colour_away(tmp_path: Path, distinct: int, colormap: str) -> None:
+def test_hidden_pixels_take_no_colour_away(tmp_path: Path, tiles: Tiles, distinct: int, colormap: str) -> None:
     plane = (np.arange(SIZE * SIZE) % distinct).reshape(SIZE, SIZE).astype(np.float32)
     plane[5, 5] = np.nan
     write_array(tmp_path / "a", plane)
     query = [SMALL, ("rescale", "0,255"), *([("colormap_name", colormap)] if colormap else [])]
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
 
     lut = named_lut(colormap) if colormap else np.repeat(np.arange(256)[:, None], 4, axis=1)
     assert found[5, 5, 3] == 0
@@ -403,14 +387,13 @@ def test_hidden_pixels_take_no_colour_away(tmp_path: Path, distinct: int, colorm
     assert (found[seen][:, 3] == 255).all()
 
 
-def test_nodata_is_hidden_and_counts_for_nothing_in_means(tmp_path: Path) -> None:
+def test_nodata_is_hidden_and_counts_for_nothing_in_means(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.full((2 * SIZE, 2 * SIZE), 40, np.uint8)
     plane[::2, :] = 255
     plane[:2, :2] = 255
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("nodata", "255")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("nodata", "255")]))
 
     assert found[0, 0, 3] == 0
     assert (found[1:, 1:, 0] == 40).all()
@@ -437,18 +420,17 @@ def light(steps: Array, colour: tuple[int, int, int]) -> Array:
     return found
 
 
-def test_channels_are_shown_as_omero_says(tmp_path: Path) -> None:
+def test_channels_are_shown_as_omero_says(tmp_path: Path, tiles: Tiles) -> None:
     stack = channels_image(tmp_path / "a")
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
 
     first, third = slow_steps(stack[0].astype("f4"), 0, 500), 255 - slow_steps(stack[2].astype("f4"), 100, 900)
     expected = np.minimum(light(first, (255, 0, 0)) + light(third, (0x40, 0x80, 255)), 255)
     np.testing.assert_array_equal(found[..., :3], expected)
 
 
-def test_channels_are_shown_as_the_query_says(tmp_path: Path) -> None:
+def test_channels_are_shown_as_the_query_says(tmp_path: Path, tiles: Tiles) -> None:
     stack = channels_image(tmp_path / "a")
     query = [
         SMALL,
@@ -460,9 +442,8 @@ def test_channels_are_shown_as_the_query_says(tmp_path: Path) -> None:
         ("rescale", "50,950"),
     ]
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
-        raw = numbers(tiles, "data/a", (0, 0, 0), query)
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
+    raw = numbers(tiles, "data/a", (0, 0, 0), query)
 
     second, first = slow_steps(stack[1].astype("f4"), 0, 100), slow_steps(stack[0].astype("f4"), 50, 950)
     expected = np.minimum(light(second, (255, 0, 255)) + light(first, (0, 255, 0)), 255)
@@ -480,7 +461,7 @@ def test_channels_are_shown_as_the_query_says(tmp_path: Path) -> None:
         [("c", "2"), ("gamma", "2.5"), ("colormap_name", "viridis"), ("invert", "1")],
     ],
 )
-def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, query: list[tuple[str, str]]) -> None:
+def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, tiles: Tiles, query: list[tuple[str, str]]) -> None:
     """Each bar is a ramp through the window as a tile of that channel alone shows it."""
     window = {"start": 0, "end": 255, "min": 0, "max": 255}
     channels = [
@@ -489,28 +470,26 @@ def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, query: list[tuple
     ramp = np.broadcast_to(np.arange(256, dtype="<u2"), (3, 256, 256))
     write_image(tmp_path / "a", [ramp], "cyx", {"omero": {"channels": channels}})
 
-    with tiles_on(tmp_path) as tiles:
-        bars = pixels(tiles.legend("data/a", parse_query(query)))
-        shown = tiles.frame("data/a", parse_query(query)).channels
-        others = [pair for pair in query if pair[0] not in ("c", "invert")]
-        inverted = [value for name, value in query if name == "invert"]
-        for place, channel in enumerate(shown):
-            own = [("invert", inverted[min(place, len(inverted) - 1)])] if inverted else []
-            drawn = pixels(tile(tiles, "data/a", (0, 0, 0), [("c", str(channel)), *own, *others]))
-            np.testing.assert_array_equal(bars[16 * place + 3], drawn[0])
+    bars = pixels(tiles.legend("data/a", parse_query(query)))
+    shown = tiles.frame("data/a", parse_query(query)).channels
+    others = [pair for pair in query if pair[0] not in ("c", "invert")]
+    inverted = [value for name, value in query if name == "invert"]
+    for place, channel in enumerate(shown):
+        own = [("invert", inverted[min(place, len(inverted) - 1)])] if inverted else []
+        drawn = pixels(tile(tiles, "data/a", (0, 0, 0), [("c", str(channel)), *own, *others]))
+        np.testing.assert_array_equal(bars[16 * place + 3], drawn[0])
 
 
-def test_a_photograph_is_shown_in_its_colours(tmp_path: Path) -> None:
+def test_a_photograph_is_shown_in_its_colours(tmp_path: Path, tiles: Tiles) -> None:
     photo = np.random.default_rng(3).integers(0, 256, (40, 50, 3), dtype=np.uint8)
     write_array(tmp_path / "a", photo)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
 
     np.testing.assert_array_equal(found[:40, :50, :3], photo)
 
 
-def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path) -> None:
+def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).integers(0, 6, (SIZE, SIZE)).astype(np.int32)
     colors = [
         {"label-value": 1, "rgba": [255, 0, 0, 255]},
@@ -519,74 +498,67 @@ def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path) 
     ]
     write_image(tmp_path / "a", [plane, plane[::2, ::2]], "yx", {"image-label": {"colors": colors}})
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
-        faded = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("opacity", "0.5")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
+    faded = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("opacity", "0.5")]))
 
-    lut = label_colours(np.arange(6), choose([(1, (255, 0, 0, 255)), (2, (0, 0, 255, 128))]))
+    lut = label_colours(np.arange(6), {1: (255, 0, 0, 255), 2: (0, 0, 255, 128)})
     assert lut[0].tolist() == [0, 0, 0, 0]
     np.testing.assert_array_equal(found[..., 3], lut[plane][..., 3])
     np.testing.assert_array_equal(found[plane > 0], lut[plane][plane > 0])
     assert set(np.unique(faded[..., 3])) == {0, 64, 128}
 
 
-def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_path: Path) -> None:
+def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.arange(4 * SIZE * SIZE, dtype=np.uint64).reshape(2 * SIZE, 2 * SIZE) + (1 << 62)
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (1, 1, 1), [SMALL, ("labels", "1")]))
-        coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("labels", "1")]))
+    found = pixels(tile(tiles, "data/a", (1, 1, 1), [SMALL, ("labels", "1")]))
+    coarse = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("labels", "1")]))
 
     np.testing.assert_array_equal(found, label_colours(plane[SIZE:, SIZE:].ravel()).reshape(SIZE, SIZE, 4))
     np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel()).reshape(SIZE, SIZE, 4))
 
 
-def test_chosen_classes_are_shown_and_nothing_else(tmp_path: Path) -> None:
+def test_chosen_classes_are_shown_and_nothing_else(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.array([[1, 2], [3, 1]], np.uint8))
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"1": "#ff0000", "3": [0, 255, 0]}')]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"1": "#ff0000", "3": [0, 255, 0]}')]))
 
     assert found[:2, :2].tolist() == [[[255, 0, 0, 255], [0, 0, 0, 0]], [[0, 255, 0, 255], [255, 0, 0, 255]]]
 
 
-def test_chosen_classes_of_floats_are_shown_too(tmp_path: Path) -> None:
+def test_chosen_classes_of_floats_are_shown_too(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.array([[0.5, np.nan], [np.inf, 2]]))
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"0.5": "ff0000", "2": "00ff00"}')]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"0.5": "ff0000", "2": "00ff00"}')]))
 
     assert found[:2, :2, 3].tolist() == [[255, 0], [0, 255]]
 
 
-def test_a_narrow_axis_with_a_name_of_its_own_is_no_colour(tmp_path: Path) -> None:
+def test_a_narrow_axis_with_a_name_of_its_own_is_no_colour(tmp_path: Path, tiles: Tiles) -> None:
     volume = values_of("u1", (5, 6, 3))
     write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
-    with tiles_on(tmp_path) as tiles:
-        np.testing.assert_array_equal(numbers(tiles, "data/a", (0, 0, 0), [("z", "4")]), volume[4])
+    np.testing.assert_array_equal(numbers(tiles, "data/a", (0, 0, 0), [("z", "4")]), volume[4])
 
 
-def test_a_background_hides_what_is_seen_through(tmp_path: Path) -> None:
+def test_a_background_hides_what_is_seen_through(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.array([[np.nan, 1.0]]))
 
-    with tiles_on(tmp_path) as tiles:
-        query = [SMALL, ("rescale", "0,1"), ("bg", "102030")]
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
-        jpg = pixels(tile(tiles, "data/a", (0, 0, 0), [*query, ("quality", "100")], "jpg"))
+    query = [SMALL, ("rescale", "0,1"), ("bg", "102030")]
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
+    jpg = pixels(tile(tiles, "data/a", (0, 0, 0), [*query, ("quality", "100")], "jpg"))
 
     assert found[0, 0].tolist() == found[9, 9].tolist() == [0x10, 0x20, 0x30, 255]
     assert np.abs(jpg[40, 40, :3].astype(int) - [0x10, 0x20, 0x30]).max() <= 2
 
 
 @pytest.mark.parametrize("fmt", ["jpg", "webp"])
-def test_lossy_formats_are_close(tmp_path: Path, fmt: str) -> None:
+def test_lossy_formats_are_close(tmp_path: Path, tiles: Tiles, fmt: str) -> None:
     plane = np.add.outer(np.arange(SIZE), np.arange(SIZE)).astype(np.uint8)
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("quality", "95")], fmt))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("quality", "95")], fmt))
 
     assert np.abs(found[..., 0].astype(int) - plane).max() < 12
 
@@ -594,54 +566,50 @@ def test_lossy_formats_are_close(tmp_path: Path, fmt: str) -> None:
 # --- windows ---------------------------------------------------------------------------------------------------
 
 
-def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path) -> None:
+def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.zeros((2 * SIZE, 2 * SIZE), np.int16)
     plane[:SIZE], plane[SIZE:] = 100, 300
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        shown = {
-            keyword: [pixels(tile(tiles, "data/a", (1, 0, y), [SMALL, ("rescale", keyword)]))[0, 0, 0] for y in (0, 1)]
-            for keyword in ("auto", "minmax", "dtype")
-        }
+    shown = {
+        keyword: [pixels(tile(tiles, "data/a", (1, 0, y), [SMALL, ("rescale", keyword)]))[0, 0, 0] for y in (0, 1)]
+        for keyword in ("auto", "minmax", "dtype")
+    }
 
     assert shown["auto"] == shown["minmax"] == [0, 255]
     assert shown["dtype"] == slow_steps(np.array([100, 300], np.float32), -32768, 32767).tolist()
 
 
-def test_rare_extremes_do_not_make_a_picture_dark(tmp_path: Path) -> None:
+def test_rare_extremes_do_not_make_a_picture_dark(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).normal(1000, 10, (200, 200)).astype("f4")
     plane[0, 0] = 1e9
     write_array(tmp_path / "a", plane)
 
-    with tiles_on(tmp_path) as tiles:
-        found = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
 
 
-def test_a_constant_picture_is_dark_and_no_error(tmp_path: Path) -> None:
+def test_a_constant_picture_is_dark_and_no_error(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.full((8, 8), 7, np.uint16))
 
-    with tiles_on(tmp_path) as tiles:
-        assert pixels(tile(tiles, "data/a", (0, 0, 0)))[:8, :8, 0].max() == 0
+    assert pixels(tile(tiles, "data/a", (0, 0, 0)))[:8, :8, 0].max() == 0
 
 
-def test_a_picture_of_nothing_but_nan_is_transparent(tmp_path: Path) -> None:
+def test_a_picture_of_nothing_but_nan_is_transparent(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.full((8, 8), np.nan))
 
-    with tiles_on(tmp_path) as tiles:
-        assert pixels(tile(tiles, "data/a", (0, 0, 0)))[..., 3].max() == 0
+    assert pixels(tile(tiles, "data/a", (0, 0, 0)))[..., 3].max() == 0
 
 
 # --- what cannot be --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [(0, 1, 0), (0, 0, 1), (2, 0, 0), (1, -1, 0), (1, 2, 0), (99, 0, 0)])
-def test_there_are_no_tiles_outside(tmp_path: Path, place: tuple[int, int, int]) -> None:
+def test_there_are_no_tiles_outside(tmp_path: Path, tiles: Tiles, place: tuple[int, int, int]) -> None:
     write_array(tmp_path / "a", np.zeros((100, 100)))
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(TileNotFound):
+    with pytest.raises(TileNotFound):
         tile(tiles, "data/a", place, [SMALL])
 
 
@@ -658,26 +626,30 @@ def test_there_are_no_tiles_outside(tmp_path: Path, place: tuple[int, int, int])
         ([("labels", "1")], "labels"),
     ],
 )
-def test_what_does_not_fit_the_picture_is_named(tmp_path: Path, query: list[tuple[str, str]], name: str) -> None:
+def test_what_does_not_fit_the_picture_is_named(
+    tmp_path: Path, tiles: Tiles, query: list[tuple[str, str]], name: str
+) -> None:
     write_array(tmp_path / "a", np.zeros((4, 8, 8)), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(BadParameter) as raised:
+    with pytest.raises(BadParameter) as raised:
         tile(tiles, "data/a", (0, 0, 0), query)
 
     assert raised.value.name == name
 
 
-def test_a_position_beyond_an_axis_has_no_tile(tmp_path: Path) -> None:
+def test_a_position_beyond_an_axis_has_no_tile(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.zeros((4, 8, 8)))
 
-    with tiles_on(tmp_path) as tiles, pytest.raises(TileNotFound, match="d0"):
+    with pytest.raises(TileNotFound, match="d0"):
         tile(tiles, "data/a", (0, 0, 0), [("d0", "4")])
 
 
 # --- tags and the cache ----------------------------------------------------------------------------------------
 
 
-def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_else(tmp_path: Path) -> None:
+def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_else(
+    tmp_path: Path, tiles: Tiles
+) -> None:
     write_array(tmp_path / "a", np.zeros((2 * SIZE, SIZE)), (SIZE, SIZE))
     array = zarr.open_array(str(tmp_path / "a"), zarr_format=2)
     array[...] = 1
@@ -685,45 +657,44 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     def tag(query: list[tuple[str, str]], place: tuple[int, int, int] = (1, 0, 0), fmt: str = "png") -> str:
         return tiles.tile("data/a", parse_query([SMALL, *query]), place, fmt).tag
 
-    with tiles_on(tmp_path) as tiles:
-        window = [("rescale", "0,1")]
-        first = tag(window)
-        different = {
-            first,
-            tag([("rescale", "0,2")]),
-            tag(window, fmt="webp"),
-            tag(window, (1, 0, 1)),
-            tag(window, fmt="npy"),
-        }
-        array[SIZE:] = 2
-        assert tag(window) == first
-        assert tag([("rescale", "0.0,1.0"), ("empty", "204")]) == first
-        array[0, 0] = 5
-        assert tag(window) not in different
+    window = [("rescale", "0,1")]
+    first = tag(window)
+    different = {
+        first,
+        tag([("rescale", "0,2")]),
+        tag(window, fmt="webp"),
+        tag(window, (1, 0, 1)),
+        tag(window, fmt="npy"),
+    }
+    array[SIZE:] = 2
+    assert tag(window) == first
+    assert tag([("rescale", "0.0,1.0"), ("empty", "204")]) == first
+    array[0, 0] = 5
+    assert tag(window) not in different
 
     assert len(different) == 5
 
 
-def test_a_tile_is_drawn_once_and_kept(tmp_path: Path) -> None:
+def test_a_tile_is_drawn_once_and_kept(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
 
-    with tiles_on(tmp_path) as tiles:
-        first = draw(tiles.tile("data/a", parse_query([]), (0, 0, 0), "png"))
-        second = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png")
+    first = draw(tiles.tile("data/a", parse_query([]), (0, 0, 0), "png"))
+    second = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png")
 
-        assert second.cached() is first
-        assert draw(second) is first
-        assert tiles.cache_stats().entries == 1
+    assert second.cached() is first
+    assert draw(second) is first
+    assert tiles.cache_stats().entries == 1
 
 
-def test_windows_follow_the_data_when_they_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_follow_the_data_when_they_are_looked_at_again(
+    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
     write_array(tmp_path / "a", values_of("<u2", (8, 8)))
 
-    with tiles_on(tmp_path) as tiles:
-        before = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
-        zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = values_of("<u2", (8, 8)) * 7
-        after = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
+    before = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
+    zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = values_of("<u2", (8, 8)) * 7
+    after = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
 
     np.testing.assert_allclose(pixels(before), pixels(after), atol=1)
 
@@ -740,31 +711,29 @@ def test_the_cache_is_bounded_in_bytes(tmp_path: Path) -> None:
     assert stats.evictions > 0
 
 
-def test_tiles_follow_writes_at_once(tmp_path: Path) -> None:
+def test_tiles_follow_writes_at_once(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
 
-    with tiles_on(tmp_path) as tiles:
-        before = pixels(tile(tiles, "data/a", (0, 0, 0)))
-        zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = 200
-        after = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    before = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = 200
+    after = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert (before[:8, :8, 0].max(), after[:8, :8, 0].min()) == (0, 200)
 
 
-def test_attributes_alone_can_change_a_picture(tmp_path: Path) -> None:
+def test_attributes_alone_can_change_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     channels_image(tmp_path / "a")
     grey = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
 
-    with tiles_on(tmp_path) as tiles:
-        before = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
-        attributes = tiles.images.catalog.open_group("data/a").attributes
-        write_attributes(tmp_path / "a", {**attributes, "omero": grey})
+    before = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
+    attributes = tiles.images.catalog.open_group("data/a").attributes
+    write_attributes(tmp_path / "a", {**attributes, "omero": grey})
 
-        assert tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag != before
+    assert tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag != before
 
 
 def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_array(tmp_path / "a", np.arange(4096, dtype="<u2").reshape(64, 64))
     plans, begun, another = Statistics._plans, Barrier(8), Event()
@@ -778,12 +747,12 @@ def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
         return plans(*args, **options)
 
     def tag(_: int) -> str:
-        begun.wait(10)
+        begun.wait(60)
         return tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
 
     monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e6)
     monkeypatch.setattr(Statistics, "_plans", counted)
-    with tiles_on(tmp_path) as tiles, ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(8) as pool:
         tags = set(pool.map(tag, range(8)))
 
     assert (len(tags), len(taken)) == (1, 1)

@@ -5,10 +5,8 @@ A look-up table (LUT) is a ``(256, 4)`` uint8 array of RGBA; entry 0 shows the l
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ import numpy as np
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Table = np.ndarray[Any, np.dtype[np.uint8]]
 RGB = tuple[int, int, int]
+RGBA = tuple[int, int, int, int]
 
 _HEX: Final = re.compile(r"#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})", re.ASCII)
 
@@ -59,7 +58,7 @@ def parse_colour(text: str) -> RGB:
     return red, green, blue
 
 
-def parse_rgba(text: str) -> tuple[int, int, int, int]:
+def parse_rgba(text: str) -> RGBA:
     """As `parse_colour` with alpha, 255 where it is not given."""
     match = _HEX.fullmatch(text)
     if match is None:
@@ -97,7 +96,7 @@ def spread(colours: Table) -> Table:
     return colours[np.arange(256) * len(colours) // 256]
 
 
-def blended(stops: Sequence[tuple[int, int, int, int]]) -> Table:
+def blended(stops: Sequence[RGBA]) -> Table:
     """A LUT that runs evenly through two or more colours."""
     places = np.linspace(0, 255, len(stops))
     channels = [np.interp(np.arange(256), places, column) for column in np.asarray(stops, float).T]
@@ -112,71 +111,21 @@ def tint(colour: RGB) -> Table:
 # --- labels ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
-    """Colours that some values have been given: values in order with their colours, ``(n, 4)`` RGBA.
-
-    Three times, for a float does not hold every integer, nor the one kind of integers those of the other.
-    """
-
-    floats: tuple[Numbers, Table]
-    signed: tuple[Numbers, Table]
-    unsigned: tuple[Numbers, Table]
-
-    @property
-    def digest(self) -> str:
-        """Tells two choices apart."""
-        parts = (part.tobytes() for pair in (self.floats, self.signed, self.unsigned) for part in pair)
-        return hashlib.blake2b(b"|".join(parts), digest_size=12).hexdigest()
-
-    def of(self, labels: Numbers) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], Table]:
-        """Which labels have a colour, and the colours of those."""
-        values, colours = self.floats
-        if labels.dtype.kind == "u":
-            (values, colours), labels = self.unsigned, labels.astype(np.uint64)
-        elif labels.dtype.kind in "bi":
-            (values, colours), labels = self.signed, labels.astype(np.int64)
-        else:
-            with np.errstate(over="ignore"):
-                values = values.astype(labels.dtype)
-        if not len(values):
-            return np.zeros(len(labels), bool), colours
-        places = np.maximum(np.searchsorted(values, labels, side="right") - 1, 0)  # of equal values the last
-        found = values[places] == labels
-        return found, colours[places[found]]
-
-
-def choose(colours: Iterable[tuple[float, Sequence[int]]]) -> Chosen:
-    """From values and their RGBA, of which the last counts where a value comes twice."""
-    by_value = dict(colours)
-    values = sorted(by_value)
-    table = np.array([by_value[value] for value in values], np.uint8).reshape(-1, 4)
-    signed, unsigned = (_integers(values, table, dtype) for dtype in (np.int64, np.uint64))
-    return Chosen((np.array(values, np.float64), table), signed, unsigned)
-
-
-def _integers(values: Sequence[float], table: Table, dtype: type[np.integer[Any]]) -> tuple[Numbers, Table]:
-    """Those of the values that are integers of a kind."""
-    whole = np.array(values)
-    if whole.dtype == np.int64:  # most often they all are: many at a time
-        fitting = whole >= 0 if dtype is np.uint64 else slice(None)
-        return whole[fitting].astype(dtype), table[fitting]
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    places = [i for i, value in enumerate(values) if low <= value <= high and value == int(value)]
-    return np.array([int(values[i]) for i in places], dtype), table[places]
-
-
-def label_colours(labels: Numbers, chosen: Chosen | None = None, *, only_chosen: bool = False) -> Table:
+def label_colours(labels: Numbers, chosen: Mapping[float, RGBA] | None = None, *, only_chosen: bool = False) -> Table:
     """RGBA for each of ``(n,)`` labels: the chosen one where it has one, nothing for 0, else a bright one of its own.
 
     The colour of a label depends on its value alone, so that it is the same in all tiles, levels and images. With
-    ``only_chosen``, nothing is shown of the others.
+    ``only_chosen``, nothing is shown of the others. Of chosen values that are equal in the dtype the largest counts.
     """
     colours = np.zeros((len(labels), 4), np.uint8) if only_chosen else _hashed_colours(labels)
     colours[labels == 0] = 0
-    if chosen is not None:
-        found, own = chosen.of(labels)
-        colours[found] = own
+    if chosen:
+        if labels.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                chosen = {labels.dtype.type(value).item(): chosen[value] for value in sorted(chosen)}
+        own = [chosen.get(label) for label in labels.tolist()]  # Python compares integers and floats exactly
+        found = [colour is not None for colour in own]
+        colours[found] = np.array([colour for colour in own if colour is not None], np.uint8).reshape(-1, 4)
     return colours
 
 

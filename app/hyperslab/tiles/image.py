@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import FieldUnknown, NotRepresentable
 from hyperslab.tiles.axes import Axis, name_axes
-from hyperslab.tiles.ome import ImageLabel, Omero
+from hyperslab.tiles.colour import RGBA
+from hyperslab.tiles.ome import Omero
 
 Kind = Literal["array", "multiscale", "labels", "plate", "well"]
 
@@ -63,7 +65,7 @@ class Image:
     field: Field | None = None
     fields: tuple[str, ...] = ()
     omero: Omero | None = None
-    image_label: ImageLabel | None = None
+    image_label: Mapping[float, RGBA] | None = None
     mosaic: Mosaic | None = None
     problems: tuple[str, ...] = ()
 

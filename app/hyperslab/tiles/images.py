@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, Impossible, NodeNotFound, WrongKind
@@ -25,19 +26,12 @@ _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
 
 
 class _Open(NamedTuple):
-    """An image and the nodes that it was made from: it is valid while their documents are unchanged."""
+    """An image and the nodes that it was made from: it is valid while their documents are unchanged, and while none of
+    the ``missing`` images of a mosaic is there."""
 
     image: Image
     nodes: Sequence[Node]
-
-
-@dataclass(slots=True)
-class _Parsed:
-    """The OME-Zarr metadata of a group. ``found`` is the cell of its mosaic where the last search for one ended."""
-
-    ome: Ome
-    mosaic: Mosaic | None
-    found: Cell | None = None
+    missing: Sequence[Cell] = ()
 
 
 class Images:
@@ -48,7 +42,6 @@ class Images:
         self.catalog = catalog
         self._reader = reader
         self._open_images: VersionedCache[_Open] = VersionedCache(4096)
-        self._parsed: VersionedCache[_Parsed] = VersionedCache(8 << 20)
 
     def open(self, path: str, field: str | None = None, *, single: bool = False) -> Image:
         """The image at a path; of a collection of images the first.
@@ -63,12 +56,13 @@ class Images:
         node = self.catalog.open_node(path)
         if isinstance(node, ArrayNode):
             return self._cached((path, field), array_image(node, field), [node])
-        parsed = self._parse(node)
-        ome = parsed.ome
+        ome = ome_zarr.read_ome(node.attributes)
         if ome.is_empty or (single and ome.holds_images):
             raise WrongKind(node.path, "group", "array")
-        if parsed.mosaic is not None:
-            return self._open_mosaic(path, node, field, parsed, parsed.mosaic)
+        ome = replace(ome, problems=node.problems + ome.problems)
+        mosaic = _mosaic(ome, node.path)
+        if mosaic is not None:
+            return self._open_mosaic(path, node, field, ome, mosaic)
         if ome.multiscale is not None:
             image = self._open_multiscale(node, field, ome, ome.multiscale)
             complete = len(image.levels) == len(ome.multiscale.datasets)  # missing levels may be written yet
@@ -96,8 +90,8 @@ class Images:
             return image
         try:
             node = self.catalog.open_node(path)
-            well = self._parse(node).ome.well if isinstance(node, GroupNode) else None
-            inner = path if well is None else f"{path}/{well.images[0]}"
+            well = ome_zarr.read_ome(node.attributes).well if isinstance(node, GroupNode) else None
+            inner = path if well is None else f"{path}/{well[0]}"
             image = self.open(inner, field, single=True)
         except (*_UNREADABLE, Impossible):
             return None
@@ -116,24 +110,18 @@ class Images:
         return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
 
     def _unchanged(self, key: tuple[str | None, ...]) -> Image | None:
-        """The cached image, if the documents that it was made from are unchanged."""
+        """The cached image, if it is still valid."""
         entry = self._open_images.any_version(key)
-        return entry.image if entry is not None and self.catalog.unchanged(entry.nodes) else None
+        if entry is None or not self.catalog.unchanged(entry.nodes):
+            return None
+        return entry.image if not any(self._open_cells(entry.image.mount, entry.missing, key[1])) else None
 
-    def _cached(self, key: tuple[str | None, ...], image: Image, nodes: Sequence[Node]) -> Image:
+    def _cached(
+        self, key: tuple[str | None, ...], image: Image, nodes: Sequence[Node], missing: Sequence[Cell] = ()
+    ) -> Image:
         """The image that stands for these nodes from now on: two threads may open it at once."""
-        version = joined_versions(*(f"{node.path} {node.version}" for node in nodes))
-        return self._open_images.load(key, version, lambda: (_Open(image, nodes), version, 1)).value.image
-
-    def _parse(self, group: GroupNode) -> _Parsed:
-        def load() -> tuple[_Parsed, str, int]:
-            ome = ome_zarr.read_ome(group.attributes)
-            if not ome.is_empty:
-                ome = replace(ome, problems=group.problems + ome.problems)
-            mosaic = _mosaic(ome, group.path)
-            return _Parsed(ome, mosaic), group.version, 4096 + 512 * len(mosaic.cells if mosaic else ())
-
-        return self._parsed.load(group.path, group.version, load).value
+        version = joined_versions(*(f"{node.path} {node.version}" for node in nodes), *(cell.path for cell in missing))
+        return self._open_images.load(key, version, lambda: (_Open(image, nodes, missing), version, 1)).value.image
 
     def _group_or_none(self, path: str) -> GroupNode | None:
         try:
@@ -235,12 +223,26 @@ class Images:
 
     # --- plates and wells --------------------------------------------------------------------------------------
 
-    def _open_mosaic(self, path: str, group: GroupNode, field: str | None, parsed: _Parsed, mosaic: Mosaic) -> Image:
-        """A plate or a well; it looks like the first of its images that is there."""
-        plate = parsed.ome.plate
-        template, problems = self._first_image(group, field, parsed, mosaic)
+    def _open_mosaic(self, path: str, group: GroupNode, field: str | None, ome: Ome, mosaic: Mosaic) -> Image:
+        """A plate or a well; it looks like the first of its images that is there, of some of them."""
+        plate = ome.plate
+        first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
+        tried = (*first, *others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))])
+        assert group.mount is not None  # the root of all stores has no attributes
+        size = _CELLS_TRIED if group.mount.is_remote else 1
+        batches = (tried[:1], *(tried[i : i + size] for i in range(1, len(tried), size)))
+        opened = (self._open_cells(group.mount, batch, field) for batch in batches)
+        place, template = next(
+            ((i, image) for i, image in enumerate(chain.from_iterable(opened)) if image is not None), (0, None)
+        )
         if template is None:
-            raise BadMetadata(f"{group.prefix}.zattrs", "plate" if plate else "well", "; ".join(problems))
+            problem = f"none of {len(tried)} images that were looked for is there, of {len(mosaic.cells)} in all"
+            raise BadMetadata(f"{group.prefix}.zattrs", "plate" if plate else "well", problem)
+        problems = ome.problems
+        if place >= len(first):
+            problems += (
+                f"none of the first {len(first)} images is there; all are taken to be like {tried[place].path}",
+            )
         image = replace(
             template,
             path=group.path,
@@ -248,35 +250,16 @@ class Images:
             name=(plate.name if plate is not None else None) or group.path.rpartition("/")[2],
             version=joined_versions(group.version, template.version),
             mosaic=mosaic,
-            problems=parsed.ome.problems + problems + template.problems,
+            problems=problems + template.problems,
         )
-        first = self._open_images.any_version((mosaic.cells[0].path, field, "cell"))
-        if first is None or first.image is not template:  # images before it may be written yet
+        found = self._open_images.any_version((tried[place].path, field, "cell"))
+        if found is None or found.image is not template:
             return image
-        return self._cached((path, field), image, [group, *first.nodes])
+        # images before it may be written yet: of more than the first few, that is not looked for
+        return self._cached((path, field), image, [group, *found.nodes], first[:place])
 
-    def _first_image(
-        self, group: GroupNode, field: str | None, parsed: _Parsed, mosaic: Mosaic
-    ) -> tuple[Image | None, tuple[str, ...]]:
-        """The first image that is there, of some of them; and what to say if it is none of the very first."""
-        first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
-        others = others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))]
-        known = [cell for cell in others if cell == parsed.found]  # else the search would begin anew for every tile
-        assert group.mount is not None  # the root of all stores has no attributes
-        size = _CELLS_TRIED if group.mount.is_remote else 1
-        batches = [cells[i : i + size] for cells in (first[1:], known, others) for i in range(0, len(cells), size)]
-        for batch in (first[:1], *batches):
-            images = self._reader.each(group.mount, lambda cell: self.open_cell(cell.path, field), batch)
-            for cell, image in zip(batch, images, strict=True):
-                if image is None:
-                    continue
-                if cell in first:
-                    return image, ()
-                parsed.found = cell
-                text = f"none of the first {len(first)} images is there; all are taken to be like {cell.path}"
-                return image, (text,)
-        tried = len(first) + len(others)
-        return None, (f"none of {tried} images that were looked for is there, of {len(mosaic.cells)} in all",)
+    def _open_cells(self, mount: MountedStore, cells: Sequence[Cell], field: str | None) -> list[Image | None]:
+        return self._reader.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
 
 
 def _difference(array: ArrayNode, first: ArrayNode) -> str | None:
@@ -315,7 +298,7 @@ def _mosaic(ome: Ome, path: str) -> Mosaic | None:
         return Mosaic(len(names[0]), len(names[1]), wells, names)
     if ome.well is None:
         return None
-    images = ome.well.images
+    images = ome.well
     columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
     cells = tuple(Cell(f"{path}/{image}", *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic(-(-len(images) // columns), columns, cells)

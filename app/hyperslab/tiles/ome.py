@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from hyperslab.errors import shown
+from hyperslab.tiles.colour import RGBA
 
 T = TypeVar("T")
-RGBA = tuple[int, int, int, int]
 Problems = list[str]
 
 VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5")
@@ -96,14 +96,6 @@ class Omero:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageLabel:
-    """``colors`` by label value, of several for one value the last; ``source`` is the path of the image labelled."""
-
-    colors: Mapping[float, RGBA]
-    source: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class PlateWell:
     """``row`` and ``column`` count from 0."""
 
@@ -123,21 +115,17 @@ class Plate:
 
 
 @dataclass(frozen=True, slots=True)
-class Well:
-    """Paths of its images, the fields of view."""
-
-    images: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Ome:
-    """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which)."""
+    """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which).
+
+    ``image_label`` has colours by label value, of several for one value the last; ``well`` the paths of its images.
+    """
 
     multiscale: Multiscale | None = None
     omero: Omero | None = None
-    image_label: ImageLabel | None = None
+    image_label: Mapping[float, RGBA] | None = None
     plate: Plate | None = None
-    well: Well | None = None
+    well: tuple[str, ...] | None = None
     is_collection: bool = False
     problems: tuple[str, ...] = ()
 
@@ -164,7 +152,7 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
         multiscale=None if multiscales.is_missing else multiscales.lenient(lambda m: parse_multiscales(m, version)),
         omero=None if omero.is_missing else omero.lenient(parse_omero),
         # labels remain labels where their colours are broken
-        image_label=None if label.is_missing else label.lenient(parse_image_label) or ImageLabel({}, None),
+        image_label=None if label.is_missing else label.lenient(parse_image_label) or {},
         plate=None if plate.is_missing else plate.lenient(parse_plate),
         well=None if well.is_missing else well.lenient(parse_well),
         is_collection=root["bioformats2raw.layout"].value == 3,
@@ -175,12 +163,12 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The names in the attributes of a ``labels`` group, without those that are broken."""
-    return _names(_root(attributes, problems)["labels"])
+    return _entries(_root(attributes, problems)["labels"], Member.text)
 
 
 def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The images of a bioformats2raw collection, from the attributes of its ``OME`` group."""
-    return _names(_root(attributes, problems)["series"])
+    return _entries(_root(attributes, problems)["series"], Member.text)
 
 
 def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -200,8 +188,9 @@ def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
     return Member({name: value for name, value in block.items() if value is not None}, "", problems)
 
 
-def _names(member: Member) -> tuple[str, ...]:
-    return () if member.is_missing else member.lenient(lambda m: m.usable(Member.text)) or ()
+def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
+    """The usable entries of a list that need not be there."""
+    return () if member.is_missing else member.lenient(lambda m: m.usable(parse)) or ()
 
 
 # --- members of untrusted JSON, each with its place in the document --------------------------------------------
@@ -485,17 +474,13 @@ def _parse_window(window: Member) -> Window:
 # --- image-label -----------------------------------------------------------------------------------------------
 
 
-def parse_image_label(block: Member) -> ImageLabel:
+def parse_image_label(block: Member) -> Mapping[float, RGBA]:
     """The block without what is broken in it (OME-Zarr 0.4, 3.6); raises `ValueError` where it is none."""
     block["version"].version()
     colors = _entries(block["colors"], _parse_color)
     _entries(block["properties"], _parse_label_value)
-    source = block.get("source", {}).lenient(lambda s: None if s["image"].is_missing else s["image"].text())
-    return ImageLabel({label: rgba for label, rgba in colors if rgba is not None}, source)
-
-
-def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
-    return () if member.is_missing else member.lenient(lambda m: m.usable(parse)) or ()
+    block.get("source", {}).lenient(lambda s: None if s["image"].is_missing else s["image"].text())
+    return {label: rgba for label, rgba in colors if rgba is not None}
 
 
 def _parse_color(color: Member) -> tuple[float, RGBA | None]:
@@ -537,13 +522,13 @@ def parse_plate(block: Member) -> Plate:
     return Plate(block["name"].text_or(None), rows, columns, wells)
 
 
-def parse_well(block: Member) -> Well:
-    """The block without what is broken in it (OME-Zarr 0.4, 3.8); raises `ValueError` where no image is left."""
+def parse_well(block: Member) -> tuple[str, ...]:
+    """Paths of the images, without what is broken (OME-Zarr 0.4, 3.8); raises `ValueError` where none is left."""
     block["version"].version()
     images = block["images"].usable(_parse_field)
     if not images:
         raise block["images"].error("none can be used")
-    return Well(images)
+    return images
 
 
 def _parse_names(member: Member) -> tuple[str, ...]:

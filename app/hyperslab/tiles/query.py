@@ -10,29 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hyperslab.errors import BadParameter
-from hyperslab.tiles.colour import RGB, parse_colour, parse_rgba
+from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
 
-RGBA = tuple[int, int, int, int]
+Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
+"""Colours that a map runs through evenly, or a colour for each of some values; all others are then invisible."""
 Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
 Component = Literal["abs", "real", "imag", "phase"]
 
 COMPONENTS: Final = ("abs", "real", "imag", "phase")
 MOST_ASPECT: Final = 1000.0
 """The largest ratio of the height of a cell to its width, and the inverse of the smallest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stops:
-    """A colour map that runs evenly through these colours."""
-
-    colours: tuple[RGBA, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """A colour for each of some values; all others are invisible."""
-
-    colours: tuple[tuple[float, RGBA], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +41,7 @@ class TileQuery:
     invert: tuple[bool, ...] = ()
     gamma: float = 1.0
     colormap_name: str | None = None
-    colormap: Stops | Classes | None = None
+    colormap: Colormap | None = None
     nodata: float | None = None
     component: Component | None = None
     decode: Literal["cf", "none"] = "none"
@@ -164,13 +151,13 @@ def _rescale(text: str) -> Rescale:
     return low, high
 
 
-def _colormap(text: str) -> Stops | Classes:
+def _colormap(text: str) -> Colormap:
     value = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split(",")
     if isinstance(value, Mapping):
-        return Classes(tuple((_number(key), _rgba(colour)) for key, colour in value.items()))
+        return {_number(key): _rgba(colour) for key, colour in value.items()}
     if len(value) < 2:
         raise ValueError
-    return Stops(tuple(_rgba(colour) for colour in value))
+    return tuple([_rgba(colour) for colour in value])
 
 
 def _rgba(value: Any) -> RGBA:

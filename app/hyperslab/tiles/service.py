@@ -145,7 +145,7 @@ class Tiles:
         _, style, plan = self.look(
             path,
             query,
-            lambda frame: make_style(frame, query, lambda: self.statistics.windows(frame, query, cancel)),
+            lambda frame: make_style(frame, query, partial(self.statistics.windows, frame, query, cancel)),
             lambda frame: self.reader.plan(frame, choose(frame), cancel),
             cancel,
         )

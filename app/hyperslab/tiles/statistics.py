@@ -103,17 +103,8 @@ class Statistics:
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
         self._turns = BoundedSemaphore(2)  # of samples that are not small: no plan of an answer counts their memory
 
-    def windows(self, frame: Frame, query: TileQuery, cancel: Cancel | None = None) -> list[Window]:
-        """What is shown of each channel of a frame; raises as `sample` does."""
-        wanted = [at(query.rescale, i) for i in range(len(frame.channels))]
-        found = self.windows_of(frame, query, list(zip(frame.channels, wanted, strict=True)), cancel)
-        for window in found:
-            if isinstance(window, ChunkCorrupt):
-                raise window
-        return [window for window in found if not isinstance(window, ChunkCorrupt)]
-
-    def windows_of(
-        self, frame: Frame, query: TileQuery, wanted: Sequence[tuple[int, Rescale | None]], cancel: Cancel | None
+    def windows(
+        self, frame: Frame, query: TileQuery, cancel: Cancel | None, wanted: Sequence[tuple[int, Rescale | None]]
     ) -> list[Window | ChunkCorrupt]:
         """What is shown of some channels, by index and by what is wanted, or why it cannot be told: by the query, the
         metadata or the dtype, else from samples, which are taken concurrently from a remote store.
@@ -132,14 +123,13 @@ class Statistics:
 
         taken = self._reader.each(frame.image.mount, take, [*unknown.values()], cancel) if unknown else []
         samples = dict(zip(unknown, taken, strict=True))
-
-        def window_of(window: Window | None, subject: Subject, rescale: Rescale | None) -> Window | ChunkCorrupt:
+        found: list[Window | ChunkCorrupt] = []
+        for window, subject, (_, rescale) in zip(known, subjects, wanted, strict=True):
             sample = samples[subject.key] if window is None else window
-            if not isinstance(sample, Sample):
-                return sample
-            return sample.minmax if rescale == "minmax" else sample.auto
-
-        return [window_of(window, s, w) for window, s, (_, w) in zip(known, subjects, wanted, strict=True)]
+            if isinstance(sample, Sample):
+                sample = sample.minmax if rescale == "minmax" else sample.auto
+            found.append(sample)
+        return found
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hyperslab.errors import BadParameter, NotRepresentable
+from hyperslab.errors import BadParameter, ChunkCorrupt, NotRepresentable
 from hyperslab.tiles.colour import (
     DEFAULT_COLOURS,
     GREY,
     RGB,
-    Chosen,
+    RGBA,
     Table,
     blended,
-    choose,
     label_colours,
     named_lut,
     parse_colour,
@@ -24,7 +23,7 @@ from hyperslab.tiles.colour import (
     tint,
 )
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.query import Classes, Component, Stops, TileQuery
+from hyperslab.tiles.query import Component, Rescale, TileQuery
 from hyperslab.tiles.read import one_component
 from hyperslab.tiles.render import (
     Indexed,
@@ -39,14 +38,14 @@ from hyperslab.tiles.render import (
     to_steps,
 )
 from hyperslab.tiles.resample import Mask, NDArray
-from hyperslab.tiles.statistics import at, channel_facts
+from hyperslab.tiles.statistics import Window, at, channel_facts
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """Each value has a colour: a chosen one, or one of its own, or none if ``only_chosen``."""
 
-    chosen: Chosen
+    chosen: Mapping[float, RGBA]
     only_chosen: bool
 
 
@@ -83,12 +82,12 @@ class Style:
 
     @property
     def identity(self) -> str:
-        """All that tells two styles apart."""
+        """All that tells two styles of one image apart."""
         colouring: object = self.colouring
         if isinstance(self.colouring, Lookup):
             colouring = self.colouring.scale, hashlib.blake2b(self.colouring.lut.tobytes(), digest_size=12).hexdigest()
         elif isinstance(self.colouring, Labels):
-            colouring = self.colouring.chosen.digest, self.colouring.only_chosen
+            colouring = self.colouring.chosen if self.colouring.only_chosen else "labels"
         return f"{colouring}|{self.component}|{self.nodata}|{self.opacity}|{self.background}"
 
 
@@ -108,22 +107,30 @@ def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
     return flatten(fade(raster, style.opacity), style.background)
 
 
-def make_style(frame: Frame, query: TileQuery, windows: Callable[[], Sequence[tuple[float, float]]]) -> Style:
-    """The style that a query wants; ``windows`` gives those of all channels, and is only called if they are needed.
+def make_style(
+    frame: Frame,
+    query: TileQuery,
+    windows: Callable[[Sequence[tuple[int, Rescale | None]]], list[Window | ChunkCorrupt]],
+) -> Style:
+    """The style that a query wants; ``windows`` gives those of channels, and is only called if they are needed.
 
-    Raises `BadParameter` for what does not go together, and what ``windows`` raises.
+    Raises `BadParameter` for what does not go together, and what ``windows`` gives in place of a window or raises.
     """
     _check_repeated(frame, query)
     colouring: Labels | Lookup | Additive | None = _labels_wanted(frame, query)
     if colouring is None:
         colours = _channel_colours(frame, query)
-        scales = tuple(_scale(*window, frame, query, i) for i, window in enumerate(windows()))
+        scales: list[Scale] = []
+        for i, window in enumerate(windows([(c, at(query.rescale, i)) for i, c in enumerate(frame.channels)])):
+            if isinstance(window, ChunkCorrupt):
+                raise window
+            scales.append(_scale(*window, frame, query, i))
         if len(scales) == 1:
             colouring = Lookup(scales[0], _single_lut(query, colours[0]))
         elif query.colormap_name is not None or query.colormap is not None:
             raise BadParameter("colormap_name", query.colormap_name or "(colormap)", "a single channel (c=) to colour")
         else:
-            colouring = Additive(scales, tuple(colour or (255, 255, 255) for colour in colours))
+            colouring = Additive(tuple(scales), tuple(colour or (255, 255, 255) for colour in colours))
     return Style(colouring, query.component, query.nodata, query.opacity, query.bg)
 
 
@@ -138,10 +145,9 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
     _check_repeated(frame, query)
     labels = _labels_wanted(frame, query)
     if labels is not None:
-        _, colours = labels.chosen.floats
-        if not len(colours):
+        if not labels.chosen:
             raise NotRepresentable(frame.image.dtype.str, "a legend", "every label has a colour of its own")
-        return Indexed(index, spread(colours))
+        return Indexed(index, spread(np.array([labels.chosen[value] for value in sorted(labels.chosen)], np.uint8)))
     tints = _channel_colours(frame, query)
     # the steps stand for themselves, whatever the window is: looking for it in the data would tell nothing more
     steps = [to_steps(index, _scale(0, 255, frame, query, place)) for place in range(len(tints))]
@@ -190,15 +196,15 @@ def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
 
 def _labels_wanted(frame: Frame, query: TileQuery) -> Labels | None:
     """How to colour values that stand for things; None if they are brightness."""
-    if isinstance(query.colormap, Classes):
-        return Labels(choose(query.colormap.colours), only_chosen=True)
+    if isinstance(query.colormap, Mapping):
+        return Labels(query.colormap, only_chosen=True)
     known = frame.image.image_label
     brightness = bool(query.colormap_name or query.colormap or query.color or query.rescale)
     if not (query.labels if query.labels is not None else known is not None and not brightness):
         return None
     if frame.dtype.kind not in "biu":
         raise BadParameter("labels", True, f"an array of integers, this one has {frame.dtype}")
-    return Labels(choose(known.colors.items() if known is not None else ()), only_chosen=False)
+    return Labels(known or {}, only_chosen=False)
 
 
 def _single_lut(query: TileQuery, colour: RGB | None) -> Table:
@@ -208,6 +214,6 @@ def _single_lut(query: TileQuery, colour: RGB | None) -> Table:
             return named_lut(query.colormap_name)
         except ValueError as error:
             raise BadParameter("colormap_name", query.colormap_name, str(error)) from error
-    if isinstance(query.colormap, Stops):
-        return blended(query.colormap.colours)
+    if isinstance(query.colormap, tuple):
+        return blended(query.colormap)
     return GREY if colour is None else tint(colour)
