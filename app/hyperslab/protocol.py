@@ -209,7 +209,7 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():  # as soon as the client has taken all
             self._abort_after(self._patience)
-        elif self._waiting:
+        elif self._waiting or not self._is_between:  # more requests, or the beginning of one, came meanwhile
             self.data_received(b"")
 
     def timeout_keep_alive_handler(self) -> None:

@@ -261,42 +261,25 @@ def test_requests_that_wait_for_an_earlier_answer_are_not_even_parsed(server: Ru
     assert [status for status, _ in answers] == [200] * (1 + count)
 
 
-@pytest.fixture
-def url_with_second(folder: Path) -> Iterator[str]:
-    """A server that lets clients go a second after their last answer."""
+def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_or_has_begun_to_is_not(folder: Path) -> None:
     store = open_store(StoreConfig(name="data", url=str(folder), writable=True))
     service = build([MountedStore("data", store, writable=True)])
-    with served(create_app(service), timeout_keep_alive=1) as url:
-        yield url
-
-
-def test_an_upload_behind_a_replayed_response_has_as_long_as_any(url_with_second: str) -> None:
-    body = VALUES.tobytes()
+    body, asked = VALUES.tobytes(), asking(SLICE)
     put = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    warmed(url_with_second, SLICE)
-    with dial(url_with_second) as connection:
-        connection.sendall(asking(SLICE) + put + body[:10])
-        assert receive(connection, 1)[0][0] == 200
-        time.sleep(1.5)
-        connection.sendall(body[10:])
+    with served(create_app(service), timeout_keep_alive=4) as url:
+        warmed(url, SLICE)
+        with dial(url) as asking_again, dial(url) as beginning, dial(url) as uploading:
+            for connection, more in ((beginning, asked[:20]), (uploading, put + body[:10])):
+                connection.sendall(asked + more)
+                assert receive(connection, 1)[0][0] == 200
+            for _ in range(3):
+                assert repeat(asking_again, asked, 1)[0][0] == 200
+                time.sleep(2)  # six seconds in all
+            beginning.sendall(asked[20:])
+            uploading.sendall(body[10:])
 
-        assert receive(connection, 1)[0][0] == 204
-
-
-def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_is_not(url_with_second: str) -> None:
-    warmed(url_with_second, SLICE)
-    with dial(url_with_second) as connection:
-        for _ in range(4):
-            connection.sendall(asking(SLICE))
-            assert receive(connection, 1)[0][0] == 200
-            time.sleep(0.6)
-        connection.sendall(asking(SLICE)[:20])  # has its own time
-        time.sleep(1.5)
-        connection.sendall(asking(SLICE)[20:])
-        assert receive(connection, 1)[0][0] == 200
-        connection.settimeout(30)
-
-        assert connection.recv(1) == b""
+            assert [receive(connection, 1)[0][0] for connection in (beginning, uploading)] == [200, 204]
+            assert asking_again.recv(1) == b""
 
 
 def _answered(url: str) -> float:
