@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.api.support import request
 from tests.server import Server, running_server
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def test_a_worker_without_a_place_for_its_numbers_serves_and_tells_its_own(example_store: Path, tmp_path: Path) -> None:

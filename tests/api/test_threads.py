@@ -62,7 +62,7 @@ class StalledStore(CountingStore):
 
 
 def test_a_store_that_does_not_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_READY_SECONDS", 0.2)
+    monkeypatch.setattr(health, "_READY_SECONDS", 2.0)
     for name in ("local", "remote"):
         zarr_array(tmp_path / name, np.zeros((4, 4)), (4, 4))
     local = open_store(StoreConfig(name="local", url=str(tmp_path / "local"), writable=True))

@@ -88,8 +88,8 @@ def test_other_arrays_stay_readable_while_appends_wait_for_one_that_is_locked(tm
         with store.lock("a/.zarray"):  # as the holder of a lease has it that nobody renews
             appends = [pool.submit(httpx.post, f"{url}/v1/append/data/a", content=ROWS, timeout=60) for _ in range(5)]
             refused = [done.result() for done in _first(4, appends)]
-            read = httpx.get(f"{url}/v1/slice/data/other", timeout=20)
-            written = httpx.put(f"{url}/v1/slice/data/other", content=ROWS, timeout=20)
+            read = httpx.get(f"{url}/v1/slice/data/other", timeout=60)
+            written = httpx.put(f"{url}/v1/slice/data/other", content=ROWS, timeout=60)
         last = [append.result().status_code for append in appends]
 
     assert [(answer.status_code, answer.headers["Retry-After"]) for answer in refused] == [(503, "1")] * 4
@@ -101,7 +101,7 @@ def _first(count: int, futures: list[Any]) -> list[Any]:
     """The first futures that are done."""
     done: set[Any] = set()
     while len(done) < count:
-        more = wait([f for f in futures if f not in done], timeout=20, return_when=FIRST_COMPLETED).done
+        more = wait([f for f in futures if f not in done], timeout=60, return_when=FIRST_COMPLETED).done
         assert more, f"{len(done)} of {count} are done"
         done |= more
     return list(done)

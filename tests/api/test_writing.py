@@ -529,7 +529,7 @@ def _half_way(client: httpx.Client, request: str, body: bytes, meanwhile: Callab
         f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n"
     )
     head += "".join(f"{line}\r\n" for line in (*headers, ""))
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
         connection.sendall(head.encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
         meanwhile()

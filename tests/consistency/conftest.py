@@ -1,4 +1,4 @@
-"""Two replicas of eight worker processes each, over the same folder and the same bucket."""
+"""Two replicas over the same folder and the same bucket, of two worker processes each unless a file asks for more."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import pytest
 from tests.s3 import S3Server
 from tests.server import Server, running_server
 
-WORKERS = 8
 
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that both replicas serve as ``disk``."""
     return tmp_path_factory.mktemp("disk")
 
 
-@pytest.fixture(scope="session")
-def replicas(disk: Path, s3_server: S3Server) -> Iterator[list[Server]]:
+@pytest.fixture(scope="module")
+def replicas(disk: Path, s3_server: S3Server, request: pytest.FixtureRequest) -> Iterator[list[Server]]:
     """Both serve the stores ``disk`` and ``bucket``; nothing else connects them."""
     s3_bucket = s3_server.new_bucket()
     stores = {
         "disk": {"url": str(disk), "writable": True, "durability": "rename"},
         "bucket": {"url": s3_bucket.url, "writable": True, "options": dict(s3_bucket.options)},
     }
-    start = partial(running_server, stores, workers=WORKERS, request_threads=4, cache_bytes=8 << 20)
+    workers = getattr(request.module, "WORKERS", 2)
+    start = partial(running_server, stores, workers=workers, request_threads=4, cache_bytes=8 << 20)
     with start() as first, start() as second:
         yield [first, second]

@@ -202,7 +202,7 @@ def change_at_random(client: httpx.Client, store: str, seed: int) -> None:
 
 @pytest.mark.parametrize("store", ["disk", "bucket"])
 def test_a_follower_that_is_cut_off_at_random_ends_equal(store: str, replicas: list[Server]) -> None:
-    """Two replicas of eight workers change two arrays; the follower reconnects to either."""
+    """Two replicas of two workers change two arrays; the follower reconnects to either."""
     with ExitStack() as stack:
         clients = [stack.enter_context(httpx.Client(base_url=s.url, timeout=60)) for s in replicas]
         follow(store, clients)

@@ -20,6 +20,7 @@ from tests.server import Server
 
 NDArray = np.ndarray[Any, Any]
 
+WORKERS = 8
 SHAPE, CHUNKS = (48, 48), (16, 16)
 CLIENTS = 8
 OPERATIONS = [
