@@ -77,7 +77,7 @@ class Context:
         else:
             if await checking is known:
                 return response
-        await request.release()
+        await request.aclose()
         return await (await answer(checking.result())).respond(request)
 
 

@@ -166,7 +166,7 @@ class Frame:
                 except ChangedWhileRead:
                     if not left:
                         raise
-                    await request.release()
+                    await request.aclose()  # what is held is given back
             await response.send(request, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, front: bytes) -> None:

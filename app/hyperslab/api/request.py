@@ -9,8 +9,7 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope
@@ -144,44 +143,35 @@ class Query:
 _PARTIAL: Final = CONDITIONAL | {b"range"}
 
 
-class Request:
+class Request(AsyncExitStack):
     """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
-    ``path``: the whole path as `raw_path` gives it, where that was parsed before. Entered as a context, it gives
-    back what it holds at its end. ``is_last_try``: the response is not made anew where somebody writes what is being
-    read.
+    ``path``: the whole path as `raw_path` gives it, where that was parsed before. ``headers`` by their names in lower
+    case; several of a name are one list, as RFC 9110 §5.3 has it. Entered as a context, it gives back what it holds at
+    its end. ``is_last_try``: the response is not made anew where somebody writes what is being read.
     """
 
     def __init__(self, scope: Scope, receive: Receive, prefix: str, path: bytes | None = None) -> None:
+        super().__init__()
         self.scope: dict[str, Any] = scope  # type: ignore[assignment]
         self.receive = receive
         self.prefix = prefix
         self.method: str = scope["method"]
-        self._path = raw_path(scope) if path is None else path
-        self.raw_tail = self._path[len(prefix) :]
+        self.raw_tail = (raw_path(scope) if path is None else path)[len(prefix) :]
         self.is_last_try = False
-        self._held = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        await self._held.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._held.__aexit__(kind, error, traceback)
+        self.headers: dict[bytes, str] = {}
+        for name, value in scope["headers"]:
+            text = value.decode("latin-1")
+            self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
+        self.header = self.headers.get
 
     async def hold(self, admission: Admission, nbytes: int) -> Cancel:
         """Hold memory until the response has been sent; the `Cancel` is set when the client leaves. Raises
         `Overloaded`."""
-        cancel = await self._held.enter_async_context(cancelled_when_gone(self.receive))
+        cancel = await self.enter_async_context(cancelled_when_gone(self.receive))
         if nbytes > SMALL:
-            await self._held.enter_async_context(admission.hold(nbytes))
+            await self.enter_async_context(admission.hold(nbytes))
         return cancel
-
-    async def release(self) -> None:
-        """Give back what is held: the response is made anew."""
-        await self._held.aclose()
 
     @cached_property
     def tail(self) -> str:
@@ -197,19 +187,6 @@ class Request:
     def query(self) -> Query:
         return Query.parse(self.scope["query_string"])
 
-    @cached_property
-    def headers(self) -> dict[bytes, str]:
-        """Headers by their names in lower case; several of a name are one list, as RFC 9110 §5.3 has it."""
-        found: dict[bytes, str] = {}
-        for name, value in self.scope["headers"]:
-            text = value.decode("latin-1")
-            found[name] = f"{found[name]}, {text}" if name in found else text
-        return found
-
-    def header(self, name: bytes) -> str | None:
-        """The value of a header; None where it was not sent."""
-        return self.headers.get(name)
-
     @property
     def wants_all(self) -> bool:
         """Whether the answer is sure to be the whole of what was asked for: a GET without conditions and ranges."""
@@ -218,7 +195,7 @@ class Request:
     @cached_property
     def conditions(self) -> Conditions:
         """Raises `BadParameter`."""
-        return UNCONDITIONAL if CONDITIONAL.isdisjoint(self.headers) else Conditions.parse(self.headers.get)
+        return UNCONDITIONAL if CONDITIONAL.isdisjoint(self.headers) else Conditions.parse(self.header)
 
     @property
     def root_path(self) -> str:

@@ -55,31 +55,27 @@ _TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class ArrayQuery:
-    """A selection of an array and how it is to be sent; ``dtype`` None: as it is stored, or as ``decoder`` makes it.
+    """A selection of an array and how it is to be sent: as values of ``dtype`` and ``shape``.
 
-    ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
+    ``source``: the dtype to which the reader converts, None where it does not. ``decoder``: what decodes values that
+    were read. ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
+    ``words``: what the entity tag says beside the versions.
     """
 
     array: ArrayNode
     selection: Selection
     field: Field | None
     form: str
-    dtype: np.dtype[Any] | None
-    decoder: Decoder | None = None
-    bins: int | None = None
-
-    @property
-    def out_dtype(self) -> np.dtype[Any]:
-        return self.dtype if self.dtype is not None else stored_dtype(self.array, self.field)
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the answer holds values as the reader gives them, in the order that it does."""
-        return self.decoder is None and self.bins is None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    source: np.dtype[Any] | None
+    decoder: Decoder | None
+    bins: int | None
+    words: str
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values as they were read, in the dtype of the answer."""
-        return values if self.decoder is None else self.decoder(values).astype(self.out_dtype, copy=False)
+        return values if self.decoder is None else self.decoder(values).astype(self.dtype, copy=False)
 
     @property
     def encode(self) -> Callable[[NDArray[Any]], bytes] | None:
@@ -89,51 +85,25 @@ class ArrayQuery:
     @property
     def prefix(self) -> bytes:
         """What precedes the values in binary form: an npy header, or nothing."""
-        return npy_header(self.shape, self.out_dtype) if self.form == "npy" else b""
-
-    @property
-    def media_type(self) -> str:
-        return media_types(self.out_dtype)[self.form]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        if self.bins is not None:
-            return (*self.selection.shape[:-1], self.bins, PARTS)
-        return self.selection.shape + (self.field.shape if self.field is not None else ())
+        return npy_header(self.shape, self.dtype) if self.form == "npy" else b""
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * self.out_dtype.itemsize
-
-    def etag(self, tag: str) -> str:
-        """A strong entity tag: that of the plan, in this form and dtype."""
-        form = self.form if self.dtype is None else f"{self.form} {format_dtype(self.dtype)}"
-        if not self.is_stored:
-            form = f"{form} {self.decoder is not None and self.array.version} {self.bins}"
-        return etag_of(f"{tag} {form}".encode())
+        return prod(self.shape) * self.dtype.itemsize
 
     def boxes(self, limit: int) -> list[str]:
         """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
         inner = self.field.shape if self.field is not None else ()
-        return boxes_that_fit(self.array, self.selection, self.out_dtype.itemsize * prod(inner), limit, self.field)
+        return boxes_that_fit(self.array, self.selection, self.dtype.itemsize * prod(inner), limit, self.field)
 
     def most_bytes(self, options: ApiOptions) -> int | None:
         """The cap on the values that go into one answer; objects and bins are held as a whole, in any form."""
-        form = "json" if self.out_dtype.hasobject or self.bins is not None else self.form
+        form = "json" if self.dtype.hasobject or self.bins is not None else self.form
         return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
 
-    def check(self, options: ApiOptions) -> None:
-        """Refuse before anything is looked up: what has no such form, and what is over the cap."""
-        check_form(self.form, self.shape, self.out_dtype)
-        limit = self.most_bytes(options)
-        if limit is not None and self.nbytes > limit:
-            boxes = self.boxes(limit) if self.bins is None else []
-            raise TooLarge(f"a selection as {self.form}", self.nbytes, limit, boxes=boxes)
-
-
-def stored_dtype(array: ArrayNode, field: Field | None) -> np.dtype[Any]:
-    """The dtype of the values before any conversion."""
-    return field.numpy if field is not None else array.metadata.dtype.numpy
+    def plan(self, context: Context) -> ReadPlan:
+        """What is read; nothing is looked up."""
+        return context.service.reader.plan(self.array, self.selection, self.field, self.source)
 
 
 def array_query(
@@ -141,27 +111,37 @@ def array_query(
 ) -> ArrayQuery:
     """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. The ``items`` may go on into
     the subarray of the field."""
-    query = request.query
-    offered = media_types(array.metadata.dtype.numpy)
-    form = choose_format(query.text("format"), request.header(b"accept") if negotiate else None, offered)
-    field = resolve_field(array, query.text("field"))
+    query, metadata = request.query, array.metadata
+    accept = request.header(b"accept") if negotiate else None
+    form = choose_format(query.text("format"), accept, media_types(metadata.dtype.numpy))
+    name, spelled = query.text("field"), query.text("dtype")
+    field = resolve_field(array, name)
     selection = select(array, field, items)
-    if query.text("dtype") is not None:  # records as a whole have no other
-        field = require_field(array, query.text("field"))
-    selection, field = split_selection(selection, array.metadata.rank, field)
+    if spelled is not None:  # records as a whole have no other
+        field = require_field(array, name)
+    selection, field = split_selection(selection, metadata.rank, field)
+    shape = selection.shape if field is None else selection.shape + field.shape
     decoder = decoder_of(array, query.choice("decode", DECODINGS))
-    source = stored_dtype(array, field) if decoder is None else decoder.dtype
+    stored = metadata.dtype.numpy if field is None else field.numpy
+    dtype = stored if decoder is None else decoder.dtype
     bins = _bins(request, selection)
     if bins is not None:
-        reduced = reduced_dtype(source)
+        reduced = reduced_dtype(dtype)
         if reduced is None:
-            raise NotRepresentable(str(source), "minimum and maximum", "these values have no order")
-        source = reduced
-    dtype = converted(query.text("dtype"), source)
-    if decoder is None and bins is None:
-        return ArrayQuery(array, selection, field, form, dtype)
-    dtype = source if dtype is None else dtype
-    return ArrayQuery(array, selection, field, form, dtype, decoder and decoder.to(dtype), bins)
+            raise NotRepresentable(str(dtype), "minimum and maximum", "these values have no order")
+        dtype, shape = reduced, (*selection.shape[:-1], bins, PARTS)
+    source = converted(spelled, dtype)
+    dtype = dtype if source is None else source
+    words = form if source is None else f"{form} {format_dtype(dtype)}"
+    if decoder is not None or bins is not None:
+        words = f"{form} {format_dtype(dtype)} {decoder is not None and array.version} {bins}"
+        decoder, source = decoder and decoder.to(dtype), None
+    return ArrayQuery(array, selection, field, form, shape, dtype, source, decoder, bins, words)
+
+
+def values_etag(tag: str, words: str) -> str:
+    """A strong entity tag of values: that of their plan, in the form and dtype that ``words`` tell."""
+    return etag_of(f"{tag} {words}".encode())
 
 
 def decoder_of(array: ArrayNode, decode: str | None) -> Decoder | None:
@@ -241,7 +221,7 @@ class ArrayBody:
     def open(self, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
         """A slab at a time; the prefix goes out when the first one is in hand."""
         query, stored = self._query, max(self._plan.dtype.itemsize, 1)
-        prefix, item = query.prefix, max(query.out_dtype.itemsize, 1)
+        prefix, item = query.prefix, max(query.dtype.itemsize, 1)
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
@@ -269,15 +249,15 @@ class ArrayBody:
             etag = etag_of(token_bytes()) if self._spent.moved else None
         else:
             data, plan = self._values(cancel)
-            etag = query.etag(plan.tag)
-        return Content(data, cost=self.cost(), etag=etag or query.etag(plan.tag), sources=_sources(plan))
+            etag = values_etag(plan.tag, query.words)
+        return Content(data, cost=self.cost(), etag=etag or values_etag(plan.tag, query.words), sources=_sources(plan))
 
     def _decoding(self, nbytes: int) -> int:
         """Bytes that decoding so many stored ones takes."""
         query = self._query
         if query.decoder is None:
             return 0
-        return _DECODING * (nbytes // self._plan.dtype.itemsize) * max(8, query.out_dtype.itemsize)
+        return _DECODING * (nbytes // self._plan.dtype.itemsize) * max(8, query.dtype.itemsize)
 
     def _values(self, cancel: Cancel) -> tuple[Buffer, ReadPlan]:
         query, plan, reader = self._query, self._plan, self._reader
@@ -322,7 +302,7 @@ class ArrayBody:
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
-        result = reduced.result().reshape(query.shape).astype(query.out_dtype, copy=False)
+        result = reduced.result().reshape(query.shape).astype(query.dtype, copy=False)
         return query.prefix + bytes_of(result) if query.encode is None else query.encode(result)
 
 
@@ -355,25 +335,32 @@ async def array_reply(
     A small answer that is wanted as a whole is read at once, and its tag is made of the versions that come with the
     data. For all others versions are looked up first, so that conditions are weighed before any data is read.
     """
-    query = array_query(request, array, items)
-    query.check(context.options)
+    query, reader, options = array_query(request, array, items), context.service.reader, context.options
+    check_form(query.form, query.shape, query.dtype)
+    limit = query.most_bytes(options)
+    if limit is not None and query.nbytes > limit:
+        boxes = query.boxes(limit) if query.bins is None else []
+        raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
     began = perf_counter()
-    plan = plan_of(context, query)
-    is_small = _is_small(context, query, plan)
+    plan = query.plan(context)
+    # small is about as much as a stream would hold of it
+    most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
+    is_small = plan.touched <= _MOST_CHUNKS and query.nbytes <= most
+    is_small = is_small and query.bins is None and not plan.dtype.hasobject
     cached = None
     if not (is_small and request.wants_all):
         plan = await look_up(context, request, plan)
-    elif query.encode is None and query.is_stored and runs_on_loop(array.mount, plan.touched, plan.nbytes):
-        cached = context.service.reader.look_up_cached(plan)
+    elif query.encode is None and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+        cached = reader.look_up_cached(plan)
     timings = {"plan": perf_counter() - began}
-    body = ArrayBody(context.service, query, cached or plan, context.options.max_json_bytes, timings)
+    body = ArrayBody(context.service, query, cached or plan, options.max_json_bytes, timings)
     representation = Representation(
         context,
-        None if plan.found is None else query.etag(plan.tag),
-        query.media_type,
+        None if plan.found is None else values_etag(plan.tag, query.words),
+        media_types(query.dtype)[query.form],
         body,
-        headers=array_headers(query.shape, query.out_dtype),
-        always=caching(array.mount, context.options, negotiated=request.query.text("format") is None),
+        headers=array_headers(query.shape, query.dtype),
+        always=caching(array.mount, options, negotiated=request.query.text("format") is None),
         sources=None if plan.found is None else _sources(plan),
     )
     if cached is not None:
@@ -381,20 +368,6 @@ async def array_reply(
     if body.size is None or (is_small and request.header(b"range") is None):
         return replace(representation, body=DeferredContent(body.make, body.whole_memory, body.size, body.cost))
     return representation
-
-
-def _is_small(context: Context, query: ArrayQuery, plan: ReadPlan) -> bool:
-    """Whether the answer is read as a whole before any of it is sent: about as much as a stream would hold of it."""
-    if query.bins is not None or plan.dtype.hasobject:
-        return False
-    most = _MOST_REMOTE if plan.array.mount.is_remote else context.service.reader.slab_bytes
-    return plan.touched <= _MOST_CHUNKS and query.nbytes <= most
-
-
-def plan_of(context: Context, query: ArrayQuery) -> ReadPlan:
-    """What is read for a query; nothing is looked up."""
-    dtype = query.dtype if query.is_stored else None
-    return context.service.reader.plan(query.array, query.selection, query.field, dtype)
 
 
 async def look_up(context: Context, request: Request, plan: ReadPlan) -> ReadPlan:

@@ -54,6 +54,8 @@ def choose_format(asked: str | None, accept: str | None, offered: Mapping[str, s
         if asked not in offered:
             raise BadParameter("format", asked, f"one of {', '.join(offered)}")
         return asked
+    if accept is None:
+        return next(iter(offered))
     weights = _weights(accept)
     quality = {name: _quality(media_type, weights) for name, media_type in offered.items()}
     best = max(quality, key=lambda name: quality[name])

@@ -10,22 +10,21 @@ from fastapi import APIRouter
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 
-from hyperslab.api.conditional import Conditions, Validators, etag_of, strong_etag
+from hyperslab.api.conditional import Conditions, Validators, strong_etag
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, RoutedResponse
 from hyperslab.api.routes.metadata import document_etag
-from hyperslab.api.slices import ArrayQuery
+from hyperslab.api.slices import values_etag
 from hyperslab.api.values_out import MEDIA_TYPES
 from hyperslab.arrays.create import NodeCheck
 from hyperslab.arrays.documents import KeyCheck
 from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.write import ChunkCheck, Precondition
-from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import Selection, normalise
+from hyperslab.engine.indexing import normalise
 from hyperslab.storage.base import Entry
 
 Handler = Callable[[Context, Request], Awaitable[Response]]
@@ -49,32 +48,20 @@ def router(context: Context, *routes: tuple[str, str, Handler]) -> APIRouter:
     return found
 
 
-def written_response(etag: str, chunks: int) -> Response:
-    """What a write answers: the tag that its selection has now, and how many chunks it wrote."""
-    return Response(204, ((b"etag", etag.encode()), (b"array-chunks", f"written={chunks}".encode())))
+def written_response(tag: str, chunks: int) -> Response:
+    """What a write answers: the entity tag that its selection, of this tag, has now as raw bytes, and how many chunks
+    it wrote."""
+    return Response(204, ((b"etag", values_etag(tag, "raw").encode()), (b"array-chunks", b"written=%d" % chunks)))
 
 
-def box_check(request: Request, array: ArrayNode, selection: Selection, field: Field | None) -> Precondition | None:
-    """For a box: the tag of any of its forms matches, because a client has read one of them before it writes.
-
-    ``If-None-Match: *`` holds while no chunk of the box was ever written.
+def values_check(request: Request) -> Precondition | None:
+    """For a box or points: the tag of any of their forms matches, because a client has read one of them before it
+    writes. ``If-None-Match: *`` holds while no chunk of them was ever written.
     """
-    return _values_check(request, partial(box_etags, array, selection, field))
-
-
-def points_check(request: Request) -> Precondition | None:
-    """For points: the tag of any of their forms matches, as for a box."""
-    return _values_check(request, lambda tag: [points_etag(tag, form) for form in MEDIA_TYPES])
-
-
-def box_etags(array: ArrayNode, selection: Selection, field: Field | None, tag: str) -> list[str]:
-    """The entity tags of a selection in all its forms, raw first."""
-    return [ArrayQuery(array, selection, field, form, None).etag(tag) for form in MEDIA_TYPES]
-
-
-def points_etag(tag: str, form: str) -> str:
-    """The entity tag of points in one of their forms."""
-    return etag_of(f"{tag} {form}".encode())
+    conditions = _conditions(request)
+    if conditions is None:
+        return None
+    return lambda now: _check_tags(conditions, [values_etag(now.tag, form) for form in MEDIA_TYPES], exists=now.exists)
 
 
 def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
@@ -87,8 +74,8 @@ def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
     def check(array: ArrayNode, entry: Entry | None) -> None:
         selection = normalise(array.metadata.grid.bounds(coords), array.metadata.shape)
         version = None if entry is None else entry.version
-        decoded = box_etags(array, selection, None, make_plan(array, selection).tag_of([version]))
-        _check_entry(conditions, entry, decoded)
+        tag = make_plan(array, selection).tag_of([version])
+        _check_entry(conditions, entry, [values_etag(tag, form) for form in MEDIA_TYPES])
 
     return check
 
@@ -130,13 +117,6 @@ def _conditions(request: Request, *, with_times: bool = False) -> Conditions | N
     found = request.conditions
     timed = with_times and found.if_unmodified_since is not None
     return found if timed or found.if_match is not None or found.if_none_match is not None else None
-
-
-def _values_check(request: Request, etags: Callable[[str], list[str]]) -> Precondition | None:
-    conditions = _conditions(request)
-    if conditions is None:
-        return None
-    return lambda now: _check_tags(conditions, etags(now.tag), exists=now.exists)
 
 
 def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[str] = ()) -> None:

@@ -20,7 +20,7 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, RoutedResponse, array_headers, cost_headers
-from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of
+from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of, values_etag
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
@@ -32,7 +32,7 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.api.writing import points_check, points_etag, written_response
+from hyperslab.api.writing import values_check, written_response
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
@@ -95,7 +95,7 @@ async def gather(context: Context, request: Request) -> Response:
     described = (
         (b"content-type", media_types(plan.dtype)[form].encode()),
         (b"cache-control", b"no-store"),
-        (b"etag", points_etag(found.tag, f"{form}{decoded}").encode()),
+        (b"etag", values_etag(found.tag, f"{form}{decoded}").encode()),
     )
     spent_headers = cost_headers(plan.touched, cost.cached, cost, {"plan": spent})
     headers = (*described, *array_headers(plan.shape, dtype), *spent_headers)
@@ -117,9 +117,9 @@ async def scatter(context: Context, request: Request) -> Response:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
         name = None if field is None else field.name
         write = partial(context.service.writer.write_points, array.path, points, values, field=name)
-        made_for, check = array.metadata.dtype, points_check(request)
+        made_for, check = array.metadata.dtype, values_check(request)
         written = await context.writes.run(array.path, write, made_for=made_for, check=check)
-    return written_response(points_etag(written.tag, "raw"), written.chunks)
+    return written_response(written.tag, written.chunks)
 
 
 def _scattered(

@@ -14,8 +14,9 @@ from hyperslab.api.middleware import Handler
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
-from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, plan_of
+from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, values_etag
 from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
+from hyperslab.api.values_out import media_types
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.grid import Coords
@@ -119,18 +120,18 @@ async def get_plan(context: Context, request: Request) -> Reply:
     items = query.selection()
     array = await context.open_array(request.tail)
     asked = array_query(request, array, items, negotiate=False)
-    plan = await look_up(context, request, plan_of(context, asked))
+    plan = await look_up(context, request, asked.plan(context))
     limit = asked.most_bytes(context.options)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
     cached = context.service.reader.count_cached(plan)
-    etag = asked.etag(plan.tag)
+    etag = values_etag(plan.tag, asked.words)
     document = {
         "path": array.path,
         "shape": asked.shape,
-        "dtype": dtype_to_json(asked.out_dtype),
+        "dtype": dtype_to_json(asked.dtype),
         "nbytes": asked.nbytes,
         "format": asked.form,
-        "media_type": asked.media_type,
+        "media_type": media_types(asked.dtype)[asked.form],
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
         "etag": etag,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Final
 
 from fastapi import APIRouter
@@ -17,12 +18,12 @@ from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.routes.read import CHUNK, SLICE, open_chunk, stored_key
 from hyperslab.api.routes.zarr import PREFIX as ZARR
-from hyperslab.api.slices import ArrayQuery
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
-from hyperslab.api.writing import box_check, box_etags, chunk_check, key_check, node_check, written_response
+from hyperslab.api.writing import chunk_check, key_check, node_check, values_check, written_response
 from hyperslab.api.writing import router as router_of
+from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
 from hyperslab.engine.dtypes import Field
@@ -124,7 +125,7 @@ async def _put(
     array.mount.check_writable()
     context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
-    check = box_check(request, array, selection, field)
+    check = values_check(request)
     name = None if field is None else field.name
     try:
         wanted = target(array, selection.shape, field)
@@ -140,10 +141,11 @@ async def _put(
                     array.path, write, seen=selection, made_for=made_for, check=check, cancel=cancel
                 )
     except TooLarge as error:
+        item = array.metadata.itemsize if field is None else prod(field.shape) * field.numpy.itemsize
         limit = most_values(context, request)
-        boxes = error.boxes or await context.threads.run(ArrayQuery(array, selection, field, "raw", None).boxes, limit)
+        boxes = error.boxes or await context.threads.run(boxes_that_fit, array, selection, item, limit, field)
         raise replace(error, boxes=boxes) from error
-    return written_response(box_etags(written.array, selection, field, written.tag)[0], written.chunks)
+    return written_response(written.tag, written.chunks)
 
 
 async def put_key(context: Context, request: Request) -> Response:
