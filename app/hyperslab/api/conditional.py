@@ -78,7 +78,12 @@ class Conditions:
 
     def check(self, now: Validators, *, reading: bool = True) -> bool:
         """False: the client's copy is good (304). Raises `PreconditionFailed` (412)."""
-        self._check_match(now)
+        unmodified = self.if_unmodified_since
+        if self.if_match is not None:
+            if now.etag is None or (self.if_match != "*" and now.etag not in self.if_match):
+                raise PreconditionFailed("If-Match", _sent(self.if_match), now.etag)
+        elif unmodified is not None and now.modified is not None and int(now.modified) > unmodified:
+            raise PreconditionFailed("If-Unmodified-Since", http_date(unmodified), now.etag)
         if self.if_none_match is not None:
             if not _matches_weakly(self.if_none_match, now.etag):
                 return True
@@ -98,25 +103,12 @@ class Conditions:
         # a date is a strong validator only where the state had been standing for a second (RFC 9110 §8.8.2.2)
         return date is not None and now.modified is not None and date == int(now.modified) <= at - 1
 
-    def _check_match(self, now: Validators) -> None:
-        if self.if_match is not None:
-            if not _matches_strongly(self.if_match, now.etag):
-                raise PreconditionFailed("If-Match", _sent(self.if_match), now.etag)
-            return
-        since = self.if_unmodified_since
-        if since is not None and now.modified is not None and int(now.modified) > since:
-            raise PreconditionFailed("If-Unmodified-Since", http_date(since), now.etag)
-
 
 CONDITIONAL: Final = frozenset(
     (b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range")
 )
 """The headers that `Conditions` are made of."""
 UNCONDITIONAL: Final = Conditions()
-
-
-def _matches_strongly(tags: Tags, etag: str | None) -> bool:
-    return etag is not None and (tags == "*" or etag in tags)
 
 
 def _matches_weakly(tags: Tags, etag: str | None) -> bool:

@@ -59,7 +59,8 @@ class ArrayQuery:
 
     ``source``: the dtype to which the reader converts, None where it does not. ``decoder``: what decodes values that
     were read. ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
-    ``words``: what the entity tag says beside the versions.
+    ``words``: what the entity tag says beside the versions. ``nbytes`` of all values; ``prefix``: what precedes them in
+    binary form, an npy header or nothing; ``encode``: what makes a text of them, None where they are sent in binary.
     """
 
     array: ArrayNode
@@ -72,24 +73,13 @@ class ArrayQuery:
     decoder: Decoder | None
     bins: int | None
     words: str
+    nbytes: int
+    prefix: bytes
+    encode: Callable[[NDArray[Any]], bytes] | None
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values as they were read, in the dtype of the answer."""
         return values if self.decoder is None else self.decoder(values).astype(self.dtype, copy=False)
-
-    @property
-    def encode(self) -> Callable[[NDArray[Any]], bytes] | None:
-        """What makes a text of the values; None where they are sent in binary form."""
-        return _TEXT.get(self.form)
-
-    @property
-    def prefix(self) -> bytes:
-        """What precedes the values in binary form: an npy header, or nothing."""
-        return npy_header(self.shape, self.dtype) if self.form == "npy" else b""
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
 
     def boxes(self, limit: int) -> list[str]:
         """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
@@ -136,7 +126,21 @@ def array_query(
     if decoder is not None or bins is not None:
         words = f"{form} {format_dtype(dtype)} {decoder is not None and array.version} {bins}"
         decoder, source = decoder and decoder.to(dtype), None
-    return ArrayQuery(array, selection, field, form, shape, dtype, source, decoder, bins, words)
+    return ArrayQuery(
+        array,
+        selection,
+        field,
+        form,
+        shape,
+        dtype,
+        source,
+        decoder,
+        bins,
+        words,
+        nbytes=prod(shape) * dtype.itemsize,
+        prefix=npy_header(shape, dtype) if form == "npy" else b"",
+        encode=_TEXT.get(form),
+    )
 
 
 def values_etag(tag: str, words: str) -> str:
@@ -189,12 +193,8 @@ class ArrayBody:
         self._spent = ReadCost()
         self._cached = None if plan.found is None else self._reader.count_cached(plan)
         self._slab = self._reader.choose_slab(plan, service.in_flight)
-
-    @property
-    def size(self) -> int | None:
-        query = self._query
-        is_binary = query.encode is None and query.bins is None and not self._plan.dtype.hasobject
-        return len(query.prefix) + query.nbytes if is_binary else None
+        is_binary = query.encode is None and query.bins is None and not plan.dtype.hasobject
+        self.size = len(query.prefix) + query.nbytes if is_binary else None
 
     @property
     def memory(self) -> int:
@@ -241,16 +241,17 @@ class ArrayBody:
 
         Raises `TooLarge` for objects (a single one never is) and `NotRepresentable`.
         """
-        query, plan, etag = self._query, self._plan, None
+        query, plan = self._query, self._plan
         if query.bins is not None:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
-            etag = etag_of(token_bytes()) if self._spent.moved else None
         else:
             data, plan = self._values(cancel)
-            etag = values_etag(plan.tag, query.words)
-        return Content(data, cost=self.cost(), etag=etag or values_etag(plan.tag, query.words), sources=_sources(plan))
+        # objects are read in several steps: a tag that no other answer has where somebody wrote between them
+        unique = plan.dtype.hasobject and query.bins is None and self._spent.moved
+        etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
+        return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
 
     def _decoding(self, nbytes: int) -> int:
         """Bytes that decoding so many stored ones takes."""

@@ -122,7 +122,11 @@ class VersionedCache(Generic[V]):
             value = self.get(key, version, count_miss=count_miss)
             if value is not None:
                 return Loaded(value, version, True)
-            flight, leads = self._join(key, version)
+            with self._lock:
+                flight = self._flights.get((key, version))
+                leads = flight is None
+                if flight is None:
+                    flight = self._flights[key, version] = Future()
             try:
                 if leads:
                     return Loaded(*self._lead(key, version, flight, loader), False)
@@ -142,15 +146,6 @@ class VersionedCache(Generic[V]):
     def stats(self) -> CacheStats:
         with self._lock:
             return CacheStats(self.limit, self._nbytes, len(self._entries), self._hits, self._misses, self._evictions)
-
-    def _join(self, key: Hashable, version: str) -> tuple[Future[tuple[V, str]], bool]:
-        """The load of a version that is under way, and whether this call is to carry it out."""
-        with self._lock:
-            flight = self._flights.get((key, version))
-            if flight is not None:
-                return flight, False
-            flight = self._flights[key, version] = Future()
-            return flight, True
 
     def _lead(
         self,
