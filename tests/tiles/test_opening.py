@@ -48,7 +48,13 @@ def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None
         {"label": "DAPI", "color": "0000FF", "window": window},
         {"label": "GFP", "color": "00FF00", "active": False},
     ]
-    write_image(tmp_path / "a", levels, "czyx", {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}})
+    write_image(
+        tmp_path / "a",
+        levels,
+        "czyx",
+        {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}},
+        chunks=(1, 10, 75, 125),
+    )
 
     found = info(tiles, "data/a")
 
@@ -90,8 +96,10 @@ def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None
 def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, tiles: Tiles, orders: str) -> None:
     fine = np.arange(600 * 500, dtype="u2").reshape(600, 500)
     coarse = fine[::2, ::2] // 3  # other values, to tell which level was drawn
-    write_image(tmp_path / "a", [fine.astype(f"{orders[0]}u2"), coarse.astype(f"{orders[1]}u2")], "yx")
-    write_image(tmp_path / "b", [fine, coarse], "yx")
+    write_image(
+        tmp_path / "a", [fine.astype(f"{orders[0]}u2"), coarse.astype(f"{orders[1]}u2")], "yx", chunks=(256, 256)
+    )
+    write_image(tmp_path / "b", [fine, coarse], "yx", chunks=(256, 256))
 
     found = info(tiles, "data/a")
     drawn, expected = (tile(tiles, f"data/{name}", (0, 0, 0)) for name in "ab")
@@ -103,46 +111,47 @@ def test_levels_may_differ_in_the_order_of_bytes(tmp_path: Path, tiles: Tiles, o
     assert read.dtype == np.dtype("<u2")
 
 
-@pytest.mark.parametrize(("shape", "problem"), [((2, 0, 0), "no cells"), ((1, 32, 32), "other channels")])
-def test_a_level_that_cannot_stand_for_the_first_is_left_out_and_says_why(
-    tmp_path: Path, tiles: Tiles, shape: tuple[int, ...], problem: str
+DESCRIPTIONS: list[tuple[Array, list[str] | None, Query, dict[str, Any]]] = [
+    (
+        ramp(5, 30, 40, dtype="<f4"),
+        ["time", "lat", "lon"],
+        [],
+        {"kind": "array", "plane": ["lat", "lon"], "selection": {"time": 0}, "channel_axis": None, "fields": None},
+    ),
+    *(
+        (np.zeros(shape), None, [], {"height": shape[-2], "width": shape[-1], "minzoom": 0, "maxzoom": 0})
+        for shape in ((0, 0), (4, 0, 7), (2, 3))
+    ),
+    (
+        ramp(50, 60, 70),
+        ["z", "y", "x"],
+        [("axes", "z,x"), ("y", "-1"), ("tile_size", "64")],
+        {"plane": ["z", "x"], "height": 50, "width": 70, "selection": {"y": 59}, "tile_size": 64, "maxzoom": 1},
+    ),
+    (
+        np.zeros((4, 4), [("x", "<f4"), ("n", "<i2")]),
+        None,
+        [("field", "n")],
+        {"fields": ["x", "n"], "field": "n", "dtype": "<i2"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "names", "query", "expected"), DESCRIPTIONS)
+def test_an_array_is_described(
+    tmp_path: Path, tiles: Tiles, values: Array, names: list[str] | None, query: Query, expected: dict[str, Any]
 ) -> None:
-    write_image(tmp_path / "a", [np.zeros((2, 64, 64), "u1"), np.zeros(shape, "u1")], "cyx")
+    options = {"fill_value": b"\0" * 6} if values.dtype.names else {}
+    write_array(tmp_path / "a", values, attributes={"_ARRAY_DIMENSIONS": names} if names else {}, **options)
 
-    found = info(tiles, "data/a")
+    found = info(tiles, "data/a", query)
 
-    assert [level["path"] for level in found["levels"]] == ["data/a/0"]
-    assert found["problems"] == [f"level '1' has {problem}"]
-
-
-def test_a_plain_array_is_described_by_its_own_names(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", ramp(5, 30, 40, dtype="<f4"), attributes={"_ARRAY_DIMENSIONS": ["time", "lat", "lon"]})
-
-    found = info(tiles, "data/a")
-
-    assert (found["kind"], found["plane"], found["selection"]) == ("array", ["lat", "lon"], {"time": 0})
-    assert [axis["type"] for axis in found["axes"]] == ["time", "space", "space"]
-    assert (found["channel_axis"], len(found["channels"]), found["fields"]) == (None, 1, None)
-    assert found["rescale_auto"] == [found["channels"][0]["window"]["start"], found["channels"][0]["window"]["end"]]
-
-
-@pytest.mark.parametrize("shape", [(0, 0), (4, 0, 7), (2, 3)])
-def test_an_array_of_any_size_is_described(tmp_path: Path, tiles: Tiles, shape: tuple[int, ...]) -> None:
-    write_array(tmp_path / "a", np.zeros(shape))
-
-    found = info(tiles, "data/a")
-
-    assert (found["height"], found["width"]) == shape[-2:]
-    assert (found["minzoom"], found["maxzoom"]) == (0, 0)
-
-
-def test_windows_and_planes_follow_the_query(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", ramp(50, 60, 70), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
-
-    found = info(tiles, "data/a", [("axes", "z,x"), ("y", "-1"), ("tile_size", "64")])
-
-    assert (found["plane"], found["height"], found["width"], found["selection"]) == (["z", "x"], 50, 70, {"y": 59})
-    assert (found["tile_size"], found["maxzoom"]) == (64, 1)
+    assert {name: found[name] for name in expected} == expected
+    assert len(found["channels"]) == 1
+    assert found["rescale_auto"] == [found["channels"][0]["window"][end] for end in ("start", "end")]
+    if values.size and not values.dtype.names:
+        write_array(tmp_path / "a", values + 1)
+        assert info(tiles, "data/a", [])["etag"] != found["etag"]
 
 
 def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> None:
@@ -154,26 +163,6 @@ def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> No
         tile(tiles, "data/a", (found, 0, 0))
 
     assert found == 1
-
-
-def test_fields_are_listed(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros((4, 4), [("x", "<f4"), ("n", "<i2")]), fill_value=b"\0" * 6)
-
-    found = info(tiles, "data/a", [("field", "n")])
-
-    assert (found["fields"], found["field"], found["dtype"]) == (["x", "n"], "n", "<i2")
-
-
-def test_the_tag_of_a_description_changes_with_the_data(tmp_path: Path) -> None:
-    write_array(tmp_path / "a", ramp(40, 40))
-
-    with tiles_on(tmp_path) as tiles:
-        before = info(tiles, "data/a")["etag"]
-    write_array(tmp_path / "a", ramp(40, 40) + 1)
-    with tiles_on(tmp_path) as tiles:
-        after = info(tiles, "data/a")["etag"]
-
-    assert before != after
 
 
 def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
@@ -273,54 +262,40 @@ def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
 # --- levels and labels -----------------------------------------------------------------------------------------
 
 
-def test_levels_that_are_missing_or_unlike_are_left_out_with_the_reason(tmp_path: Path, tiles: Tiles) -> None:
-    base = ramp(128, 128)
-    write_image(
-        tmp_path / "a",
-        [base, base[::2, ::2], base[::4, ::4].astype("f4"), np.zeros((4, 4, 4), "<u2"), base[::8, ::8]],
-        "yx",
-    )
-    (tmp_path / "a" / "1" / ".zarray").unlink()
+@pytest.mark.parametrize(
+    ("levels", "axes", "kept", "problems"),
+    [
+        ([(2, 64, 64), (2, 0, 0)], "cyx", [0], ["level '1' has no cells"]),
+        ([(2, 64, 64), (1, 32, 32)], "cyx", [0], ["level '1' has other channels"]),
+        ([(128, 128), None, "<f4", (4, 4, 4), (16, 16)], "yx", [0, 4], ["datasets[1]", "dtype", "axes"]),
+    ],
+)
+def test_a_level_that_cannot_stand_for_the_first_is_left_out_and_says_why(
+    tmp_path: Path, tiles: Tiles, levels: list[Any], axes: str, kept: list[int], problems: list[str]
+) -> None:
+    """None is a level that is missing, a dtype one of other values."""
+    arrays = [np.zeros(s if isinstance(s, tuple) else (32, 32), s if isinstance(s, str) else "<u2") for s in levels]
+    write_image(tmp_path / "a", arrays, axes)
+    for i, shape in enumerate(levels):
+        if shape is None:
+            (tmp_path / "a" / str(i) / ".zarray").unlink()
 
     found = info(tiles, "data/a")
 
-    assert [level["path"] for level in found["levels"]] == ["data/a/0", "data/a/4"]
-    assert ["datasets[1]" in found["problems"][0], "dtype" in found["problems"][1], "axes" in found["problems"][2]] == [
-        True
-    ] * 3
-
-
-def test_a_level_with_other_channels_is_left_out(tmp_path: Path, tiles: Tiles) -> None:
-    write_image(tmp_path / "a", [ramp(3, 64, 64), ramp(2, 32, 32)], "cyx")
-
-    found = info(tiles, "data/a")
-
-    assert len(found["levels"]) == 1
-    assert "channels" in found["problems"][0]
+    assert [level["path"] for level in found["levels"]] == [f"data/a/{i}" for i in kept]
+    assert all(part in problem for part, problem in zip(problems, found["problems"], strict=True))
 
 
 def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [ramp(8, 8)], "yx")
-    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", "nuclei"]})
+    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", 1, "nuclei"]})
     write_image(tmp_path / "a" / "labels" / "cells", [ramp(8, 8)], "yx", {"image-label": {"version": "0.4"}})
 
     found, label = info(tiles, "data/a"), info(tiles, "data/a/labels/cells")
 
-    assert found["labels"] == [
-        {"name": "cells", "path": "data/a/labels/cells"},
-        {"name": "nuclei", "path": "data/a/labels/nuclei"},
-    ]
+    assert found["labels"] == [{"name": name, "path": f"data/a/labels/{name}"} for name in ("cells", "nuclei")]
+    assert "labels[1]" in found["problems"][0]
     assert (label["kind"], label["labels"]) == ("labels", [])
-
-
-def test_a_broken_list_of_labels_is_a_problem_and_no_error(tmp_path: Path, tiles: Tiles) -> None:
-    write_image(tmp_path / "a", [ramp(8, 8)], "yx")
-    write_attributes(tmp_path / "a" / "labels", {"labels": [1]})
-
-    found = info(tiles, "data/a")
-
-    assert found["labels"] == []
-    assert "labels[0]" in found["problems"][0]
 
 
 # --- broken metadata -------------------------------------------------------------------------------------------
@@ -389,20 +364,31 @@ def test_what_is_broken_in_metadata_costs_no_more_than_itself(
     assert [problem for problem in found["problems"] if not problem.startswith("omero")] != []
 
 
-def test_broken_metadata_without_any_array_is_an_error_that_says_so(tmp_path: Path, tiles: Tiles) -> None:
-    write_attributes(tmp_path / "a", {"multiscales": [{"datasets": [{"path": "0"}]}]})
+COLLECTION = {"bioformats2raw.layout": 3}
+WELL = {"well": {"images": [{"path": "0"}]}}
+ONE_WELL = [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}]
+PLATE = {"plate": {"rows": [{"name": "A"}], "columns": [{"name": "1"}], "wells": ONE_WELL}}
 
-    with pytest.raises(BadMetadata, match="there is no array"):
+
+@pytest.mark.parametrize(
+    ("groups", "error", "text"),
+    [
+        ({}, NodeNotFound, "data/a"),
+        ({"a": {"title": "just a group"}}, WrongKind, "group"),
+        ({"a": {"multiscales": [{"datasets": [{"path": "0"}]}]}}, BadMetadata, "there is no array"),
+        ({"a": PLATE}, BadMetadata, "none of 1 images"),
+        *(({"a": COLLECTION, "a/0": inner}, BadMetadata, "group") for inner in (COLLECTION, WELL)),
+        *(({"a": WELL, "a/0": inner}, BadMetadata, "none of 1 images") for inner in (COLLECTION, WELL)),
+    ],
+)
+def test_what_is_no_image_is_refused_with_the_reason(
+    tmp_path: Path, tiles: Tiles, groups: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    for path, attributes in groups.items():
+        write_attributes(tmp_path / path, attributes)
+
+    with pytest.raises(error, match=text):
         info(tiles, "data/a")
-
-
-def test_a_group_that_is_no_image_is_refused(tmp_path: Path, tiles: Tiles) -> None:
-    write_attributes(tmp_path / "a", {"title": "just a group"})
-
-    with pytest.raises(WrongKind):
-        info(tiles, "data/a")
-    with pytest.raises(NodeNotFound):
-        info(tiles, "data/nothing")
 
 
 # --- plates, wells, collections --------------------------------------------------------------------------------
@@ -493,18 +479,6 @@ def test_wells_that_are_missing_leave_a_gap(tmp_path: Path, tiles: Tiles, missin
     assert shown[cell["y"] % 64, cell["x"] % 64, 3] == 0
 
 
-def test_a_plate_without_any_image_is_an_error_that_says_so(tmp_path: Path, tiles: Tiles) -> None:
-    block = {
-        "rows": [{"name": "A"}],
-        "columns": [{"name": "1"}],
-        "wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}],
-    }
-    write_attributes(tmp_path / "a", {"plate": block})
-
-    with pytest.raises(BadMetadata):
-        info(tiles, "data/a")
-
-
 @pytest.mark.parametrize("filled", [["B12"], ["H12"], ["D5", "D6", "D7"]])
 def test_a_plate_that_is_being_filled_shows_what_is_there(tmp_path: Path, tiles: Tiles, filled: list[str]) -> None:
     rows, columns = "ABCDEFGH", range(1, 13)
@@ -565,20 +539,6 @@ def test_a_collection_passes_over_what_is_no_image(tmp_path: Path, tiles: Tiles,
     assert found["path"] == "data/a/7"
     assert len(found["problems"]) == 1
     assert repr(name) in found["problems"][0]
-
-
-@pytest.mark.parametrize("inner", [{"bioformats2raw.layout": 3}, {"well": {"images": [{"path": "0"}]}}])
-def test_what_holds_images_is_no_image_of_a_well_or_a_collection(
-    tmp_path: Path, tiles: Tiles, inner: dict[str, Any]
-) -> None:
-    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
-    write_attributes(tmp_path / "a" / "0", inner)
-    write_attributes(tmp_path / "b", {"well": {"images": [{"path": "0"}]}})
-    write_attributes(tmp_path / "b" / "0", inner)
-
-    for path in ("data/a", "data/b"):
-        with pytest.raises(BadMetadata):
-            info(tiles, path)
 
 
 def test_what_is_labelled_but_no_integer_is_shown_as_brightness(tmp_path: Path, tiles: Tiles) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
@@ -18,30 +19,11 @@ def test_nothing_asked_for_is_the_default() -> None:
 
 
 def test_parameters_are_read() -> None:
-    asked = parse_query(
-        [
-            ("axes", "z,x"),
-            ("y", "3"),
-            ("t", "-1"),
-            ("sel", "size:4"),
-            ("c", "0"),
-            ("c", "2"),
-            ("color", "#00ff00"),
-            ("color", "F0F"),
-            ("rescale", "0,4000"),
-            ("rescale", "auto"),
-            ("invert", "1"),
-            ("gamma", "0.5"),
-            ("nodata", "nan"),
-            ("component", "phase"),
-            ("labels", ""),
-            ("opacity", "0.25"),
-            ("bg", "102030"),
-            ("empty", "transparent"),
-            ("scheme", "tms"),
-            ("tile_size", "512"),
-        ]
+    text = (
+        "axes=z,x&y=3&t=-1&sel=size:4&c=0&c=2&color=%2300ff00&color=F0F&rescale=0,4000&rescale=auto&invert=1&gamma=0.5"
     )
+    text += "&nodata=nan&component=phase&labels=&opacity=0.25&bg=102030&empty=transparent&scheme=tms&tile_size=512"
+    asked = parse_query(parse_qsl(text, keep_blank_values=True))
 
     assert (asked.axes, asked.selection) == (("z", "x"), (("y", 3), ("t", -1), ("size", 4)))
     assert (asked.c, asked.color) == ((0, 2), ((0, 255, 0), (255, 0, 255)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event
@@ -14,9 +14,8 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from hyperslab.errors import BadParameter, FieldUnknown, NotRepresentable, TileNotFound, TooLarge
+from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound, TooLarge
 from hyperslab.tiles.colour import label_colours, named_lut
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
@@ -69,60 +68,181 @@ def values_of(dtype: str, shape: tuple[int, ...]) -> Array:
     return found.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-def test_every_dtype_is_drawn_at_every_level_and_edge(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", [*NUMBERS, ">c8", "<c16"])
+def test_every_dtype_is_drawn_and_read_at_every_level_and_edge(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
     plane = values_of(dtype, (150, 70))
     if plane.dtype.kind == "f":
         plane[3:9, 5:40] = np.nan
     write_array(tmp_path / "a", plane)
+    little = np.dtype(dtype).newbyteorder("<")
 
     for z, factor in ((0, 4), (1, 2), (2, 1)):
         for x, y in [(0, 0), (1, 0), (0, 1), (1, 2)]:
             if x * SIZE * factor < 70 and y * SIZE * factor < 150:
-                found = pixels(tile(tiles, "data/a", (z, x, y), [SMALL, ("rescale", "-5,60")]))
-                same_picture(found, slow_grey(plane, factor, (x, y), (-5, 60), SIZE))
+                raw = draw(tiles.tile("data/a", parse_query([SMALL]), (z, x, y), "raw"))
+                array = numbers(tiles, "data/a", (z, x, y), [SMALL])
+                assert raw.dtype == array.dtype == little
+                assert raw.body == array.tobytes()
+                if plane.dtype.kind != "c":
+                    found = pixels(tile(tiles, "data/a", (z, x, y), [SMALL, ("rescale", "-5,60")]))
+                    same_picture(found, slow_grey(plane, factor, (x, y), (-5, 60), SIZE))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int4"])
-def test_the_small_numbers_of_machine_learning_are_drawn(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
-    plane = np.arange(-8, 8).reshape(4, 4).astype(getattr(ml_dtypes, dtype))
-    write_plain(tmp_path / "a", plane, dtype)
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "-8,8")]))
-
-    np.testing.assert_array_equal(found[:4, :4, 0], slow_steps(plane.astype(np.float32), -8, 8))
+def grey(values: Array, low: float, high: float, hidden: Any = False) -> Array:
+    """RGBA of numbers, some of which are hidden."""
+    steps = slow_steps(np.where(hidden, 0, values).astype(values.dtype), low, high)
+    return np.stack([steps, steps, steps, np.where(hidden, np.uint8(0), np.full_like(steps, 255))], axis=-1)
 
 
-@pytest.mark.parametrize(
-    ("component", "function"), [("abs", np.abs), ("real", np.real), ("imag", np.imag), ("phase", np.angle)]
-)
-@pytest.mark.parametrize("dtype", ["<c8", ">c16"])
-def test_complex_values_show_one_component(
-    tmp_path: Path, tiles: Tiles, dtype: str, component: str, function: Any
+def mapped(name: str, values: Array, low: float, high: float, hidden: Any = False) -> Array:
+    steps = slow_steps(np.where(hidden, 0, values).astype(values.dtype), low, high)
+    return np.where(np.broadcast_to(hidden, values.shape)[..., None], np.uint8(0), named_lut(name)[steps])
+
+
+def with_nan(distinct: int) -> Array:
+    plane = (np.arange(SIZE * SIZE) % distinct).reshape(SIZE, SIZE).astype(np.float32)
+    plane[5, 5] = np.nan
+    return plane
+
+
+SMALL_FLOATS = np.arange(-8, 8).reshape(4, 4)
+COMPLEX = np.random.default_rng(0).integers(-9, 9, (40, 40)) + 1j * np.random.default_rng(1).integers(-9, 9, (40, 40))
+COMPLEX[0, 0] = complex(np.nan, 1)
+DAYS = np.arange(100.0).reshape(10, 10)
+NO_DAY = DAYS == 44
+NODATA = np.full((2 * SIZE, 2 * SIZE), 40, np.uint8)
+NODATA[::2], NODATA[:2, :2] = 255, 255
+CORNER = np.indices((SIZE, SIZE)).sum(0) == 0
+PHOTO = values_of("u1", (40, 50, 3))
+BLACK, RED, GREEN, NONE = [0, 0, 0, 255], [255, 0, 0, 255], [0, 255, 0, 255], [0, 0, 0, 0]
+PICTURES: list[tuple[Array, list[tuple[str, str]], Any]] = [
+    *(
+        (SMALL_FLOATS.astype(getattr(ml_dtypes, name)), [("rescale", "-8,8")], grey(SMALL_FLOATS.astype("f4"), -8, 8))
+        for name in ("bfloat16", "float8_e4m3fn", "int4")
+    ),
+    *(
+        (
+            COMPLEX.astype(dtype),
+            [("component", name), ("rescale", "-4,5")],
+            grey(part(COMPLEX.astype(dtype)), -4, 5, np.isnan(COMPLEX)),
+        )
+        for dtype in ("<c8", ">c16")
+        for name, part in (("abs", np.abs), ("real", np.real), ("imag", np.imag), ("phase", np.angle))
+    ),
+    *(
+        (
+            np.where(NO_DAY, np.iinfo("i8").min, DAYS.astype("i8")).astype(dtype),
+            [("rescale", "0,100")],
+            grey(DAYS, 0, 100, NO_DAY),
+        )
+        for dtype in ("<M8[s]", ">M8[ms]", "<m8[D]")
+    ),
+    (DAYS.astype("<u2"), [("colormap_name", "magma_r"), ("rescale", "0,99")], mapped("magma_r", DAYS, 0, 99)),
+    *((with_nan(n), [("rescale", "0,255")], grey(with_nan(n), 0, 255, np.isnan(with_nan(n)))) for n in (20, 256)),
+    *(
+        (
+            with_nan(n),
+            [("rescale", "0,255"), ("colormap_name", "viridis")],
+            mapped("viridis", with_nan(n), 0, 255, np.isnan(with_nan(n))),
+        )
+        for n in (20, 256)
+    ),
+    (NODATA, [("nodata", "255")], grey(np.full((SIZE, SIZE), 40.0), 0, 255, CORNER)),
+    (PHOTO, [], np.dstack([PHOTO, np.full((40, 50), 255, np.uint8)])),
+    (
+        np.array([[1, 2], [3, 1]], np.uint8),
+        [("colormap", '{"1": "#ff0000", "3": [0, 255, 0]}')],
+        [[RED, NONE], [GREEN, RED]],
+    ),
+    (
+        np.array([[0.5, np.nan], [np.inf, 2]]),
+        [("colormap", '{"0.5": "ff0000", "2": "00ff00"}')],
+        [[RED, NONE], [NONE, GREEN]],
+    ),
+    (np.array([[np.nan, 1.0]]), [("rescale", "0,1"), ("bg", "102030")], [[[16, 32, 48, 255], [255, 255, 255, 255]]]),
+    (np.full((8, 8), 7, np.uint16), [], [[BLACK] * 8] * 8),
+    (np.full((8, 8), np.nan), [], [[NONE] * 8] * 8),
+]
+
+
+@pytest.mark.parametrize(("values", "query", "expected"), PICTURES)
+def test_a_picture_shows(
+    tmp_path: Path, tiles: Tiles, values: Array, query: list[tuple[str, str]], expected: Any
 ) -> None:
-    rng = np.random.default_rng(0)
-    plane = (rng.integers(-9, 9, (40, 40)) + 1j * rng.integers(-9, 9, (40, 40))).astype(dtype)
-    plane[0, 0] = complex(np.nan, 1)
-    write_array(tmp_path / "a", plane)
+    write_plain(tmp_path / "a", values, values.dtype.name if values.dtype.kind == "V" else values.dtype.str)
 
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("component", component), ("rescale", "-4,5")]))
+    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, *query]))
 
-    expected = slow_steps(np.nan_to_num(function(plane)), -4, 5)
-    assert found[0, 0, 3] == 0
-    np.testing.assert_array_equal(found[:40, :40, 0][~np.isnan(plane)], expected[~np.isnan(plane)])
+    whole = np.full((SIZE, SIZE, 4), [16, 32, 48, 255] if "bg" in dict(query) else NONE, np.uint8)
+    whole[: len(expected), : len(expected[0])] = expected
+    same_picture(found, whole)
 
 
-@pytest.mark.parametrize("dtype", ["<M8[s]", ">M8[ms]", "<m8[D]"])
-def test_dates_are_drawn_as_their_counts_and_nat_is_not(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
-    plane = np.arange(100).reshape(10, 10).astype(dtype)
-    plane[4, 4] = "NaT"
-    write_array(tmp_path / "a", plane)
+Z_Y_X = ["z", "y", "x"]
+PLANES: list[tuple[tuple[int, ...], list[str] | None, list[tuple[str, str]], Callable[[Array], Array]]] = [
+    ((4, 5, 6), Z_Y_X, [("axes", "z,y"), ("x", "3")], lambda v: v[:, :, 3]),
+    ((4, 5, 6), Z_Y_X, [("axes", "z,x"), ("y", "3")], lambda v: v[:, 3]),
+    ((4, 5, 6), Z_Y_X, [("axes", "y,z"), ("x", "3")], lambda v: v[:, :, 3].T),
+    ((4, 5, 6), Z_Y_X, [("axes", "x,y"), ("z", "3")], lambda v: v[3].T),
+    ((5, 6, 3), Z_Y_X, [("z", "4")], lambda v: v[4]),
+    ((5, 8, 8), None, [("d0", "0")], lambda v: v[0]),
+    ((5, 8, 8), None, [("d0", "-1")], lambda v: v[4]),
+    ((5, 8, 8), None, [], lambda v: v[2]),
+    ((5, 8, 8), ["size", "y", "x"], [("sel", "size:3")], lambda v: v[3]),
+    *(
+        (
+            (3, 4, 5),
+            ["t", "y", name],
+            [("axes", f"{name.replace('%', '%25').replace(',', '%2C')},t"), ("y", "1")],
+            lambda v: v[:, 1].T,
+        )
+        for name in ("a,b", "per%cent", "50%2C", "x", "%")
+    ),
+]
 
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("rescale", "0,100")]))[:10, :10]
 
-    assert found[4, 4, 3] == 0
-    expected = slow_steps(np.arange(100.0).reshape(10, 10), 0, 100)
-    np.testing.assert_array_equal(found[..., 0][found[..., 3] > 0], expected[found[..., 3] > 0])
+@pytest.mark.parametrize(("shape", "names", "query", "plane"), PLANES)
+def test_a_plane_lies_where_the_query_wants_it(
+    tmp_path: Path, tiles: Tiles, shape: tuple[int, ...], names: list[str] | None, query: Any, plane: Any
+) -> None:
+    volume = values_of("u1", shape)
+    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": names} if names else {})
+
+    np.testing.assert_array_equal(numbers(tiles, "data/a", (0, 0, 0), query), plane(volume))
+
+
+ORIGIN = (0, 0, 0)
+REFUSALS: list[tuple[tuple[int, ...], str, tuple[int, int, int], list[tuple[str, str]], type[HyperslabError], str]] = [
+    *(((4, 4), dtype, ORIGIN, [], NotRepresentable, "brightness") for dtype in ("S4", "<U3", "V5")),
+    ((9,), "f8", ORIGIN, [], NotRepresentable, "two axes"),
+    *((shape, "f8", ORIGIN, [], TileNotFound, "") for shape in ((0, 5), (0, 0), (0, 4, 4))),
+    *(
+        ((100, 100), "f8", place, [SMALL], TileNotFound, "tiles" if 0 <= place[0] < 2 else "levels 0 to 1")
+        for place in ((0, 1, 0), (0, 0, 1), (2, 0, 0), (1, -1, 0), (1, 2, 0), (99, 0, 0))
+    ),
+    ((4, 8, 8), "f8", ORIGIN, [("d0", "4")], TileNotFound, "d0"),
+    ((4, 8, 8), "f8", ORIGIN, [("w", "1")], BadParameter, "w=1"),
+    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,w")], BadParameter, "axes"),
+    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,%64%31")], BadParameter, "axes"),
+    ((4, 8, 8), "f8", ORIGIN, [("d1", "1")], BadParameter, "d1=1"),
+    ((4, 8, 8), "f8", ORIGIN, [("d0", "1"), ("d0", "2")], BadParameter, "one index"),
+    ((4, 8, 8), "f8", ORIGIN, [("colormap_name", "nope")], BadParameter, "colormap_name"),
+    ((4, 8, 8), "f8", ORIGIN, [("colormap_name", "cmap:nope")], BadParameter, "colormap_name"),
+    ((4, 8, 8), "f8", ORIGIN, [("color", "f00"), ("color", "0f0")], BadParameter, "color"),
+    ((4, 8, 8), "f8", ORIGIN, [("labels", "1")], BadParameter, "labels"),
+]
+
+
+@pytest.mark.parametrize(("shape", "dtype", "place", "query", "error", "text"), REFUSALS)
+def test_what_cannot_be_drawn_is_refused_with_the_reason(
+    tmp_path: Path, tiles: Tiles, shape: Any, dtype: str, place: Any, query: Any, error: Any, text: str
+) -> None:
+    write_array(tmp_path / "a", np.zeros(shape, dtype))
+
+    with pytest.raises(error) as raised:
+        tile(tiles, "data/a", place, query)
+
+    assert text in str(raised.value)
 
 
 def test_a_field_of_a_record_is_a_picture(tmp_path: Path, tiles: Tiles) -> None:
@@ -142,77 +262,6 @@ def test_a_field_of_a_record_is_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     np.testing.assert_array_equal(by_default[:20, :30, 0], slow_steps(plane["height"], 0, 600))
     np.testing.assert_array_equal(colour[:20, :30, :3], plane["rgb"])
     np.testing.assert_array_equal(raw, plane["rgb"].transpose(2, 0, 1))
-
-
-@pytest.mark.parametrize("dtype", ["S4", "<U3", "V5"])
-def test_text_and_bytes_are_refused_with_the_reason(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
-    write_array(tmp_path / "a", np.zeros((4, 4), dtype))
-
-    with pytest.raises(NotRepresentable, match="brightness"):
-        tile(tiles, "data/a", (0, 0, 0))
-
-
-def test_one_axis_is_no_picture(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros(9))
-
-    with pytest.raises(NotRepresentable, match="two axes"):
-        tile(tiles, "data/a", (0, 0, 0))
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 4, 4)])
-def test_an_array_without_cells_has_no_tiles(tmp_path: Path, tiles: Tiles, shape: tuple[int, ...]) -> None:
-    write_array(tmp_path / "a", np.zeros(shape))
-
-    with pytest.raises(TileNotFound):
-        tile(tiles, "data/a", (0, 0, 0))
-
-
-@pytest.mark.parametrize("axes", ["z,y", "z,x", "y,z", "x,y", "y,x"])
-def test_any_two_axes_make_a_plane(tmp_path: Path, tiles: Tiles, axes: str) -> None:
-    volume = values_of("<u2", (20, 30, 40))
-    write_array(tmp_path / "a", volume, (8, 16, 16), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
-    rows, columns = axes.split(",")
-    (other,) = set("zyx") - {rows, columns}
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("axes", axes), (other, "7"), ("rescale", "0,100")]))
-
-    plane = volume.take(7, axis="zyx".index(other))
-    plane = plane if "zyx".index(rows) < "zyx".index(columns) else plane.T
-    same_picture(found, slow_grey(plane, 1, (0, 0), (0, 100), SIZE))
-
-
-@pytest.mark.parametrize("name", ["a,b", "per%cent", "50%2C", "x", "%"])
-def test_an_axis_may_have_a_comma_or_a_per_cent_sign_in_its_name(tmp_path: Path, tiles: Tiles, name: str) -> None:
-    volume = values_of("u1", (3, 4, 5))
-    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["t", "y", name]})
-    written = name.replace("%", "%25").replace(",", "%2C")
-
-    found = numbers(tiles, "data/a", (0, 0, 0), [("axes", f"{written},t"), ("y", "1")])
-    with pytest.raises(BadParameter):
-        numbers(tiles, "data/a", (0, 0, 0), [("axes", "y,%79")])
-
-    np.testing.assert_array_equal(found, volume[:, 1].T)
-
-
-def test_unnamed_axes_are_numbered_and_negative_positions_count_from_the_end(tmp_path: Path, tiles: Tiles) -> None:
-    volume = values_of("u1", (5, 8, 8))
-    write_array(tmp_path / "a", volume)
-
-    first, last = (numbers(tiles, "data/a", (0, 0, 0), [("d0", at)]) for at in ("0", "-1"))
-    by_default = numbers(tiles, "data/a", (0, 0, 0))
-
-    np.testing.assert_array_equal(first, volume[0])
-    np.testing.assert_array_equal(last, volume[-1])
-    np.testing.assert_array_equal(by_default, volume[2])
-
-
-def test_an_axis_with_the_name_of_a_parameter_is_reached_through_sel(tmp_path: Path, tiles: Tiles) -> None:
-    volume = values_of("u1", (5, 8, 8))
-    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["size", "y", "x"]})
-
-    found = numbers(tiles, "data/a", (0, 0, 0), [("sel", "size:3")])
-
-    np.testing.assert_array_equal(found, volume[3])
 
 
 # --- levels ----------------------------------------------------------------------------------------------------
@@ -268,19 +317,6 @@ def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path, til
     values, hidden = slow_tile(plane, 8, (0, 0), SIZE)
     np.testing.assert_array_equal(found, values[: -(-500 // 8), : -(-300 // 8)])
     assert not hidden[: found.shape[0], : found.shape[1]].any()
-
-
-@pytest.mark.parametrize("dtype", [*NUMBERS, ">c8", "<c16"])
-def test_numbers_are_of_the_dtype_of_the_array_at_every_zoom(tmp_path: Path, tiles: Tiles, dtype: str) -> None:
-    write_array(tmp_path / "a", values_of(dtype, (100, 90)))
-    size = ("tile_size", "64")
-
-    shown = [draw(tiles.tile("data/a", parse_query([size]), (z, 0, 0), "raw")) for z in (0, 1)]
-    arrays = [numbers(tiles, "data/a", (z, 0, 0), [size]) for z in (0, 1)]
-
-    little = np.dtype(dtype).newbyteorder("<")
-    assert [found.dtype for found in shown] == [found.dtype for found in arrays] == [little, little]
-    assert [len(found.body) for found in shown] == [array.size * little.itemsize for array in arrays]
 
 
 def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tiles) -> None:
@@ -357,46 +393,6 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles:
 
 
 # --- colours ---------------------------------------------------------------------------------------------------
-
-
-def test_a_colour_map_is_an_indexed_picture_of_the_same_colours(tmp_path: Path, tiles: Tiles) -> None:
-    plane = values_of("<u2", (SIZE, SIZE))
-    write_array(tmp_path / "a", plane)
-
-    data = tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap_name", "magma_r"), ("rescale", "0,99")])
-
-    assert Image.open(io.BytesIO(data)).mode == "P"
-    steps = slow_steps(plane.astype(np.float32), 0, 99)
-    np.testing.assert_array_equal(pixels(data), named_lut("magma_r")[steps])
-
-
-@pytest.mark.parametrize("distinct", [20, 256])
-@pytest.mark.parametrize("colormap", ["viridis", ""])
-def test_hidden_pixels_take_no_colour_away(tmp_path: Path, tiles: Tiles, distinct: int, colormap: str) -> None:
-    plane = (np.arange(SIZE * SIZE) % distinct).reshape(SIZE, SIZE).astype(np.float32)
-    plane[5, 5] = np.nan
-    write_array(tmp_path / "a", plane)
-    query = [SMALL, ("rescale", "0,255"), *([("colormap_name", colormap)] if colormap else [])]
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
-
-    lut = named_lut(colormap) if colormap else np.repeat(np.arange(256)[:, None], 4, axis=1)
-    assert found[5, 5, 3] == 0
-    seen = ~np.isnan(plane)
-    np.testing.assert_array_equal(found[seen][:, :3], lut[plane[seen].astype(int), :3])
-    assert (found[seen][:, 3] == 255).all()
-
-
-def test_nodata_is_hidden_and_counts_for_nothing_in_means(tmp_path: Path, tiles: Tiles) -> None:
-    plane = np.full((2 * SIZE, 2 * SIZE), 40, np.uint8)
-    plane[::2, :] = 255
-    plane[:2, :2] = 255
-    write_array(tmp_path / "a", plane)
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("nodata", "255")]))
-
-    assert found[0, 0, 3] == 0
-    assert (found[1:, 1:, 0] == 40).all()
 
 
 def channels_image(folder: Path) -> Array:
@@ -480,15 +476,6 @@ def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, tiles: Tiles, que
         np.testing.assert_array_equal(bars[16 * place + 3], drawn[0])
 
 
-def test_a_photograph_is_shown_in_its_colours(tmp_path: Path, tiles: Tiles) -> None:
-    photo = np.random.default_rng(3).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    write_array(tmp_path / "a", photo)
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
-
-    np.testing.assert_array_equal(found[:40, :50, :3], photo)
-
-
 def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).integers(0, 6, (SIZE, SIZE)).astype(np.int32)
     colors = [
@@ -519,50 +506,6 @@ def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_p
     np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel()).reshape(SIZE, SIZE, 4))
 
 
-def test_chosen_classes_are_shown_and_nothing_else(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.array([[1, 2], [3, 1]], np.uint8))
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"1": "#ff0000", "3": [0, 255, 0]}')]))
-
-    assert found[:2, :2].tolist() == [[[255, 0, 0, 255], [0, 0, 0, 0]], [[0, 255, 0, 255], [255, 0, 0, 255]]]
-
-
-def test_chosen_classes_of_floats_are_shown_too(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.array([[0.5, np.nan], [np.inf, 2]]))
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("colormap", '{"0.5": "ff0000", "2": "00ff00"}')]))
-
-    assert found[:2, :2, 3].tolist() == [[255, 0], [0, 255]]
-
-
-def test_a_narrow_axis_with_a_name_of_its_own_is_no_colour(tmp_path: Path, tiles: Tiles) -> None:
-    volume = values_of("u1", (5, 6, 3))
-    write_array(tmp_path / "a", volume, attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
-
-    np.testing.assert_array_equal(numbers(tiles, "data/a", (0, 0, 0), [("z", "4")]), volume[4])
-
-
-def test_a_background_hides_what_is_seen_through(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.array([[np.nan, 1.0]]))
-
-    query = [SMALL, ("rescale", "0,1"), ("bg", "102030")]
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
-    jpg = pixels(tile(tiles, "data/a", (0, 0, 0), [*query, ("quality", "100")], "jpg"))
-
-    assert found[0, 0].tolist() == found[9, 9].tolist() == [0x10, 0x20, 0x30, 255]
-    assert np.abs(jpg[40, 40, :3].astype(int) - [0x10, 0x20, 0x30]).max() <= 2
-
-
-@pytest.mark.parametrize("fmt", ["jpg", "webp"])
-def test_lossy_formats_are_close(tmp_path: Path, tiles: Tiles, fmt: str) -> None:
-    plane = np.add.outer(np.arange(SIZE), np.arange(SIZE)).astype(np.uint8)
-    write_array(tmp_path / "a", plane)
-
-    found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL, ("quality", "95")], fmt))
-
-    assert np.abs(found[..., 0].astype(int) - plane).max() < 12
-
-
 # --- windows ---------------------------------------------------------------------------------------------------
 
 
@@ -588,60 +531,6 @@ def test_rare_extremes_do_not_make_a_picture_dark(tmp_path: Path, tiles: Tiles) 
     found = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
-
-
-def test_a_constant_picture_is_dark_and_no_error(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.full((8, 8), 7, np.uint16))
-
-    assert pixels(tile(tiles, "data/a", (0, 0, 0)))[:8, :8, 0].max() == 0
-
-
-def test_a_picture_of_nothing_but_nan_is_transparent(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.full((8, 8), np.nan))
-
-    assert pixels(tile(tiles, "data/a", (0, 0, 0)))[..., 3].max() == 0
-
-
-# --- what cannot be --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", [(0, 1, 0), (0, 0, 1), (2, 0, 0), (1, -1, 0), (1, 2, 0), (99, 0, 0)])
-def test_there_are_no_tiles_outside(tmp_path: Path, tiles: Tiles, place: tuple[int, int, int]) -> None:
-    write_array(tmp_path / "a", np.zeros((100, 100)))
-
-    with pytest.raises(TileNotFound):
-        tile(tiles, "data/a", place, [SMALL])
-
-
-@pytest.mark.parametrize(
-    ("query", "name"),
-    [
-        ([("w", "1")], "w"),
-        ([("axes", "y,w")], "axes"),
-        ([("y", "1")], "y"),
-        ([("z", "1"), ("z", "2")], "z"),
-        ([("colormap_name", "nope")], "colormap_name"),
-        ([("colormap_name", "cmap:nope")], "colormap_name"),
-        ([("color", "f00"), ("color", "0f0")], "color"),
-        ([("labels", "1")], "labels"),
-    ],
-)
-def test_what_does_not_fit_the_picture_is_named(
-    tmp_path: Path, tiles: Tiles, query: list[tuple[str, str]], name: str
-) -> None:
-    write_array(tmp_path / "a", np.zeros((4, 8, 8)), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
-
-    with pytest.raises(BadParameter) as raised:
-        tile(tiles, "data/a", (0, 0, 0), query)
-
-    assert raised.value.name == name
-
-
-def test_a_position_beyond_an_axis_has_no_tile(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros((4, 8, 8)))
-
-    with pytest.raises(TileNotFound, match="d0"):
-        tile(tiles, "data/a", (0, 0, 0), [("d0", "4")])
 
 
 # --- tags and the cache ----------------------------------------------------------------------------------------
