@@ -20,7 +20,6 @@ SMALL_MODULES = {
         "api.routes.changes",
         "api.routes.edit",
         "api.routes.health",
-        "api.tile_reply",
     ),
     *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *(

@@ -8,26 +8,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from secrets import token_bytes
+from time import perf_counter
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, quote
 
+from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Handler
+from hyperslab.api.replay import Sources
+from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply, Response
-from hyperslab.api.tile_reply import TileRoutes, document_reply, format_of, nothing_reply, rendering_reply
-from hyperslab.errors import RouteNotFound, TileNotFound
+from hyperslab.api.response import Headers, Reply, Response, array_headers, caching, cost_headers, immutable_for
+from hyperslab.api.threads import cancelled_when_gone
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import ReadCost
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.errors import BadParameter, ChangedWhileRead, RouteNotFound, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.dzi import descriptor, tile_region
+from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
-from hyperslab.tiles.service import Tiles
+from hyperslab.tiles.query import TileQuery, parse_query
+from hyperslab.tiles.service import Encoded, Rendering, Tiles
+from hyperslab.wire import JSON
+
+T = TypeVar("T")
 
 PREFIX: Final = "/v1/tile"
 
-_Route = Callable[[TileRoutes, Request, re.Match[str]], Awaitable[Reply]]
-
+_PINNED_SECONDS: Final = 31_536_000
+"""For URLs with ``v=``: whoever puts a version into a URL changes it when the data changes."""
 _PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
 _PLACE: Final = r"(?P<z>\d{1,3})/(?P<x>-?\d{1,18})/(?P<y>-?\d{1,18})"
 _IMAGE: Final = r"(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+\.[^/]+)"
@@ -45,123 +60,187 @@ def handlers(context: Context) -> dict[str, Handler]:
         max_bytes=options.max_tile_bytes,
     )
     context.metrics.watch("tile", tiles.cache_stats)
-    routes = TileRoutes(context, tiles, PREFIX)
-    return {PREFIX: partial(get_tile, routes)}
+    return {PREFIX: partial(get_tile, context, tiles)}
 
 
-async def get_tile(routes: TileRoutes, request: Request) -> Reply:
+async def get_tile(context: Context, tiles: Tiles, request: Request) -> Reply:
     """Answer GET and HEAD."""
     tail = request.tail
     # the alias gives way to a store of its name
-    table = (
-        _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in routes.context.service.catalog.mounts else _ROUTES
-    )
+    table = _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in context.service.catalog.mounts else _ROUTES
     for pattern, route in table:
         match = pattern.fullmatch(tail)
         if match is not None:
-            return await route(routes, request, match)
+            text = request.scope["query_string"].decode("latin-1")
+            try:
+                pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
+            except ValueError as error:  # UnicodeDecodeError is one
+                raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
+            asked = _Asked(context, tiles, request, match["path"], parse_query(pairs), f"?{text}" if text else "")
+            return await route(asked, match)
     raise RouteNotFound(f"{PREFIX}/{tail}")
 
 
-async def _get_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    query = routes.query(request)
-    fmt = format_of(match)
-    place = int(match["z"]), int(match["x"]), int(match["y"])
-    try:
-        rendering = await routes.run_while_there(
-            request, lambda cancel: routes.tiles.tile(match["path"], query, place, fmt, cancel)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request for something of the node at ``path``; ``suffix``: its query as it was sent, with its question mark."""
+
+    context: Context
+    tiles: Tiles
+    request: Request
+    path: str
+    query: TileQuery
+    suffix: str
+
+    async def run(self, fn: Callable[[Cancel], T]) -> T:
+        """Call what may take long, in a thread; it ends when the client leaves."""
+        async with cancelled_when_gone(self.request.receive) as cancel:
+            return await self.context.threads.run(fn, cancel)
+
+    async def frame(self) -> Frame:
+        """The frame of the image."""
+        return await self.context.threads.run(self.tiles.frame, self.path, self.query)
+
+    def url(self, tail: str) -> str:
+        """The absolute URL of what lies below the prefix, as viewers on other pages need it."""
+        scope = self.request.scope
+        host = self.request.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
+        return f"{scope['scheme']}://{host}{self.request.root_path}{PREFIX}/{quote(tail)}"
+
+    def document(self, document: bytes | dict[str, Any], media_type: str = JSON) -> Reply:
+        """What is small and made at once, with a tag of its bytes."""
+        data = document if isinstance(document, bytes) else dump_json(document)
+        mount = self.context.service.catalog.mounts.get(self.path.partition("/")[0])
+        always = caching(mount, self.context.options)
+        return Representation(self.context, etag_of(data), media_type, data, always=always)
+
+    async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Reply:
+        """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing. ``empty``: what there is
+        in place of a tile that is not there."""
+        context, request, query = self.context, self.request, self.query
+        try:
+            rendering = await self.run(render)
+        except TileNotFound:
+            if empty == "204":
+                return Response(204, ((b"cache-control", b"no-cache"),))
+            if empty == "404" or fmt in ("npy", "raw"):
+                raise
+            data = self.tiles.empty(query, fmt)
+            return Representation(context, etag_of(data), MEDIA_TYPES[fmt], data)
+        etag, found, options = f'"{rendering.tag}"', rendering.sources, context.options
+        # the cost of a replayed tile is told as that of what comes from the cache
+        sources = Sources(rendering.mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
+        picture = Representation(
+            context,
+            etag,
+            rendering.media_type,
+            DeferredContent(partial(_draw, rendering, request), rendering.memory),
+            always=caching(rendering.mount, options) if query.v is None else immutable_for(_PINNED_SECONDS, options),
+            sources=sources,
         )
-    except TileNotFound as error:
-        return nothing_reply(routes, query, fmt, error)
-    return await rendering_reply(routes, request, query, rendering)
+        cached = rendering.cached()
+        if cached is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
+            drawn = await self.run(lambda cancel: rendering.draw(cancel, ReadCost()))
+            cached = None if drawn.moved else drawn
+        if cached is None:
+            return picture
+        return picture.with_content(Content(cached.body, _described(cached), cost_headers(0, 0, None, {})))
 
 
-async def _get_thumbnail(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    query = routes.query(request)
-    rendering = await routes.run_while_there(
-        request, lambda cancel: routes.tiles.thumbnail(match["path"], query, format_of(match), cancel)
-    )
-    return await rendering_reply(routes, request, query, rendering)
+def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
+    cost = ReadCost()
+    began = perf_counter()
+    encoded = rendering.draw(cancel, cost)
+    spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
+    if encoded.moved and not request.is_last_try:
+        raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
+    # all of it at once is a good answer still, with a tag that no other one ever has
+    etag = etag_of(token_bytes()) if encoded.moved else None
+    return Content(encoded.body, _described(encoded), spent, etag)
 
 
-async def _get_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    query = routes.query(request)
-    base, suffix = routes.url(request, match["path"]), routes.query_suffix(request)
-    document = await routes.run_while_there(
-        request, lambda cancel: info_document(routes.tiles, match["path"], query, base, suffix, cancel=cancel)
-    )
-    return document_reply(routes, match["path"], document)
+def _described(encoded: Encoded) -> Headers:
+    if encoded.shape is None or encoded.dtype is None:
+        return ()
+    return array_headers(encoded.shape, encoded.dtype)
 
 
-async def _get_histogram(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    query = routes.query(request)
-    document = await routes.run_while_there(
-        request, lambda cancel: histogram_document(routes.tiles, match["path"], query, cancel)
-    )
-    return document_reply(routes, match["path"], document)
+_Route = Callable[[_Asked, re.Match[str]], Awaitable[Reply]]
 
 
-async def _get_legend(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
-    query = routes.query(request)
-    image = await routes.context.threads.run(routes.tiles.legend, match["path"], query)
-    return document_reply(routes, match["path"], image, media_type="image/png")
+def _format(match: re.Match[str]) -> str:
+    """The format that the end of a path names."""
+    return "jpg" if match["fmt"] == "jpeg" else match["fmt"]
 
 
-async def _get_dzi(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+async def _get_tile(asked: _Asked, match: re.Match[str]) -> Reply:
+    fmt, place = _format(match), (int(match["z"]), int(match["x"]), int(match["y"]))
+    draw, query = asked.tiles.tile, asked.query
+    return await asked.picture(fmt, lambda cancel: draw(asked.path, query, place, fmt, cancel), query.empty)
+
+
+async def _get_thumbnail(asked: _Asked, match: re.Match[str]) -> Reply:
+    fmt = _format(match)
+    return await asked.picture(fmt, lambda cancel: asked.tiles.thumbnail(asked.path, asked.query, fmt, cancel))
+
+
+async def _get_info(asked: _Asked, _: re.Match[str]) -> Reply:
+    info = partial(info_document, asked.tiles, asked.path, asked.query, asked.url(asked.path), asked.suffix)
+    return asked.document(await asked.run(lambda cancel: info(cancel=cancel)))
+
+
+async def _get_histogram(asked: _Asked, _: re.Match[str]) -> Reply:
+    return asked.document(await asked.run(partial(histogram_document, asked.tiles, asked.path, asked.query)))
+
+
+async def _get_legend(asked: _Asked, _: re.Match[str]) -> Reply:
+    image = await asked.context.threads.run(asked.tiles.legend, asked.path, asked.query)
+    return asked.document(image, "image/png")
+
+
+async def _get_dzi(asked: _Asked, _: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
-    query = routes.query(request)
-    frame = await routes.context.threads.run(routes.tiles.frame, match["path"], query)
-    text = descriptor(frame.grid, overlap=query.overlap, fmt=query.format)
-    return document_reply(routes, match["path"], text.encode(), media_type="application/xml")
+    text = descriptor((await asked.frame()).grid, overlap=asked.query.overlap, fmt=asked.query.format)
+    return asked.document(text.encode(), "application/xml")
 
 
-async def _get_dzi_tile(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+async def _get_dzi_tile(asked: _Asked, match: re.Match[str]) -> Reply:
     """A Deep Zoom tile, cut at the edges."""
-    query = routes.query(request)
-    fmt = format_of(match)
-    place = int(match["level"]), int(match["x"]), int(match["y"])
+    fmt, place = _format(match), (int(match["level"]), int(match["x"]), int(match["y"]))
 
     def choose(frame: Frame) -> Region:
-        region = tile_region(frame.grid, *place, overlap=query.overlap)
+        region = tile_region(frame.grid, *place, overlap=asked.query.overlap)
         if region is None:
-            raise TileNotFound(match["path"], "{}/{}_{}".format(*place), "the image has no such tile")
+            raise TileNotFound(asked.path, "{}/{}_{}".format(*place), "the image has no such tile")
         return region
 
-    try:
-        rendering = await routes.run_while_there(
-            request, lambda cancel: routes.tiles.region(match["path"], query, fmt, choose, cancel)
-        )
-    except TileNotFound as error:
-        return nothing_reply(routes, query, fmt, error)
-    return await rendering_reply(routes, request, query, rendering)
+    draw, query = asked.tiles.region, asked.query
+    return await asked.picture(fmt, lambda cancel: draw(asked.path, query, fmt, choose, cancel), query.empty)
 
 
-async def _get_iiif_base(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+async def _get_iiif_base(asked: _Asked, _: re.Match[str]) -> Reply:
     """The URI of the image itself leads to its description (Image API 3.0 §2)."""
-    await routes.context.threads.run(routes.tiles.frame, match["path"], routes.query(request))
-    target = routes.url(request, f"iiif/{match['path']}/info.json") + routes.query_suffix(request)
+    await asked.frame()
+    target = asked.url(f"iiif/{asked.path}/info.json") + asked.suffix
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
 
-async def _get_iiif_info(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+async def _get_iiif_info(asked: _Asked, _: re.Match[str]) -> Reply:
     """The description of the image service."""
-    query = routes.query(request)
-    frame = await routes.context.threads.run(routes.tiles.frame, match["path"], query)
-    identifier = routes.url(request, f"iiif/{match['path']}")
-    document = iiif.info_document(frame.grid, identifier, partial(routes.tiles.reader.allows, frame))
-    return document_reply(routes, match["path"], document, media_type=_LINKED_JSON)
+    frame = await asked.frame()
+    allows = partial(asked.tiles.reader.allows, frame)
+    return asked.document(iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows), _LINKED_JSON)
 
 
-async def _get_iiif_image(routes: TileRoutes, request: Request, match: re.Match[str]) -> Reply:
+async def _get_iiif_image(asked: _Asked, match: re.Match[str]) -> Reply:
     """A part of the image in any size that is not larger than it is."""
-    query = routes.query(request)
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    draw = partial(routes.tiles.region, after=wanted.finished, label=wanted.finish)
-    rendering = await routes.run_while_there(
-        request,
-        lambda cancel: draw(match["path"], query, wanted.fmt, lambda frame: wanted.region(frame.grid), cancel),
-    )
-    return await rendering_reply(routes, request, query, rendering)
+    draw = partial(asked.tiles.region, after=wanted.finished, label=wanted.finish)
+
+    def choose(frame: Frame) -> Region:
+        return wanted.region(frame.grid)
+
+    return await asked.picture(wanted.fmt, lambda cancel: draw(asked.path, asked.query, wanted.fmt, choose, cancel))
 
 
 _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
