@@ -163,14 +163,19 @@ def check_as_is(request: Request) -> None:
 
 
 class Body:
-    """The body of a request as it comes, ``more`` of which may come: from the server itself where that offers
-    `RECEIVE_INTO`, else as ASGI messages. ``begun``: what was received of it before."""
+    """The body of a request as it comes: from the server itself where that offers `RECEIVE_INTO`, else as ASGI messages
+    of any size. ``begun``: what was received of it before, all of it."""
 
     def __init__(self, request: Request, begun: memoryview | None = None) -> None:
-        self.more = begun is None
+        self._may_come = begun is None
         self._receive = request.receive
         self._into = request.scope.get(RECEIVE_INTO)
         self._rest = memoryview(b"") if begun is None else begun
+
+    @property
+    def more(self) -> bool:
+        """Whether there is more to read, or may be."""
+        return self._may_come or bool(self._rest)
 
     async def read_into(self, out: memoryview, *, pause: float, within: float) -> int:
         """Fill ``out`` with the bytes that come next; returns how many did. Fewer did at the end of the body, after
@@ -178,8 +183,8 @@ class Body:
 
         Raises `Cancelled` where it has, and no byte came.
         """
-        if self._into is not None and self.more:
-            done, self.more = await self._into(out, pause, within)
+        if self._into is not None and self._may_come:
+            done, self._may_come = await self._into(out, pause, within)
             return int(done)
         done, loop = 0, asyncio.get_running_loop()
         end = loop.time() + within
@@ -189,7 +194,7 @@ class Body:
                 out[done : done + count] = self._rest[:count]
                 self._rest, done = self._rest[count:], done + count
                 continue
-            if not self.more:
+            if not self._may_come:
                 break
             try:
                 async with asyncio.timeout_at(min(end, loop.time() + pause) if done else end):
@@ -200,7 +205,7 @@ class Body:
                 if done:
                     break
                 raise Cancelled
-            self._rest, self.more = memoryview(message.get("body", b"")), message.get("more_body", False)
+            self._rest, self._may_come = memoryview(message.get("body", b"")), message.get("more_body", False)
         return done
 
 
