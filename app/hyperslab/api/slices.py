@@ -36,12 +36,12 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field, select
-from hyperslab.arrays.service import Service
+from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, split_rows, split_selection
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 
@@ -106,10 +106,10 @@ def array_query(
     form = choose_format(query.text("format"), accept, media_types(metadata.dtype.numpy))
     name, spelled = query.text("field"), query.text("dtype")
     field = resolve_field(array, name)
-    selection = select(array, field, items)
+    selection = normalise(items, metadata.shape if field is None else metadata.shape + field.shape)
     if spelled is not None:  # records as a whole have no other
         field = require_field(array, name)
-    selection, field = split_selection(selection, metadata.rank, field)
+    selection, field = split_selection(selection, len(metadata.shape), field)
     shape = selection.shape if field is None else selection.shape + field.shape
     decoder = decoder_of(array, query.choice("decode", DECODINGS))
     stored = metadata.dtype.numpy if field is None else field.numpy
@@ -120,7 +120,7 @@ def array_query(
         if reduced is None:
             raise NotRepresentable(str(dtype), "minimum and maximum", "these values have no order")
         dtype, shape = reduced, (*selection.shape[:-1], bins, PARTS)
-    source = converted(spelled, dtype)
+    source = None if spelled is None else converted(spelled, dtype)
     dtype = dtype if source is None else source
     words = form if source is None else f"{form} {format_dtype(dtype)}"
     if decoder is not None or bins is not None:
@@ -179,20 +179,20 @@ _REFERENCE: Final = np.dtype(object).itemsize
 class ArrayBody:
     """The values of ``plan``, as a stream or as a whole.
 
-    ``most_objects``: the most bytes that the binary form of objects may come to; ``timings`` in seconds by phase.
+    ``cached``: how many of its chunks are, where that was looked up; ``timings`` in seconds by phase.
     """
 
     def __init__(
-        self, service: Service, query: ArrayQuery, plan: ReadPlan, most_objects: int, timings: Mapping[str, float]
+        self, context: Context, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
     ) -> None:
-        self._reader = service.reader
+        self._reader = context.service.reader
+        self._most_objects = context.options.max_json_bytes  # that their binary form may come to
         self._query = query
         self._plan = plan
-        self._most_objects = most_objects
         self._timings = timings
         self._spent = ReadCost()
-        self._cached = None if plan.found is None else self._reader.count_cached(plan)
-        self._slab = self._reader.choose_slab(plan, service.in_flight)
+        self._cached = cached
+        self._slab = self._reader.choose_slab(plan, context.service.in_flight)
         is_binary = query.encode is None and query.bins is None and not plan.dtype.hasobject
         self.size = len(query.prefix) + query.nbytes if is_binary else None
 
@@ -241,13 +241,22 @@ class ArrayBody:
 
         Raises `TooLarge` for objects (a single one never is) and `NotRepresentable`.
         """
-        query, plan = self._query, self._plan
+        query, plan, reader = self._query, self._plan, self._reader
         if query.bins is not None:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
+        elif query.encode is not None or query.decoder is not None or not plan.nbytes:
+            values, plan = reader.read(plan, cancel, self._spent)
+            cancel.check()
+            values = query.decode(values)
+            data = query.prefix + bytes_of(values) if query.encode is None else query.encode(values)
         else:
-            data, plan = self._values(cancel)
+            prefix, memory = query.prefix, reader.buffers.take(len(query.prefix) + plan.nbytes)
+            memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+            out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
+            _, plan = reader.read(plan, cancel, self._spent, out)
+            data = memoryview(memory.data)
         # objects are read in several steps: a tag that no other answer has where somebody wrote between them
         unique = plan.dtype.hasobject and query.bins is None and self._spent.moved
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
@@ -259,20 +268,6 @@ class ArrayBody:
         if query.decoder is None:
             return 0
         return _DECODING * (nbytes // self._plan.dtype.itemsize) * max(8, query.dtype.itemsize)
-
-    def _values(self, cancel: Cancel) -> tuple[Buffer, ReadPlan]:
-        query, plan, reader = self._query, self._plan, self._reader
-        if query.encode is not None or query.decoder is not None or not plan.nbytes:
-            values, plan = reader.read(plan, cancel, self._spent)
-            cancel.check()
-            values = query.decode(values)
-            return query.prefix + bytes_of(values) if query.encode is None else query.encode(values), plan
-        prefix = query.prefix
-        data = reader.buffers.take(len(prefix) + plan.nbytes)
-        data[: len(prefix)] = np.frombuffer(prefix, np.uint8)
-        out = data[len(prefix) :].view(plan.dtype).reshape(plan.shape)
-        _, plan = reader.read(plan, cancel, self._spent, out)
-        return memoryview(data.data), plan
 
     def _objects(self, cancel: Cancel) -> bytes:
         """Memory is bounded by the limit and what some chunks decode to, whatever all of them would."""
@@ -315,10 +310,11 @@ def bytes_of(values: NDArray[Any]) -> memoryview:
 def _sources(plan: ReadPlan) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
-    if plan.versions is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
+    found = None if plan.found is None else plan.found.by_coords
+    if found is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
         return None
-    keys = (*array.documents, *map(array.chunk_key, plan.versions))
-    versions = [*array.documents.values(), *plan.versions.values()]
+    keys = (*array.documents, *map(array.chunk_key, found))
+    versions = [*array.documents.values(), *found.values()]
     return Sources(array.mount, keys, versions, plan.touched)
 
 
@@ -348,13 +344,15 @@ async def array_reply(
     most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= _MOST_CHUNKS and query.nbytes <= most
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
-    cached = None
+    whole, cached = None, None
     if not (is_small and request.wants_all):
         plan = await look_up(context, request, plan)
+        cached = reader.count_cached(plan)
     elif query.encode is None and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
-        cached = reader.look_up_cached(plan)
+        whole = reader.look_up_cached(plan)
+        cached = None if whole is None else plan.touched
     timings = {"plan": perf_counter() - began}
-    body = ArrayBody(context.service, query, cached or plan, options.max_json_bytes, timings)
+    body = ArrayBody(context, query, whole or plan, cached, timings)
     representation = Representation(
         context,
         None if plan.found is None else values_etag(plan.tag, query.words),
@@ -362,9 +360,9 @@ async def array_reply(
         body,
         headers=array_headers(query.shape, query.dtype),
         always=caching(array.mount, options, negotiated=request.query.text("format") is None),
-        sources=None if plan.found is None else _sources(plan),
+        sources=_sources(plan),
     )
-    if cached is not None:
+    if whole is not None:
         return representation.with_content(body.make(Cancel()))
     if body.size is None or (is_small and request.header(b"range") is None):
         return replace(representation, body=DeferredContent(body.make, body.whole_memory, body.size, body.cost))

@@ -184,12 +184,15 @@ class Reader:
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
-        array = plan.array
-        for each in plan.objects():
-            if self.cache.any_version(cache_key(array, array.chunk_key(each.coords))) is None:
-                return None
-        plan = self.look_up(plan)
-        return plan if self.count_cached(plan) == plan.touched else None
+        array, cache = plan.array, self.cache
+        keys = {coords: array.chunk_key(coords) for coords in plan.coords()}
+        names = [cache_key(array, key) for key in keys.values()]
+        if any(cache.any_version(name) is None for name in names):
+            return None
+        found = self.versions.versions(array.mount, array.prefix, [*keys.values()])
+        if any(v is not None and not cache.holds(name, v) for name, v in zip(names, found, strict=True)):
+            return None
+        return replace(plan, found=ChunkVersions(dict(zip(keys, found, strict=True))))
 
     def stream(
         self,
