@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +18,12 @@ import numpy as np
 import pytest
 import zarr
 
+from hyperslab.api.routes import stream as routes
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
+from hyperslab.storage.files import LogFile
 from tests.s3 import S3Server
-from tests.server import running_server
+from tests.server import running_server, served
 from tests.streams.model import Model, Sender
 from tests.streams.support import Lab, dimension, place_of
 
@@ -364,3 +369,32 @@ def test_of_two_who_send_to_one_place_through_two_replicas_one_wins(
         assert lab.client.delete("/v1/stream/lab/run?finish=true").json()["arrays"]["a"]["error"] is None
         check_reads(Sender(clients[0], "lab/run", "a"), model, final=True)
         check_files(lab, Sender(clients[0], "lab/run", "a"), model, final=True)
+
+
+def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[int] = []
+    write = LogFile.write
+
+    def counted(log: LogFile, at: int, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
+        logged.append(sum(len(data) for _, data in parts))
+        write(log, at, parts)
+
+    monkeypatch.setattr(LogFile, "write", counted)
+    for name in ("_PAUSE", "_LONGEST_PIECE"):  # what is not sent for long is stored without the rest
+        monkeypatch.setattr(routes, name, 60)
+    side = [dimension("y", 1024, 512), dimension("x", 1024, 512)]
+    model = Model({"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 6), *side], "compressor": None})
+    model.frames = [*frames_of(model, 16)]
+    data, size = b"".join(frame.tobytes() for frame in frames_of(model, 16)), 2 << 20
+    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for start, stop in ((0, 1), (1, 15), (15, 16)):
+            assert sender.patch(data[start * size : stop * size], start * size).status_code == 204
+        assert sum(logged) < 6 * size  # 0, and 12 to 15
+        check_reads(sender, model)
+        client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "run" / "a", mode="r")[...], model.values(final=True))

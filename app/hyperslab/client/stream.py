@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from math import prod
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -25,8 +26,8 @@ from hyperslab.wire.streams import StreamSettings
 
 PATIENCE: Final = RetryPolicy(attempts=20, longest_wait=10.0)
 """About two minutes, in which a server may be restarted."""
-LARGEST_BODY: Final = 16 << 20
-"""Bytes of frames that travel in one request; a larger frame travels alone."""
+LARGEST_BODY: Final = 256 << 20
+"""Bytes of frames that travel in one request, where so many wait; a larger frame travels alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class StreamedArray:
     frame_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     _stored: int
+    _sent: int
     _end: int
     _waiting: deque[_Frames] = field(default_factory=deque)
     _busy: bool = False
@@ -65,7 +67,9 @@ class StreamedArray:
         """From the state of a stream."""
         frame = members["frame"]
         begin = members["offset"] - members["offset"] % frame["nbytes"]  # a part of a frame is sent again, and compared
-        return cls(key, members["path"], tuple(frame["shape"]), wire.dtype_from_json(frame["dtype"]), begin, begin)
+        stored = min(begin, members["durable"] * frame["nbytes"])
+        dtype = wire.dtype_from_json(frame["dtype"])
+        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, begin, begin)
 
     @property
     def frame_nbytes(self) -> int:
@@ -79,16 +83,18 @@ class StreamedArray:
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored: no restart of anything loses them."""
+        """Frames that the server has stored: no restart of anything loses them. With ``ack=memory``, those that were
+        stored at the last `flush` or `finish`."""
         return self._stored // self.frame_nbytes
 
 
 class RemoteStream:
     """A stream of a Hyperslab server, to which an instrument appends frames; they are sent in the background.
 
-    A frame is kept until the server has stored it, and sent again where a connection breaks or the server is restarted.
-    `append` waits where too many are kept. At the end of a ``with`` block the stream is finished; where the block
-    raises, what was appended is stored, and the stream can be resumed. The methods may be called from several threads.
+    A frame is kept until the server has acknowledged it, and sent again where a connection breaks or the server is
+    restarted. `append` waits where too many are kept. At the end of a ``with`` block the stream is finished; where the
+    block raises, what was appended is stored, and the stream can be resumed. The methods may be called from several
+    threads.
     What goes wrong in the background is raised by the next call.
 
     Args:
@@ -206,7 +212,8 @@ class RemoteStream:
     def flush(self) -> dict[str, Any]:
         """Wait until all that was appended is stored, and have the server store it in chunks; returns the state."""
         self._drain()
-        return self._session.read_json(Request("POST", self._url("flush"), self._epoch, b"", safe=True))[0]
+        request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
+        return self._noted(self._session.read_json(request)[0])
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
         """Wait until all is stored, and end the stream: it takes no more frames. Returns its last state.
@@ -217,7 +224,7 @@ class RemoteStream:
         flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
         state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
         self._stop()
-        return state
+        return self._noted(state)
 
     def discard(self) -> None:
         """Give the stream up, and remove what it has made."""
@@ -318,8 +325,9 @@ class RemoteStream:
 
     def _send(self, array: StreamedArray) -> None:
         """Send the frames that have been waiting longest, as many as one request should carry."""
+        most = max(1, min(self._max_pending // 2, LARGEST_BODY // array.frame_nbytes))
         with self._changed:
-            first, *others = array._waiting
+            first, *others = islice(array._waiting, most)
         if first.data is None:
             at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
             document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
@@ -327,39 +335,48 @@ class RemoteStream:
             self._session.read(Request("POST", self._url("skip"), headers, document, safe=True), self._cancel)
             self._settle(array, first.stop)
             return
-        parts = [first.data]
-        for part in others:
-            if part.data is None or part.stop - first.start > LARGEST_BODY:
-                break
-            parts.append(part.data)
-        body = memoryview(b"".join(parts)) if len(parts) > 1 else first.data
-        self._send_bytes(array, array._stored, body[array._stored - first.start :])
+        parts = [first, *takewhile(lambda part: part.data is not None, others)]
+        self._send_bytes(array, parts, array._sent, parts[-1].stop)
 
-    def _send_bytes(self, array: StreamedArray, start: int, body: memoryview) -> None:
-        """Send bytes that begin at an offset. If the server has some of them already, as a connection broke or an
-        earlier sender left a part of a frame, it has to agree that they are the same, and the rest is sent."""
-        headers = {"Content-Type": wire.RAW, wire.UPLOAD_OFFSET: str(start), **self._epoch}
+    def _send_bytes(self, array: StreamedArray, frames: Sequence[_Frames], start: int, stop: int) -> None:
+        """Send the bytes ``[start, stop)``. If the server has some of them already, as a connection broke or an earlier
+        sender left a part of a frame, it has to agree that they are the same, and the rest is sent."""
+        said = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
+        body = [
+            each.data[max(0, start - each.start) : stop - each.start]
+            for each in frames
+            if each.data is not None and each.start < stop and start < each.stop
+        ]
+        headers = {"Content-Type": wire.RAW, **said, **self._epoch}
         request = Request("PATCH", self._url(key=array.key), headers, body, safe=True)
         try:
             answer = self._session.read(request, self._cancel)
         except MismatchingUploadOffset as error:
             offset = error.expected_offset
-            if error.reason is not None or not start < offset < start + len(body):
+            if error.reason is not None or not start < offset < stop:
                 raise
-            self._send_bytes(array, start, body[: offset - start])
+            self._send_bytes(array, frames, start, offset)
         else:
-            self._settle(array, min(int(answer.headers[wire.UPLOAD_OFFSET]), start + len(body)))
+            sent = min(int(answer.headers[wire.UPLOAD_OFFSET]), stop)
+            self._settle(array, sent, stored=answer.status != 202)
 
-    def _settle(self, array: StreamedArray, stored: int) -> None:
-        """Note how far an array is stored, and drop the frames that are."""
+    def _settle(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
+        """Note how far the server has taken an array, and perhaps ``stored`` it, and drop the frames that it has."""
         with self._changed:
-            array._stored = max(array._stored, stored)
-            while array._waiting and array._waiting[0].stop <= array._stored:
+            array._sent = max(array._sent, sent)
+            array._stored = array._sent if stored else array._stored
+            while array._waiting and array._waiting[0].stop <= array._sent:
                 array._waiting.popleft()
                 self._pending -= 1
             arrays = self._arrays.values()
-            self._tell(sum(each._stored for each in arrays), sum(each._end for each in arrays))
+            self._tell(sum(each._sent for each in arrays), sum(each._end for each in arrays))
             self._changed.notify_all()
+
+    def _noted(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A state, of which it is noted how far arrays are stored."""
+        for key, array in self._arrays.items():
+            array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
+        return state
 
     def _url(self, action: str = "", **query: str | None) -> str:
         address = Address(self._address.base, "/".join(filter(None, (self._address.path, action))))

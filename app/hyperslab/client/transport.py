@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -19,8 +19,8 @@ from urllib3.response import BaseHTTPResponse, HTTPResponse
 
 from hyperslab.errors import Cancelled
 
-Body = bytes | memoryview
-"""What a request may carry; both can be sent again by a retry."""
+Body = bytes | memoryview | Sequence[memoryview]
+"""What a request may carry, and send again by a retry; of several parts its headers state the length."""
 
 BROKEN_CONNECTION: tuple[type[Exception], ...] = (
     urllib3.exceptions.ProtocolError,

@@ -18,6 +18,8 @@ from hyperslab.streams.record import StreamPlan
 
 PIECE_BYTES: Final = 8 << 20
 """Of a longer body so many bytes are stored at once."""
+LARGEST_PIECE: Final = 128 << 20
+"""Or whole groups of rows up to this size, which a request takes memory for beside that of its stream."""
 QUEUE_BYTES: Final = 64 << 20
 """What queues of a stream hold; one piece may be longer."""
 _IN_HAND: Final = 6

@@ -66,13 +66,18 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MemoryRows:
-    """Rows that are in memory, the first byte of which is ``begin``."""
+    """Rows whose bytes from ``begin`` on are in memory, and those before it elsewhere."""
 
+    before: Rows
     begin: int
     data: NDArray
 
     def read(self, start: int, count: int) -> NDArray:
-        return self.data[start - self.begin : start - self.begin + count]
+        inside = start - self.begin
+        if inside >= 0:
+            return self.data[inside : inside + count]
+        found = self.before.read(start, min(count, -inside))
+        return found if len(found) == count else np.concatenate([found, self.data[: count + inside]])
 
 
 @dataclass(frozen=True, slots=True)

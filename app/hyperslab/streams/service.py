@@ -17,12 +17,14 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.lease import alone
 from hyperslab.arrays.limits import BytesInFlight
-from hyperslab.arrays.nodes import BrokenNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
+    ArrayFailed,
     CompletedUpload,
     HyperslabError,
+    MismatchingUploadOffset,
     NodeExists,
     NodeNotFound,
     PartialFrame,
@@ -54,6 +56,78 @@ class Opened:
     state: dict[str, Any]
     created: bool
     epoch: int
+
+
+class Sending:
+    """A request that sends to an array, from `Streams.send` until it is called to ``end``. ``at``: where its next byte
+    belongs; ``progress``: how far the array has come, as this request knows."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        streams: Streams,
+        writer: ArrayWriter,
+        stream: Stream,
+        number: int,
+        epoch: int | None,
+        at: int | None,
+        end: Callable[[], None],
+    ) -> None:
+        self.array = stream.plan.arrays[number]
+        self.end = end
+        self.progress = writer.progress(stream, number)
+        self.at = self.progress.offset if at is None else at
+        self._said = at
+        self._streams = streams
+        self._stream, self._number, self._epoch = stream, number, epoch
+        self._store = writer.take if stream.plan.settings.ack == "memory" else writer.append
+
+    def move(self, at: int) -> None:
+        """Go on at another offset."""
+        self.at = self._said = at
+
+    @property
+    def group(self) -> int:
+        """Bytes of the array that fill whole stored objects; with ``ack=memory`` 0, as all go through a queue."""
+        level = self.array.levels[0]
+        return 0 if self._stream.plan.settings.ack == "memory" else level.object_rows * level.row_nbytes
+
+    def check(self, length: int) -> None:
+        """Raise for so many bytes that cannot be taken, before any of them is."""
+        progress = self.progress
+        if progress.error is not None:
+            raise ArrayFailed(self.array.path, progress.error)
+        if self.at < progress.end and self.at + length <= progress.end:
+            return  # sent before, and to be compared
+        progress.check_offset(self.at, length)
+        if progress.complete:
+            raise CompletedUpload(self.array.path)
+
+    def append(self, data: Buffer, note: Buffer = b"") -> None:
+        """Store bytes behind the end of the array, and before them a ``note``: metadata of the frame that begins there.
+        With ``ack=memory`` they are taken, and stored later. Bytes that were sent before are compared with what is
+        stored.
+
+        Raises `MismatchingUploadOffset` if it ends elsewhere, `StreamFull`, `CompletedUpload`, `ArrayFailed`,
+        `StaleEpoch`, and `StoreError`, after which the array takes no more.
+        """
+        if not len(data):
+            return
+        path, key, stop = self._stream.path, self.array.key, self.at + len(data)
+        try:
+            self.progress = self._store(self._stream, self._number, self.at, data, self._epoch, note)
+        except (MismatchingUploadOffset, CompletedUpload) as error:
+            self.progress = self._streams.progress(path, key)
+            if self._said is None or stop > self.progress.end:
+                raise
+            if not self._streams.holds(path, key, self.at, data, note):
+                reason = "other bytes or metadata are stored there, or it cannot be told"
+                raise MismatchingUploadOffset(path, self.progress.end, self._said, reason) from error
+        self.at = stop
+
+    def complete(self) -> None:
+        """Note that the array takes no more."""
+        self._streams.complete(self._stream.path, self.array.key, self._epoch)
+        self.progress = replace(self.progress, complete=True)
 
 
 class Streams:
@@ -132,7 +206,7 @@ class Streams:
         return self._state(stream)
 
     def check(self, path: str, epoch: int | None = None) -> None:
-        """Raise what `append` raises for a stream that takes nothing."""
+        """Raise what `send` raises for a stream that takes nothing."""
         self._open(path, epoch=epoch)
 
     def progress(self, path: str, key: str | None, epoch: int | None = None) -> Progress:
@@ -165,30 +239,42 @@ class Streams:
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    def append(  # noqa: PLR0917
-        self, path: str, key: str | None, at: int, data: Buffer, epoch: int | None = None, note: Buffer = b""
-    ) -> int:
-        """Store bytes of an array behind its end, which is ``at``, and before them a ``note``: metadata of the frame
-        that begins there; returns its end. With ``ack=memory`` they are taken, and stored later.
+    def send(self, path: str, key: str | None, at: int | None = None, epoch: int | None = None) -> Sending:
+        """Begin to send to an array, from the offset ``at`` on, or where it ends; to be ended by the caller.
 
-        Raises `MismatchingUploadOffset` if it ends elsewhere, `StreamFull`, `CompletedUpload`, `ArrayFailed`,
-        `StaleEpoch`, and `StoreError`, after which the array takes no more.
+        Raises `StreamNotFound`, `BadParameter`, `StaleEpoch`, `CompletedUpload`, and `WriteConflict` where it does not
+        say where, and another request sends to the array.
         """
         stream = self._open(path, epoch=epoch)
-        store = self._writer.take if stream.plan.settings.ack == "memory" else self._writer.append
-        return store(stream, stream.array(key)[0], at, data, epoch, note)
+        number, array = stream.array(key)
+        handle = self._handles.of(stream.path, stream.plan)
+        with self._handles.lock:
+            if at is None and handle.sending.get(number):
+                raise WriteConflict(array.path, "another request sends to this array: say Upload-Offset")
+            handle.sending[number] = handle.sending.get(number, 0) + 1
+
+        def end() -> None:
+            with self._handles.lock:
+                handle.sending[number] -= 1
+                handle.last = time.monotonic()
+
+        try:
+            return Sending(self, self._writer, stream, number, epoch, at, end)
+        except BaseException:
+            end()
+            raise
 
     def skip(  # noqa: PLR0917
         self, path: str, key: str | None, frames: int, reason: str, at: int | None = None, epoch: int | None = None
-    ) -> int:
-        """Note that so many frames from ``at`` on (default: the next ones) will not come; returns the end of the array
-        in bytes. Raises as `append`."""
+    ) -> Progress:
+        """Note that so many frames from ``at`` on (default: the next ones) will not come; returns how far the array has
+        come then. Raises as `Sending.append`."""
         stream = self._open(path, epoch=epoch)
         self._writer.wait(stream)
         return self._writer.skip(stream, stream.array(key)[0], frames, reason, at, epoch)
 
     def complete(self, path: str, key: str | None, epoch: int | None = None) -> None:
-        """Note that an array takes no more."""
+        """See `Sending.complete`."""
         stream = self._open(path, epoch=epoch)
         _, array = stream.array(key)
         self._writer.wait(stream)
@@ -208,24 +294,6 @@ class Streams:
         False where that cannot be told."""
         stream = self._open(path, writing=False)
         return self._gauge.holds(stream, stream.array(key)[0], start, data, note)
-
-    def begin_sending(self, path: str, key: str | None, *, alone: bool) -> Callable[[], None]:
-        """Note that a request sends to an array, until what is returned is called. ``alone``: it does not know the
-        offset, and `WriteConflict` is raised where another one sends, too."""
-        stream = self._open(path)
-        number, array = stream.array(key)
-        handle = self._handles.of(stream.path, stream.plan)
-        with self._handles.lock:
-            if alone and handle.sending.get(number):
-                raise WriteConflict(array.path, "another request sends to this array: say Upload-Offset")
-            handle.sending[number] = handle.sending.get(number, 0) + 1
-
-        def end() -> None:
-            with self._handles.lock:
-                handle.sending[number] -= 1
-                handle.last = time.monotonic()
-
-        return end
 
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
         """Store all whole rows in chunks; returns the state, which says what has failed."""
@@ -396,8 +464,10 @@ class Streams:
             return 0.0
         stream = self._stream(mount, prefix, record)
         store = mount.store
+        document = V3 if stream.plan.settings.zarr_format == 3 else mount.metadata_key
         written = [store.stat(f"{prefix}{FOLDER}/stream.json")]
-        for number in range(len(stream.plan.arrays)):
+        for number, array in enumerate(stream.plan.arrays):
+            written.append(store.stat(f"{array.levels[0].path.partition('/')[2]}/{document}"))
             written += store.list_dir(stream.tails(number)).entries
             written.append(store.stat(stream.notes(number) + HEAD))
         last = max((entry.modified for entry in written if entry is not None), default=0.0)

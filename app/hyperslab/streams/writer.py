@@ -35,7 +35,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.commit import Committer, missing_frames
 from hyperslab.streams.handles import QUEUE_BYTES, Handle, Handles, Queue
-from hyperslab.streams.heads import KeptRows, MemoryRows, Rows
+from hyperslab.streams.heads import KeptRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
 from hyperslab.streams.objects import ObjectTail
@@ -81,27 +81,28 @@ class ArrayWriter:
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def append(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> int:  # noqa: PLR0917
-        """See `Streams.append`."""
+    def append(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> Progress:  # noqa: PLR0917
+        """See `Sending.append`; returns how far the array has come then."""
 
-        def once(stream: Stream) -> int:
+        def once(stream: Stream) -> Progress:
             progress = self._writable(stream, number)
             progress.check_offset(at, len(data))
+            rows = progress.rows
             if stream.mount.is_remote:
                 frame = at // progress.array.frame_nbytes
                 self._object_tail(stream, progress, epoch).append(data, (frame, bytes(note)) if note else None)
             else:
-                self._append_to_logs(stream, number, at, data, note)
+                rows = max(rows, self._append_to_logs(stream, number, at, data, note))
             if stream.plan.settings.ack == "chunk":
                 self.commit(stream, number, whole=False)
-            return at + len(data)
+            return replace(progress, end=at + len(data), rows=rows)
 
-        end = self._alone(stream, number, epoch, once)
-        self._tell(stream, stream.plan.arrays[number])
-        self._commit_later(stream, number)
-        return end
+        progress = self._alone(stream, number, epoch, once)
+        self._tell(stream, progress.array)
+        self._commit_later(stream, number, progress)
+        return progress
 
-    def take(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> int:  # noqa: PLR0917
+    def take(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> Progress:  # noqa: PLR0917
         """Take bytes into the queue of their array, from where they are stored in their order; raises as `append`, and
         `QueueFull`.
 
@@ -125,7 +126,7 @@ class ArrayWriter:
             idle, queue.idle = queue.idle, False
         if idle:
             self._background.submit(self._store_queue, stream, number, handle, queue)
-        return at + len(data)
+        return replace(progress, queued=at + len(data) - progress.end)
 
     def wait(self, stream: Stream) -> None:
         """Return when all that was taken before is stored, or dropped."""
@@ -168,18 +169,20 @@ class ArrayWriter:
                     handle.queues.pop(number, None)
                 self._handles.changed.notify_all()
 
-    def skip(self, stream: Stream, number: int, frames: int, reason: str, at: int | None, epoch: int | None) -> int:  # noqa: PLR0917
+    def skip(  # noqa: PLR0917
+        self, stream: Stream, number: int, frames: int, reason: str, at: int | None, epoch: int | None
+    ) -> Progress:
         """See `Streams.skip`."""
         array = stream.plan.arrays[number]
         size = array.frame_nbytes
 
-        def once(stream: Stream) -> int:
+        def once(stream: Stream) -> Progress:
             progress = self._writable(stream, number)
             end = progress.end
             if at is not None and at * size != end:
                 known = missing_frames(progress.missing)
                 if any(start <= at and at + frames <= stop for start, stop in known):
-                    return end
+                    return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
             if end % size:
                 raise MismatchingUploadOffset(array.path, end, end - end % size, "a frame has begun, and is not whole")
@@ -188,12 +191,12 @@ class ArrayWriter:
                 self._object_tail(stream, progress, epoch).append_missing(frames * size, reason)
             else:
                 self._skip_in_logs(stream, number, end, end + frames * size, reason)
-            return end + frames * size
+            return replace(progress, end=end + frames * size)
 
-        end = self._alone(stream, number, epoch, once)
+        progress = self._alone(stream, number, epoch, once)
         self._tell(stream, array)
-        self._commit_later(stream, number)
-        return end
+        self._commit_later(stream, number, progress)
+        return progress
 
     def finish(self, stream: Stream, number: int, *, pad: bool) -> None:
         """Store all that has come in chunks, and the last shapes; fill a frame that is not whole up, or leave it
@@ -229,25 +232,27 @@ class ArrayWriter:
                 return tail.settle(stream.record.epoch, closed=closed)
         raise WriteConflict(kept, f"other writers changed it {MOST_TRIES} times")
 
-    def _append_to_logs(self, stream: Stream, number: int, at: int, data: Buffer, note: Buffer) -> None:
+    def _append_to_logs(self, stream: Stream, number: int, at: int, data: Buffer, note: Buffer) -> int:
+        """Store bytes in tails, or in chunks what ends a group of rows most of which it is; returns the rows that are
+        in chunks then, 0 where these are as many as before."""
         array, rest = stream.plan.arrays[number], memoryview(data).cast("B")
         store, notes, level = stream.mount.store, stream.notes(number), array.levels[0]
         if note:
             self._notes.append(store, notes, at // array.frame_nbytes, note)
         elif at % array.frame_nbytes == 0:
             self._notes.forget(store, notes, at // array.frame_nbytes)
-        nbytes = level.object_rows * level.row_nbytes
+        nbytes, rows = level.object_rows * level.row_nbytes, 0
         while rest:
             group, inside = divmod(at, nbytes)
-            count = len(rest) // nbytes * nbytes if not inside else 0
-            if count:
-                self.commit(stream, number, whole=True)
-                rows = MemoryRows(at, np.frombuffer(rest[:count], np.uint8))
-                self.commit(stream, number, whole=True, rows=(at + count) // level.row_nbytes, source=rows)
+            count = min(len(rest), nbytes - inside)
+            if inside + count == nbytes and 2 * count >= nbytes:
+                count = (inside + len(rest)) // nbytes * nbytes - inside
+                rows = (at + count) // level.row_nbytes
+                self.commit(stream, number, whole=True, rows=rows, data=rest[:count])
             else:
-                count = min(len(rest), nbytes - inside)
                 self._log(stream, number, group).append(rest[:count])
             at, rest = at + count, rest[count:]
+        return rows
 
     def _skip_in_logs(self, stream: Stream, number: int, end: int, stop: int, reason: str) -> None:
         array, level = stream.plan.arrays[number], stream.plan.arrays[number].levels[0]
@@ -301,15 +306,15 @@ class ArrayWriter:
         number: int,
         whole: bool,
         rows: int | None = None,
-        source: Rows | None = None,
+        data: Buffer | None = None,
         final: bool = False,
     ) -> None:
-        """Move rows of an array to chunks: those in its tails, or with ``rows`` those up to there, from ``source``;
-        again from the start where another replica has moved some meanwhile."""
+        """Move rows of an array to chunks: those in its tails, or with ``rows`` also those up to there, whose bytes are
+        ``data``, or which are missing; again from the start where another replica has moved some meanwhile."""
         with self._committing(stream, number):
             for _ in attempts():
                 try:
-                    return self._commit_once(stream, number, whole, rows, source, final)
+                    return self._commit_once(stream, number, whole, rows, data, final)
                 except (WriteConflict, ChangedWhileRead):
                     if not stream.mount.is_remote:
                         raise
@@ -320,23 +325,26 @@ class ArrayWriter:
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
 
     def _commit_once(  # noqa: PLR0917
-        self, stream: Stream, number: int, whole: bool, rows: int | None, source: Rows | None, final: bool
+        self, stream: Stream, number: int, whole: bool, rows: int | None, data: Buffer | None, final: bool
     ) -> None:
         array, store = stream.plan.arrays[number], stream.mount.store
         object_rows, progress = array.levels[0].object_rows, self._gauge.progress(stream, number)
-        self._note_missing(stream, array.key, progress.tails.missing(array.frame_nbytes))
+        if self._note_missing(stream, array.key, progress.tails.missing(array.frame_nbytes)).state == "discarding":
+            raise StreamNotFound(stream.path)
+        source = KeptRows(array, progress.tails)
         if rows is None:
             rows = progress.end // array.levels[0].row_nbytes
             if whole and rows // object_rows <= progress.rows // object_rows:
                 return
-            source = KeptRows(array, progress.tails)
             for first, last in _left_out(stream, array, progress):
                 if first > progress.rows:
                     self._committer.commit(array, stream.record.id, first, source, whole=True)
                 self._committer.commit(array, stream.record.id, last, None, whole=True)
             self._committer.commit(array, stream.record.id, rows, source, whole=whole, final=final)
         else:
-            self._committer.commit(array, stream.record.id, rows, source, whole=True)
+            begin = rows * array.levels[0].row_nbytes - len(data or b"")
+            more = None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8))
+            self._committer.commit(array, stream.record.id, rows, more, whole=True)
         if stream.mount.is_remote:
             self._drop(stream, number, rows // object_rows * object_rows if whole else rows)
             return
@@ -356,11 +364,11 @@ class ArrayWriter:
                     tail.drop(begin)
                 return
 
-    def _commit_later(self, stream: Stream, number: int) -> None:
+    def _commit_later(self, stream: Stream, number: int, progress: Progress) -> None:
         """Have whole objects of rows moved to chunks in the background; where too many wait, now."""
-        progress, level = self._gauge.progress(stream, number), stream.plan.arrays[number].levels[0]
+        level = progress.array.levels[0]
         waiting = progress.end // level.row_nbytes // level.object_rows - progress.rows // level.object_rows
-        if waiting <= 0 or progress.error is not None:
+        if waiting <= 0:
             return
         handle = self._handles.of(stream.path, stream.plan)
 
@@ -410,12 +418,12 @@ class ArrayWriter:
             tail().append_missing(absent, "not sent")
         self.commit(stream, number, whole=False, final=True)
 
-    def _note_missing(self, stream: Stream, key: str, ranges: Sequence[tuple[int, int, str]]) -> None:
+    def _note_missing(self, stream: Stream, key: str, ranges: Sequence[tuple[int, int, str]]) -> Record:
         def noted(record: Record) -> Record:
             known = record.array(key).missing
             return record.with_array(key, missing=sorted({*known, *ranges})) if ranges else record
 
-        self._records.change(stream, noted)
+        return self._records.change(stream, noted)
 
     def _writable(self, stream: Stream, number: int) -> Progress:
         progress = self._gauge.progress(stream, number)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
@@ -23,13 +23,11 @@ from hyperslab.api.upload import Body, check_as_is, json_object, media_type, par
 from hyperslab.api.writing import router as router_of
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
-    ArrayFailed,
     BadBody,
     BadDefinition,
     BadParameter,
     Cancelled,
     ClientStalled,
-    CompletedUpload,
     HyperslabError,
     MismatchingUploadOffset,
     RouteNotFound,
@@ -37,11 +35,10 @@ from hyperslab.errors import (
     UnsupportedMediaType,
     shown,
 )
-from hyperslab.streams.handles import PIECE_BYTES
-from hyperslab.streams.layout import StreamArray
+from hyperslab.streams.handles import LARGEST_PIECE, PIECE_BYTES
 from hyperslab.streams.notes import LARGEST_NOTE
-from hyperslab.streams.progress import Buffer, Progress
-from hyperslab.streams.service import IfExists
+from hyperslab.streams.progress import Progress
+from hyperslab.streams.service import IfExists, Sending
 from hyperslab.streams.settings import parse_settings
 from hyperslab.wire import (
     CONTENT_DIGEST,
@@ -61,12 +58,16 @@ from hyperslab.wire import (
 PREFIX: Final = "/v1/stream"
 
 _IF_EXISTS: Final[dict[str, IfExists]] = {"error": "error", "resume": "resume", "replace": "replace"}
-_PAUSE: Final = 0.02
+_PAUSE: Final = 0.2
 """Seconds without a byte after which those that came are stored, though they are few."""
+
+_LONGEST_PIECE: Final = 2.0
+"""Seconds after which those that came are stored, though more do."""
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
-T = TypeVar("T")
+_Run = Callable[..., Coroutine[Any, Any, Any]]
+"""Calls what blocks, in a thread for writes."""
 
 
 def handlers(context: Context) -> dict[str, Handler]:
@@ -139,29 +140,27 @@ async def patch_stream(context: Context, request: Request) -> Response:
         raise BadParameter(UPLOAD_COMPLETE, completes, "?0 or ?1")
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
-    upload = _Upload(context, request.tail, key, epoch, offset)
-    stop = await upload.run(context.streams.begin_sending, request.tail, key, alone=offset is None)
+    run: _Run = partial(context.writes.run, f"{request.tail}/{key}")
+    sending = await run(context.streams.send, request.tail, key, offset, epoch)
     try:
-        progress = await upload.run(context.streams.progress, request.tail, key, epoch)
         length = request.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
-            upload.check(progress, known)
+            sending.check(known)
         held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
-        if held or (known is None and progress.size is not None):
+        if held or (known is None and sending.progress.size is not None):
             async with received_body(context, request) as body:
-                data = npy_frames(body, progress, offset) if kind == NPY else body
-                upload.check(progress, len(data))
-                await upload.store(data)
+                data = npy_frames(body, sending.progress, offset) if kind == NPY else body
+                sending.check(len(data))
+                await run(sending.append, data)
         else:
             check_as_is(request)
-            upload.at = progress.offset if offset is None else offset
-            await _receive(context, request, upload, known)
+            await _receive(context, request, run, sending, known)
+        if completes == "?1":
+            await run(sending.complete)
     finally:
-        stop()
-    if completes == "?1":
-        await upload.run(context.streams.complete, request.tail, key, epoch)
-    progress = await upload.run(context.streams.progress, request.tail, key)
+        sending.end()
+    progress = sending.progress
     headers = _upload_headers(progress)
     if progress.settings.ack != "memory":
         return Response(204, headers)
@@ -202,31 +201,28 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
     if media_type(request) != FRAMES:
         raise UnsupportedMediaType(media_type(request) or "", [FRAMES])
     streams = context.streams
-    await context.writes.run(path, streams.check, path, epoch)
-    arrays: dict[str, StreamArray] = {}
-    sending: dict[str, Callable[[], None]] = {}
+    run: _Run = partial(context.writes.run, path)
+    await run(streams.check, path, epoch)
+    sending: dict[str, Sending] = {}
     error: HyperslabError | None = None
     try:
         async with _checked(context, request) as body, context.admission.share() as share:
             entries = _Entries(body, context.options.idle_seconds)
             while (key := await entries.key()) is not None:
-                if key not in arrays:
-                    arrays[key] = (await context.threads.run(streams.progress, path, key)).array
-                    name = arrays[key].key
-                    if name not in sending:
-                        sending[name] = await context.writes.run(path, streams.begin_sending, path, name, alone=False)
-                array = arrays[key]
+                if key not in sending:
+                    sending[key] = await run(streams.send, path, key, 0, epoch)
+                array = sending[key].array
                 await share.grow(array.frame_nbytes + LARGEST_NOTE)
                 frame, note, data = await entries.frame(array.frame_nbytes)
-                upload = _Upload(context, path, array.key, epoch, frame * array.frame_nbytes, note)
-                await upload.store(data)
+                sending[key].move(frame * array.frame_nbytes)
+                await run(sending[key].append, data, note)
     except HyperslabError as found:
         error = found
     finally:
-        for end in sending.values():
-            end()
+        for each in sending.values():
+            each.end()
     offsets = {}
-    for name in sending:
+    for name in [each.array.key for each in sending.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await context.threads.run(streams.progress, path, name)).offset}
     if error is not None:
@@ -249,51 +245,6 @@ async def delete_stream(context: Context, request: Request) -> Response:
         return Response(204, ())
     finishing = partial(context.streams.finish, request.tail, pad=pad, drop=drop, epoch=epoch)
     return json_response(await context.writes.run(request.tail, finishing))
-
-
-class _Upload:
-    """What one request sends to an array. ``at``: where its next byte belongs; ``offset``: what the request has said,
-    None if nothing; ``note``: metadata of the frame that begins there."""
-
-    def __init__(  # noqa: PLR0917
-        self, context: Context, path: str, key: str | None, epoch: int | None, offset: int | None, note: bytes = b""
-    ) -> None:
-        self._context, self._note = context, note
-        self._path, self._key, self._epoch = path, key, epoch
-        self.at = self._offset = offset
-
-    async def run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call what blocks, in a thread for writes."""
-        return await self._context.writes.run(f"{self._path}/{self._key}", fn, *args, **kwargs)
-
-    def check(self, progress: Progress, length: int) -> None:
-        """Raise for a body of so many bytes that cannot be taken, before any of it is."""
-        if progress.error is not None:
-            raise ArrayFailed(progress.array.path, progress.error)
-        self.at = progress.offset if self._offset is None else self._offset
-        if self.at < progress.end and self.at + length <= progress.end:
-            return  # sent before, and to be compared
-        progress.check_offset(self.at, length)
-        if progress.complete:
-            raise CompletedUpload(progress.array.path)
-
-    async def store(self, data: Buffer) -> None:
-        """Store bytes, or compare them with those that are stored there. Raises as `Streams.append`."""
-        assert self.at is not None
-        if not len(data):
-            return
-        streams = self._context.streams
-        try:
-            append = partial(streams.append, epoch=self._epoch, note=self._note)
-            self.at = await self.run(append, self._path, self._key, self.at, data)
-        except (MismatchingUploadOffset, CompletedUpload) as error:
-            end = (await self.run(streams.progress, self._path, self._key)).end
-            if self._offset is None or self.at + len(data) > end:
-                raise
-            if not await self.run(streams.holds, self._path, self._key, self.at, data, self._note):
-                reason = "other bytes or metadata are stored there, or it cannot be told"
-                raise MismatchingUploadOffset(self._path, end, self._offset, reason) from error
-            self.at += len(data)
 
 
 class _Entries:
@@ -358,27 +309,41 @@ async def _checked(context: Context, request: Request) -> AsyncIterator[Body]:
             yield Body(request, body)
 
 
-async def _receive(context: Context, request: Request, upload: _Upload, length: int | None) -> None:
+async def _receive(context: Context, request: Request, run: _Run, sending: Sending, length: int | None) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
-    that came."""
-    body, patience, count = Body(request), context.options.idle_seconds, 0
-    nbytes = PIECE_BYTES if length is None else min(PIECE_BYTES, max(1, length))
-    filling, stored = np.empty(nbytes, np.uint8).data, np.empty(nbytes, np.uint8).data
+    that came. A piece that ends with a group of rows goes to chunks at once: where there is memory for whole groups,
+    pieces end there."""
+    body, patience, loop = Body(request), context.options.idle_seconds, asyncio.get_running_loop()
+    rest, group, most = length if length is not None else LARGEST_PIECE, sending.group, PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
-    while body.more and broken is None:
-        try:
-            count = await body.read_into(filling, pause=_PAUSE, within=patience)
-        except Cancelled as error:
-            count, broken = 0, error
-        if not count and body.more and broken is None:
-            broken = ClientStalled(upload.at or 0, patience)
+    async with context.admission.share() as share:
+        if PIECE_BYTES < group <= LARGEST_PIECE and 2 * rest >= group and share.grows(2 * group):
+            most = group
+        buffers = [np.empty(min(most, max(1, rest)), np.uint8).data for _ in range(2)]
+        at = sending.at
+        while body.more and broken is None:
+            buffers.reverse()
+            count, end = 0, loop.time() + _LONGEST_PIECE
+            room = min(len(buffers[0]), most if not group else max(most // group, 1) * group - at % group)
+            while count < room and body.more and loop.time() < end:
+                step = buffers[0][count : min(room, count + PIECE_BYTES)]
+                try:
+                    received = await body.read_into(step, pause=_PAUSE, within=patience)
+                except Cancelled as error:
+                    received, broken = 0, error
+                    break
+                if not received and body.more and not count:
+                    broken = ClientStalled(at, patience)
+                count += received
+                if received < len(step):
+                    break
+            if storing is not None:
+                await storing
+            storing = asyncio.create_task(run(sending.append, buffers[0][:count]))
+            at += count
         if storing is not None:
             await storing
-        storing = asyncio.create_task(upload.store(filling[:count]))
-        filling, stored = stored, filling
-    if storing is not None:
-        await storing
     if broken is not None:
         raise broken
 
