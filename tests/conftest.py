@@ -8,7 +8,7 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
-settings.register_profile("patient", deadline=None)  # a test is not wrong because the machine is busy
+settings.register_profile("patient", deadline=None, max_examples=60)  # a busy machine makes no test wrong
 settings.load_profile("patient")
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 

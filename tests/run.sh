@@ -86,12 +86,19 @@ bin=$PWD/.venv-test/bin
 say "ruff"
 "$bin/ruff" check
 "$bin/ruff" format --check
-say "mypy"
-"$bin/mypy"
+types=$(mktemp)
+"$bin/mypy" >"$types" 2>&1 & # beside the tests: a minute on one processor, and far less where they wait for something
+mypy=$!
 trap - EXIT
 wait "$clients"
 say "pytest"
 # Tests wait for servers and clocks, so two processes more than there are processors keep these busy; each takes a GiB.
 processes=$(($(getconf _NPROCESSORS_ONLN) + 2))
 processes=${TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
-exec "$bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@"
+status=0
+"$bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || status=$?
+say "mypy"
+wait "$mypy" || status=1
+cat "$types"
+rm "$types"
+exit "$status"

@@ -125,8 +125,8 @@ def test_an_npy_body_loads_as_numpy_would_have_saved_it(shape: tuple[int, ...], 
     np.testing.assert_array_equal(loaded, values)
 
 
-@pytest.mark.parametrize("count", [1, 3, 3000])
-@pytest.mark.parametrize("name", ["field", "größe"])
+@pytest.mark.parametrize("count", [1, 3, 300])
+@pytest.mark.parametrize("name", ["field", "größe", "long" * 100])
 def test_an_npy_header_of_records_takes_the_version_it_needs(count: int, name: str) -> None:
     dtype = np.dtype([(f"{name}{i}", "<i4", (2,)) for i in range(count)])
     values = np.ones(2, dtype)
@@ -135,7 +135,7 @@ def test_an_npy_header_of_records_takes_the_version_it_needs(count: int, name: s
 
     assert len(header) % 64 == 0
     loaded = np.lib.format.read_array(io.BytesIO(header + values.tobytes()), max_header_size=1 << 20)
-    np.testing.assert_array_equal(loaded, values)
+    assert (loaded.dtype, loaded.tobytes()) == (dtype, values.tobytes())
 
 
 def test_objects_are_never_pickled() -> None:

@@ -125,15 +125,6 @@ def test_documents_that_differ_have_tags_that_differ(client: httpx.Client, path:
     assert len({answer.headers["etag"] for answer in answers}) == len({answer.content for answer in answers})
 
 
-def test_the_tag_of_the_whole_is_not_that_of_a_field(client: httpx.Client) -> None:
-    whole = client.get("/v1/metadata/data/table").headers["etag"]
-
-    answer = client.get("/v1/metadata/data/table?field=pos", headers={"If-None-Match": whole})
-
-    assert answer.status_code == 200
-    assert answer.json()["schema"]["dtype"] == "float64"
-
-
 def test_the_tag_follows_attributes_and_children(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path, mode="w", zarr_format=2)
     with running(tmp_path) as found, httpx.Client(base_url=found.url) as fresh:

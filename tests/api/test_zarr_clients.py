@@ -1,37 +1,22 @@
-"""Other people's Zarr libraries open what is served under ``/zarr``, and read the bytes that numpy wrote."""
+"""How Zarr libraries find their way under ``/zarr``; that all read the same values: `tests.interop.test_over_http`."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import numpy as np
-import obstore.store
 import pytest
 import tensorstore
-import xarray
 import zarr
-from zarr.storage import ObjectStore
 
 from tests.api.conftest import CUBE, FLOATS, TABLE
 from tests.api.support import Running, request, running, write_array
-from tests.server import ServerFactory
 from tests.tools import zarr2_python
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An xarray dataset that nobody has consolidated."""
-    folder = tmp_path_factory.mktemp("dataset")
-    temperature = xarray.DataArray(np.arange(24.0).reshape(4, 6), dims=("time", "x"), coords={"time": np.arange(4)})
-    xarray.Dataset({"temperature": temperature}).to_zarr(folder, mode="w", zarr_format=2, consolidated=False)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +78,6 @@ def test_zarr_3_opens_a_group_that_holds_an_array_it_does_not_know(tmp_path: Pat
         assert of_broken == [200, 404, 404]
 
 
-def test_zarr_3_through_obstore(plain: Running) -> None:
-    remote = obstore.store.HTTPStore.from_url(f"{plain.url}/zarr/data", client_options={"allow_http": True})
-    group = zarr.open_group(ObjectStore(remote, read_only=True), mode="r", zarr_format=2)
-
-    np.testing.assert_array_equal(group["cube"][5:9], CUBE[5:9])  # type: ignore[index]
-
-
 def test_zarr_2_reads_arrays_and_finds_members(example: Running) -> None:
     program = f"""
 import json, zarr
@@ -138,15 +116,6 @@ print(json.dumps([sorted(group["image"]), sorted(group["plate/0"]), group["plate
     assert json.loads(done.stdout) == [["0", "1"], ["0.0"], full.tolist(), [".zarray"], gap.tolist()]
 
 
-@pytest.mark.parametrize("name", ["cube", "group/floats", "sparse", "scalar"])
-def test_tensorstore(example: Running, name: str) -> None:
-    kvstore = {"driver": "http", "base_url": f"{example.url}/zarr/data/{name}/"}
-    array = tensorstore.open({"driver": "zarr", "kvstore": kvstore}, read=True).result()
-    local = zarr.open_array(f"{example.url}/zarr/data/{name}", mode="r")
-
-    np.testing.assert_array_equal(array.read().result(), local[...])
-
-
 def test_tensorstore_recognises_an_array_by_its_address_alone(example: Running) -> None:
     array = tensorstore.open(f"{example.url}/zarr/data/cube/").result()
 
@@ -171,14 +140,6 @@ def test_tensorstore_reads_again_without_a_byte_of_data(example_store: Path) -> 
         assert len(found.store.chunk_gets()) == reads, "a 304 reads nothing"
 
 
-@pytest.mark.parametrize("consolidated", [None, True, False])
-def test_xarray_finds_the_variables_of_a_dataset(dataset: Path, consolidated: bool | None) -> None:
-    """Without a listing and without consolidated metadata it shows none and says nothing."""
-    with running(dataset) as found, xarray.open_zarr(f"{found.url}/zarr/data", consolidated=consolidated) as opened:
-        assert set(opened.variables) == {"temperature", "time"}
-        np.testing.assert_array_equal(opened["temperature"].values, np.arange(24.0).reshape(4, 6))
-
-
 def test_fsspec_lists_and_reads(example: Running) -> None:
     web = fsspec.filesystem("http")
     names = {entry.rstrip("/").rpartition("/")[2] for entry in web.ls(f"{example.url}/zarr/data/", detail=False)}
@@ -187,31 +148,3 @@ def test_fsspec_lists_and_reads(example: Running) -> None:
     assert not web.exists(f"{example.url}/zarr/data/cube/7.7.7")
     assert web.size(f"{example.url}/zarr/data/cube/.zarray") == len(web.cat(f"{example.url}/zarr/data/cube/.zarray"))
     assert web.cat_file(f"{example.url}/zarr/data/cube/.zarray", start=0, end=1) == b"{"
-
-
-def test_yaozarrs_validates_an_ome_image_over_http(tmp_path: Path) -> None:
-    import yaozarrs
-
-    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
-    datasets: list[Any] = []
-    image = zarr.open_group(tmp_path, mode="w", zarr_format=2)
-    for level in range(2):
-        write_array(tmp_path, str(level), np.zeros((64 >> level,) * 2, "u1"), (16, 16))
-        scale = {"type": "scale", "scale": [0.5 * 2**level] * 2}
-        datasets.append({"path": str(level), "coordinateTransformations": [scale]})
-    image.attrs["multiscales"] = [{"version": "0.4", "name": "i", "axes": axes, "datasets": datasets}]
-
-    with running(tmp_path) as found, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of the validator's own libraries
-        yaozarrs.validate_zarr_store(f"{found.url}/zarr/data")
-
-
-@pytest.fixture
-def served(server: ServerFactory, example_store: Path) -> str:
-    return server({"data": example_store}).url
-
-
-def test_the_command_line_serves_the_same(served: str) -> None:
-    array = zarr.open_array(f"{served}/zarr/data/cube", mode="r")
-
-    np.testing.assert_array_equal(array[...], CUBE)

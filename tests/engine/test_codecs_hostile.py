@@ -22,7 +22,7 @@ from numcodecs import blosc, lz4, zstd
 from hyperslab.errors import BadMetadata, ChunkCorrupt
 from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Config, array_of, values_of
 
-ZEROS = bytes(64 << 20)
+ZEROS = bytes(32 << 20)
 
 
 def zstd_frame(*blocks: bytes, size: int | None = None) -> bytes:

@@ -396,7 +396,7 @@ def test_objects_are_the_same_where_their_text_is(a: Any, data: st.DataObject) -
 def test_objects_may_nest_deeper_than_python_calls() -> None:
     one: Any = []
     other: Any = []
-    for _ in range(100_000):
+    for _ in range(20_000):
         one, other = [one], [other]
 
     assert same_object(one, other)
