@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hyperslab.arrays.delete import _marker
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
@@ -182,6 +183,10 @@ def test_an_array_that_replaces_a_group_without_a_document_hides_no_children(tmp
     service.creator.create_array("data/a/b", DEFINITION)
     (tmp_path / "a" / ".zgroup").unlink()
 
+    (tmp_path / "a" / "0.0").write_bytes(b"mine")
+    with pytest.raises(NodeExists):  # it would be a chunk
+        replace(service, DEFINITION)
+    service.catalog.mounts["data"].store.put(_marker("a/"), b"")  # or is, of an array whose deletion was cut off
     replace(service, DEFINITION)
 
     assert set(snapshot(tmp_path / "a")) == {".zarray"}

@@ -93,3 +93,13 @@ def test_conditions_are_honoured(store: Store) -> None:
             store.put("k", b"3", if_version=condition)
         assert conflict.value.current == second
     assert store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+
+def test_the_end_of_a_value_is_read_though_the_service_knows_no_ranges_from_there(store: Store) -> None:
+    """The index of a shard lies there."""
+    store.put("k", b"0123456789")
+
+    part = store.get_tail("k", 3)
+
+    assert part is not None
+    assert (part.entry.size, bytes(part.between(7, 10))) == (10, b"789")

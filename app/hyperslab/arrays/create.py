@@ -19,7 +19,7 @@ from hyperslab.arrays.delete import (
     remove,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
-from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
+from hyperslab.arrays.lease import Turn, alone, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine import creation, v3_creation
@@ -180,14 +180,16 @@ class Creator:
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
         """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
         mount, prefix = self._catalog.locate_writable(path)
+
+        def merge() -> None:
+            node = self._catalog.open_node(path, fresh=True)
+            if check is not None:
+                check(node)
+            merge_attributes(self._catalog.versions, mount, node, patch)
+
         with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
-            for _ in attempts():
-                node = self._catalog.open_node(path, fresh=True)
-                if check is not None:
-                    check(node)
-                if merge_attributes(self._catalog.versions, mount, node, patch):
-                    return self._catalog.open_node(path, fresh=True)
-        raise WriteConflict(prefix + ".zattrs", f"other writers came first {MOST_TRIES} times")
+            retried(prefix + ".zattrs", merge)
+            return self._catalog.open_node(path, fresh=True)
 
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
@@ -205,7 +207,7 @@ class Creator:
                 return self._taken(node, mode, wanted)
             mount.check_not_assumed(prefix, below=replace)
             if not foreign and replace and wanted.metadata is not None:
-                refuse_hidden(self._catalog, mount, prefix, node, wanted.metadata)
+                refuse_hidden(self._catalog, mount, prefix, node or implicit, wanted.metadata)
             try:
                 kept = Remainder()
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)

@@ -114,7 +114,7 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
         if mount.store.is_link(root):  # the chunks behind it belong to somebody else
             mount.store.delete_prefix(root)
-    seen = {coords: version for coords, (version, _) in left.items()} if mount.store.may_have_tombstones else None
+    seen = {coords: version for coords, (version, _) in left.items()} if mount.has_replicas else None
     writer = ChunkWriter(reader, array, seen)
 
     def remove(coords: Coords) -> None:
@@ -142,7 +142,7 @@ def remove(
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
     found = _open(catalog, mount, prefix)
-    own = None if linked or (found is not None and found.kind == "group") else _owner(mount, prefix, found)
+    own = _owner(mount, prefix, found) if not linked and _has_chunks(mount, prefix, found) else None
     turn.check()
     documents.leave_out(catalog.versions, mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
@@ -154,7 +154,7 @@ def remove(
         turn.check()
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
-            owns = _owner(mount, inner, node) if is_array and (node is None or node.kind == "array") else None
+            owns = _owner(mount, inner, node) if is_array and _has_chunks(mount, inner, node) else None
             _remove_own(mount, inner, owns, inner_turn, foreign=foreign and owns is not None)
             bury_doubt(node, inner_turn.check)
     _remove_own(mount, prefix, own, turn, foreign=foreign or linked)
@@ -205,13 +205,21 @@ def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
         return False
 
 
+def _has_chunks(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> bool:
+    """Whether a node may have chunks: what is no group, or one that only its children show, with what a deletion that
+    was cut off has left."""
+    if isinstance(node, GroupNode):
+        return node.implicit and mount.store.stat(_marker(prefix)) is not None
+    return node is None or node.kind == "array"
+
+
 def _owner(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> Owns:
     """What belongs to one node: its documents and, of an array, its chunks, those outside the shape too.
 
     Of an array that cannot be read (None: that has no document of its own) all that is spelt like a chunk.
     """
     own = frozenset(prefix + name for name in (mount.metadata_key, *_V2_NAMES, V3))
-    if node is not None and node.kind == "group":
+    if not _has_chunks(mount, prefix, node):
         return own.__contains__
     if isinstance(node, ArrayNode):
         chunks = _every_chunk(node.metadata)

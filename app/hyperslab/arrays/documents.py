@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hyperslab.arrays.lease import MOST_TRIES, attempts
+from hyperslab.arrays.lease import MOST_TRIES, attempts, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, parse_json, parse_object, spell_floats
@@ -32,7 +32,6 @@ from hyperslab.errors import (
     StoredTooLarge,
     StoreError,
     StoreFull,
-    WriteConflict,
     shown,
 )
 from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict
@@ -56,26 +55,21 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
 
 def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) -> None:
     """Remove a document if it is there. ``check`` is called before each attempt, and what it raises ends the work."""
-    if not mount.has_replicas:
-        check()
-        mount.store.delete(key)
-        return
-    for _ in attempts():
+
+    def remove() -> None:
         (version,) = mount.store.versions("", [key])
         check()  # after the look: what is there when the turn is lost may be another's
-        if version is None:
-            return
-        with suppress(VersionConflict):
+        if version is not None:
             mount.store.delete(key, if_version=version)
-            return
-    raise WriteConflict(key, f"other writers changed it {MOST_TRIES} times")
+
+    retried(key, remove)
 
 
 def merge_attributes(
     versions: VersionBook, mount: MountedStore, node: ArrayNode | GroupNode, patch: Mapping[str, Any]
-) -> bool:
-    """Store a node's attributes with a patch merged in; False, and nothing done, where somebody has changed them since
-    the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
+) -> None:
+    """Store a node's attributes with a patch merged in; `VersionConflict`, and nothing done, where somebody has changed
+    them since the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
     key = node.prefix + (V3 if node.zarr_format == 3 else ".zattrs")
     attributes, version = node.attributes, node.documents.get(key)
     stored = None
@@ -88,14 +82,10 @@ def merge_attributes(
     text = attributes_text(merged)
     if node.zarr_format == 3:
         if stored is None or stored.version != version:
-            return False
+            raise VersionConflict(key, None)
         text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged})
-    try:
-        put_document(versions, mount, key, text, ABSENT if version is None else version)
-    except VersionConflict:
-        return False
+    put_document(versions, mount, key, text, ABSENT if version is None else version)
     follow(versions, mount, node.prefix, [key])
-    return True
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,15 +187,17 @@ def put_consolidated(
     the store fails once ``data`` is stored, and `WriteConflict` if other writers come first too often.
     """
     prefix = as_prefix(key.rpartition("/")[0])
-    for _ in attempts():  # on top of just what is there: what others have carried into it until then is known
-        with mount.store.lock(key), suppress(VersionConflict):
+
+    def put() -> Stored | None:
+        """On top of just what is there, which is returned: what others have carried into it until then is known."""
+        with mount.store.lock(key):
             if check is not None:
                 check(mount.store.stat(key))
             before = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
             mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
-            break
-    else:
-        raise WriteConflict(key, "other writers came first")
+            return before
+
+    before = retried(key, put)
     try:
         _follow_in(versions, mount, key, prefix, _in_doubt(mount, key, documents, before), removed_below=False)
         entry = mount.store.stat(key)

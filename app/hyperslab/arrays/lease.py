@@ -16,11 +16,11 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from threading import Event, Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hyperslab.arrays.extent import fenced
 from hyperslab.arrays.nodes import V3, MountedStore
@@ -46,6 +46,17 @@ attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
 _TERM = 20.0
 _RENEWALS = 4
 _LONGEST_WAIT = 60.0
+
+T = TypeVar("T")
+
+
+def retried(key: str, attempt: Callable[[], T]) -> T:
+    """The result of ``attempt``, which is called again where it raises `VersionConflict`: another writer came first.
+    Raises `WriteConflict` after `MOST_TRIES` times."""
+    for _ in attempts():
+        with suppress(VersionConflict):
+            return attempt()
+    raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
@@ -117,7 +128,7 @@ class Lease(Turn):
     def take_again(self) -> None:
         """The store is asked, not the clock: an attempt has failed, perhaps as somebody has taken over."""
         with self._lock:
-            if not self._renew():
+            if not self._claim(self._version):
                 self._acquire()
 
     def _acquire(self) -> None:
@@ -139,32 +150,27 @@ class Lease(Turn):
         raise Overloaded(f"other writers have kept {self._path!r} for {_LONGEST_WAIT:.0f} s", 5)
 
     def _claim(self, expected: str | Absent) -> bool:
-        """`_try`, and where the answer is lost a look at who has the lease."""
-        began = time.monotonic()
+        """Take the lease, or renew it, on top of the version ``expected``, or of one of our own, as there is where an
+        answer was lost; False where it is somebody else's. Raises `StoreError`."""
         for last in (False, False, True):
+            began = time.monotonic()
             try:
-                return self._try(expected)
+                self._version = self._store.put(self._key, self._text(holder=self._holder), if_version=expected)
             except (StoreDenied, StoreFull):
                 raise
-            except StoreError:
+            except (VersionConflict, StoreError) as error:
                 stored = self._store.get(self._key)
-                if stored is not None and self._is_ours(stored.data):
-                    self._version, self._ends = stored.version, began + _TERM
-                    return True
-                if (ABSENT if stored is None else stored.version) != expected:
+                document = None if stored is None else parse_object(stored.data)
+                if stored is not None and document is not None and document.get("holder") == self._holder:
+                    expected = stored.version
+                elif isinstance(error, VersionConflict) or (ABSENT if stored is None else stored.version) != expected:
                     return False
-                if last:
+                if last and isinstance(error, StoreError):
                     raise
+            else:
+                self._ends = began + _TERM
+                return True
         return False
-
-    def _try(self, expected: str | Absent) -> bool:
-        began = time.monotonic()
-        try:
-            self._version = self._store.put(self._key, self._text(holder=self._holder), if_version=expected)
-        except VersionConflict:
-            return False
-        self._ends = began + _TERM
-        return True
 
     def _text(self, **members: Any) -> bytes:
         """Another text at each renewal: on most object stores the version is a digest of the content."""
@@ -174,19 +180,8 @@ class Lease(Turn):
         """One renewal that fails is no loss: there is time for others."""
         while not ended.wait(_TERM / _RENEWALS):
             with self._lock, suppress(StoreError):
-                if not self._renew():
+                if not self._claim(self._version):
                     self._ends = 0.0
-
-    def _renew(self) -> bool:
-        """False where the lease is somebody else's now; raises `StoreError`."""
-        if self._try(self._version):
-            return True
-        stored = self._store.get(self._key)  # ours still where an earlier renewal was stored and its answer was lost
-        return stored is not None and self._is_ours(stored.data) and self._try(stored.version)
-
-    def _is_ours(self, data: bytes | memoryview) -> bool:
-        document = parse_object(data)
-        return document is not None and document.get("holder") == self._holder
 
     def _release(self, *, sure: bool = True) -> None:
         """``sure``: no request of this holder is on its way any more, as far as answers tell."""
@@ -202,15 +197,17 @@ class Lease(Turn):
 
         A change by somebody else does not do that: it may be the holder's own, who then goes on from there.
         """
+
+        def change(key: str) -> None:
+            stored = self._store.get(key)
+            document = None if stored is None else parse_object(stored.data)
+            if stored is None or document is None or "shape" not in document:
+                return  # there is nothing that could be published
+            try:
+                text = distinct(dump_json(fenced(document, self._holder)))
+                self._store.put(key, text, if_version=stored.version)
+            except InDoubt as error:
+                raise VersionConflict(key, None) from error
+
         for key in self._documents:
-            for _ in attempts():
-                stored = self._store.get(key)
-                document = None if stored is None else parse_object(stored.data)
-                if stored is None or document is None or "shape" not in document:
-                    break  # there is nothing that could be published
-                with suppress(VersionConflict, InDoubt):
-                    text = distinct(dump_json(fenced(document, self._holder)))
-                    self._store.put(key, text, if_version=stored.version)
-                    break
-            else:
-                raise WriteConflict(key, f"other writers changed it {MOST_TRIES} times")
+            retried(key, partial(change, key))

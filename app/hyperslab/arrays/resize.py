@@ -124,9 +124,12 @@ class Resizer:
         if wanted != array.metadata.shape:
             _stored_version(array)
         try:
-            return documents.merge_attributes(self._catalog.versions, array.mount, array, patch)
+            documents.merge_attributes(self._catalog.versions, array.mount, array, patch)
+        except VersionConflict:
+            return False
         except ConsolidatedBehind:
-            return True
+            pass
+        return True
 
 
 def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
@@ -208,12 +211,17 @@ class Clearer:
         if cut and all(self._grid.shape):  # what is empty has no edge chunks
             self._reader.check_chunk(self._array, writing=True)
 
-    def clear_outside(self, before: Shape) -> None:
+    def clear_outside(self, before: Shape, written: Mapping[Coords, str | None] | None = None) -> None:
         """Clear what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
         chunks. Cost grows with the number of chunks that were cut. Raises as `check_decodable` does, before anything
-        is changed."""
+        is changed. The caller keeps the shape from changing.
+
+        ``written``: the versions of chunks to which a write that a shrink has overtaken goes back; others stay.
+        """
         self.check_decodable(before)
-        stored = dict(self._stored(before))
+        whole = _whole_chunks(before, self._grid)
+        versions = self._stored(before) if written is None else written.items()
+        stored = {coords: version for coords, version in versions if version is not None and _is_cut(coords, whole)}
 
         def clear(coords: Coords) -> None:
             if coords in self._grid:
@@ -224,27 +232,6 @@ class Clearer:
                 self._writer.delete(coords)
 
         self._pool.each(list(stored), len(stored), clear, nbytes=self._memory)
-
-    def clear_late(self, before: Shape, written: Mapping[Coords, str | None]) -> None:
-        """Clear what a write has put outside the array's shape, because a shrink from the shape ``before`` overtook it.
-
-        ``written``: its chunks, and the versions that they got; a chunk that has another one by now is not this
-        write's. The caller keeps the shape from changing.
-        """
-        whole = _whole_chunks(before, self._grid)
-        cut = [coords for coords, version in written.items() if version is not None and _is_cut(coords, whole)]
-        own = ChunkWriter(self._reader, self._array, written)
-        others = ChunkWriter(self._reader, self._array, check=self._check)
-
-        def clear(coords: Coords) -> None:
-            if coords in self._grid:  # whoever has changed the cells inside since has left those at the end
-                others.update(coords, self._ends(coords, self._clear_end))
-                return
-            self._check()
-            with suppress(WriteConflict):
-                own.delete(coords)
-
-        self._pool.each(cut, len(cut), clear, nbytes=self._memory)
 
     def clear_edges(self, shape: Shape) -> None:
         """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer
@@ -356,7 +343,7 @@ def bury_doubt(array: object, check: Callable[[], None]) -> None:
     if not isinstance(array, ArrayNode):
         return
     in_doubt, store = doubt(array.metadata), array.mount.store
-    if in_doubt is None or not store.may_have_tombstones:
+    if in_doubt is None or not array.mount.has_replicas:
         return
     candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.stored_grid) for coords in product(*box))
     check()

@@ -136,7 +136,7 @@ class ChunkWriter:
         """Remove an object: it reads as fill again. False if it was not there."""
         key, condition = self.array.chunk_key(coords), self._condition(coords)
         with self._locked(key):
-            if self._store.may_have_tombstones and condition is None:
+            if self.array.mount.has_replicas and condition is None:
                 condition = self._stored_version(key)
             if isinstance(condition, Absent):
                 return False

@@ -262,7 +262,7 @@ class Writer:
             with alone(array.mount, array.prefix) as turn:
                 now = self._same_array(path, array)
                 if now is not None:
-                    Clearer(self._reader, now, turn.check).clear_late(array.metadata.shape, written)
+                    Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, written)
                     continue
                 for coords, version in written.items():
                     turn.check()

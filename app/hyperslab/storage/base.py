@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial, wraps
+from functools import partial
 from operator import attrgetter
-from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
+from hyperslab.storage.locks import KeyedLocks
 
 
 class Absent(Enum):
@@ -160,8 +161,6 @@ def check_version(key: str, current: str | None, wanted: str | Absent | None) ->
 
 T = TypeVar("T")
 R = TypeVar("R")
-S = TypeVar("S", bound="Store")
-P = ParamSpec("P")
 
 MOST_TRIES: Final = 3
 """How often a read is repeated if the value changes meanwhile."""
@@ -172,27 +171,6 @@ class Observer(Protocol):
     before."""
 
     def __call__(self, key: str, *, created: bool) -> None: ...
-
-
-def observed(method: Callable[Concatenate[S, str, P], R]) -> Callable[Concatenate[S, str, P], R]:
-    """Decorator of a method that changes a key: tells the observer, also where the method failed, as it may have taken
-    effect all the same."""
-
-    @wraps(method)
-    def change(store: S, key: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            result = method(store, key, *args, **kwargs)
-        except (VersionConflict, ReadOnly):
-            raise
-        except BaseException:
-            if store.observer is not None:
-                store.observer(key, created=False)
-            raise
-        if store.observer is not None:
-            store.observer(key, created=kwargs.get("if_version") is ABSENT)
-        return result
-
-    return change
 
 
 class Store(ABC):
@@ -212,6 +190,8 @@ class Store(ABC):
         self._width = config.width or capabilities.width
         self._capabilities = replace(capabilities, width=self._width, writable=config.writable)
         self._pool = ThreadPoolExecutor(self._width, f"{config.name}-requests") if concurrent else None
+        self._locks = KeyedLocks()
+        self._commits = KeyedLocks()
 
     @property
     def name(self) -> str:
@@ -222,11 +202,6 @@ class Store(ABC):
     def url(self) -> str:
         """URL without secrets."""
         return public_url(self._config.url)
-
-    @property
-    def may_have_tombstones(self) -> bool:
-        """Whether this kind of store can hold any: see `leaves_tombstones`."""
-        return False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -289,27 +264,29 @@ class Store(ABC):
         """
         return [None if entry is None else entry.version for entry in self._map(self.stat, keys)]
 
-    # What changes something is refused with `errors.ReadOnly` by stores that cannot.
+    # What changes something is refused with `errors.ReadOnly` where the store is not writable, and else left to the
+    # method of the same name with a `_` in front.
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:  # noqa: ARG002
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         """Store a value atomically and durably; return its new version.
 
         With ``if_version`` only if the key still has that version (`ABSENT`: only if it is not there), else
         `VersionConflict`. Raises `errors.StoreFull` if there is no space.
         """
-        raise ReadOnly(self.name)
+        body = memoryview(data).cast("B")
+        return self._changed(key, lambda: self._put(key, body, if_version), created=if_version is ABSENT)
 
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:  # noqa: ARG002
+    def delete(self, key: str, *, if_version: str | None = None) -> bool:
         """Remove a key; False if it was not there. With ``if_version`` only in that version, else `VersionConflict`;
         if `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
-        raise ReadOnly(self.name)
+        return self._changed(key, lambda: self._delete(key, if_version))
 
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:  # noqa: ARG002
+    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         """Remove every key below, and folders that are empty then; return how many keys went. ``check`` is called
         before each request that removes some, and an exception of it ends the work. What ``keep`` returns True for
         stays: it is called for everything that is not the service's own, also links and other things that are no
         keys."""
-        raise ReadOnly(self.name)
+        return self._changed(prefix, lambda: self._delete_prefix(prefix, check, keep))
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Listing:
@@ -332,7 +309,7 @@ class Store(ABC):
         return False
 
     def put_tombstones(self, keys: Sequence[str]) -> None:  # noqa: B027 - most stores leave none
-        """Put a tombstone under each key that is absent, if the store ever leaves any."""
+        """Put a tombstone under each key that is absent, if this kind of store ever leaves any."""
 
     def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
         """Whether a prefix is a link to another folder: `delete_prefix` then removes the link alone."""
@@ -343,13 +320,14 @@ class Store(ABC):
         none, or the store has no logs."""
         return None
 
-    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         """Keep other writers of this key away while the context lasts, as far as `Capabilities.writers_safe` goes.
 
         ``shared`` holders keep only exclusive ones away. Not re-entrant. Two families never block each other: keys
         that end in ``.zarray`` or ``.zgroup`` (node locks, taken first) and all others (chunk locks, one at a time).
         """
-        raise ReadOnly(self.name)
+        self._require_writable()
+        return self._locks.hold(key, shared=shared)
 
     @abstractmethod
     def check(self) -> None:
@@ -369,6 +347,31 @@ class Store(ABC):
         if wanted is not None:
             entry = self.stat(key)
             check_version(key, None if entry is None else entry.version, wanted)
+
+    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:  # noqa: ARG002
+        raise ReadOnly(self.name)
+
+    def _delete(self, key: str, if_version: str | None) -> bool:  # noqa: ARG002
+        raise ReadOnly(self.name)
+
+    def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:  # noqa: ARG002
+        raise ReadOnly(self.name)
+
+    def _changed(self, key: str, change: Callable[[], R], *, created: bool = False) -> R:
+        """The result of a change, of which the observer is told, also where it failed: it may have taken effect all the
+        same."""
+        self._require_writable()
+        try:
+            result = change()
+        except VersionConflict:
+            raise
+        except BaseException:
+            if self.observer is not None:
+                self.observer(key, created=False)
+            raise
+        if self.observer is not None:
+            self.observer(key, created=created)
+        return result
 
     def _require_writable(self) -> None:
         if not self._config.writable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -28,13 +28,11 @@ from hyperslab.storage.base import (
     Stored,
     check_size,
     check_version,
-    observed,
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
 from hyperslab.storage.files import failure
 from hyperslab.storage.http import within_origin
 from hyperslab.storage.keys import has_hidden_segment, is_hidden
-from hyperslab.storage.locks import KeyedLocks
 
 T = TypeVar("T")
 Info = Mapping[str, Any]
@@ -55,8 +53,6 @@ class FsspecStore(Store):
     def __init__(self, config: StoreConfig) -> None:
         super().__init__(config, Capabilities(width=8, conditional_delete=True), concurrent=False)
         self._fs, self._root = _open(config)
-        self._locks = KeyedLocks()
-        self._commits = KeyedLocks()
         self._root_seen = float("-inf")
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
@@ -82,20 +78,16 @@ class FsspecStore(Store):
             self._require_root(key)
         return None if info is None or info["type"] != "file" else self._entry(key, info)
 
-    @observed
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        self._require_writable()
+    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         with self._commits.hold(key):
             self._compare(key, if_version)
-            self._do(key, self._write, self._path(key), bytes(data))
+            self._do(key, self._write, self._path(key), bytes(body))
             entry = self.stat(key)
         if entry is None:
             raise StoreError(self.name, key, "it was removed while it was written")
         return entry.version
 
-    @observed
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        self._require_writable()
+    def _delete(self, key: str, if_version: str | None) -> bool:
         with self._commits.hold(key):
             entry = self.stat(key)
             check_version(key, None if entry is None else entry.version, if_version)
@@ -103,12 +95,24 @@ class FsspecStore(Store):
                 self._do(key, self._fs.rm_file, self._path(key))
         return entry is not None
 
-    @observed
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        self._require_writable()
+    def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
+        """Remove every key below that ``keep`` returns False for, and folders that are empty then."""
         if check is not None:
             check()
-        return self._remove_below(prefix, keep)
+        count = 0
+        for info in self._ls(prefix):
+            key = prefix + _name(info)
+            hidden = has_hidden_segment(key)
+            if info["type"] == "directory":
+                count += self._delete_prefix(f"{key}/", None, keep)
+            elif keep is None or hidden or not keep(key):
+                with self._commits.hold(key):
+                    self._find(key, self._fs.rm_file, self._path(key))
+                count += not hidden
+        if prefix and not self._ls(prefix):
+            with suppress(OSError, NotImplementedError):  # no real folder, or somebody has put something into it
+                self._fs.rmdir(self._path(prefix).rstrip("/"))
+        return count
 
     def list_dir(self, prefix: str) -> Listing:
         entries: list[Entry] = []
@@ -122,10 +126,6 @@ class FsspecStore(Store):
             else:
                 entries.append(self._entry(prefix + name, info))
         return Listing.of(entries, prefixes)
-
-    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
-        self._require_writable()
-        return self._locks.hold(key, shared=shared)
 
     def check(self) -> None:
         self._require_root("")
@@ -174,23 +174,6 @@ class FsspecStore(Store):
         except FileNotFoundError:  # a file system with real folders
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(path, data)
-
-    def _remove_below(self, prefix: str, keep: Keep | None) -> int:
-        """Remove every key below that ``keep`` returns False for, and folders that are empty then."""
-        count = 0
-        for info in self._ls(prefix):
-            name = _name(info)
-            key, hidden = prefix + name, has_hidden_segment(prefix + name)
-            if info["type"] == "directory":
-                count += self._remove_below(f"{key}/", keep)
-            elif keep is None or hidden or not keep(key):
-                with self._commits.hold(key):
-                    self._find(key, self._fs.rm_file, self._path(key))
-                count += not hidden
-        if prefix and not self._ls(prefix):
-            with suppress(OSError, NotImplementedError):  # no real folder, or somebody has put something into it
-                self._fs.rmdir(self._path(prefix).rstrip("/"))
-        return count
 
     def _ls(self, prefix: str) -> list[Info]:
         listed = self._find(prefix, lambda path: self._fs.ls(path, detail=True), self._path(prefix).rstrip("/"))

@@ -28,7 +28,6 @@ from hyperslab.storage.base import (
     VersionConflict,
     WritersSafe,
     check_size,
-    observed,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence
@@ -44,7 +43,7 @@ from hyperslab.storage.files import (
     version_of,
 )
 from hyperslab.storage.keys import HIDDEN
-from hyperslab.storage.locks import FileLocks, KeyedLocks
+from hyperslab.storage.locks import FileLocks
 from hyperslab.storage.scan import Scanner
 from hyperslab.wire.retry import attempts
 
@@ -78,10 +77,9 @@ class LocalStore(Store):
             self._translated("", os.makedirs, root, exist_ok=True)
         self._fence = Fence(root)
         self._scanner = Scanner(self._fence, tidy=config.writable)
-        self._threads = KeyedLocks()
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks") if file_locks else None
-        self._commit = self._processes.hold_commit if self._processes else KeyedLocks().hold
+        self._commit = self._processes.hold_commit if self._processes else self._commits.hold
 
     @property
     def url(self) -> str:
@@ -138,20 +136,7 @@ class LocalStore(Store):
                 os.close(folder)
         return found
 
-    @observed
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        self._require_writable()
-        self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
-        return self._translated(key, self._put, key, data, if_version)
-
-    @observed
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        self._require_writable()
-        return self._translated(key, self._delete, key, if_version)
-
-    @observed
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        self._require_writable()
+    def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None:
             check()
         try:
@@ -198,9 +183,7 @@ class LocalStore(Store):
 
     @contextmanager
     def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        self._require_writable()
-        with ExitStack() as held:
-            held.enter_context(self._threads.hold(key, shared=shared))
+        with super().lock(key, shared=shared), ExitStack() as held:
             if self._processes is not None:
                 self._translated(key, held.enter_context, self._processes.hold(key, shared=shared))
             yield
@@ -268,16 +251,19 @@ class LocalStore(Store):
         entry = self.stat(key)  # of what a link leads to
         return None if entry is None else entry.version
 
-    def _put(self, key: str, data: bytes | memoryview, if_version: str | Absent | None) -> str:
+    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
+        self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
         directory, _, name = key.rpartition("/")
         for _ in attempts(10, first=0.001, longest=0.05):
             try:
                 with self._writer.folder(directory) as folder:
-                    temporary, version = self._writer.write(folder, data)
+                    temporary, version = self._writer.write(folder, body)
                     self._publish(key, folder, temporary, name, if_version)
                     self._writer.sync(folder)
             except FileNotFoundError:  # someone removed the folder at this very moment: make it again
                 self._require_root(key)
+            except OSError as error:
+                raise failure(self.name, key, error) from error
             else:
                 return version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
@@ -298,11 +284,14 @@ class LocalStore(Store):
             raise
 
     def _delete(self, key: str, if_version: str | None) -> bool:
+        return self._translated(key, self._unlink, key, if_version)
+
+    def _unlink(self, key: str, if_version: str | None) -> bool:
+        directory, _, name = key.rpartition("/")
         with self._commit(key):
             self._compare(key, if_version)
             if self.stat(key) is None:
                 return False
-            directory, _, name = key.rpartition("/")
             try:
                 with self._fence.opened(directory) as folder:
                     os.unlink(name, dir_fd=folder)

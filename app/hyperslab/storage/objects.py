@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Lock, Semaphore
@@ -32,7 +32,6 @@ from hyperslab.storage.base import (
     WritersSafe,
     check_size,
     check_version,
-    observed,
 )
 from hyperslab.storage.client import connect
 from hyperslab.storage.conditional import TOMBSTONE, ConditionalDeletes, ConditionalPuts, honours_conditions, version_of
@@ -47,10 +46,9 @@ from hyperslab.storage.errors import (
     translate,
 )
 from hyperslab.storage.keys import HIDDEN, has_hidden_segment, is_hidden
-from hyperslab.storage.locks import KeyedLocks
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
-    from obstore import ObjectMeta
+    from obstore import ObjectMeta, SuffixRange
 
 WIDTH: Final = 320
 """Concurrent requests: 1,024 chunks take four rounds, with an eighth of the requests left to others."""
@@ -85,8 +83,6 @@ class ObjectStore(Store):
         self._deletes = ConditionalDeletes(self._connection, config.name, self._puts, config.timeout)
         self._slots = Semaphore(self._width)  # requests in flight, whichever threads they come from
         self._bucket_seen = float("-inf")
-        self._locks = KeyedLocks()
-        self._commits = KeyedLocks()
         self._probing = Lock()
 
     @property
@@ -106,46 +102,13 @@ class ObjectStore(Store):
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request, but for values that end before ``start`` and servers that know no ranges."""
-        path = self._path(key)
-
-        def read() -> Part | None:
-            for _ in range(MOST_TRIES):
-                try:
-                    result = obstore.get(self._client, path, options={"range": (start, stop)})
-                    first = start
-                except BaseError as error:
-                    if means_whole_values_only(error):
-                        result, first = obstore.get(self._client, path), 0
-                        check_size(key, result.meta["size"], max(stop, MOST_BYTES))
-                    elif means_past_the_end(error):
-                        entry = self._head(key)
-                        if entry is None or entry.size <= start:  # else somebody has written more of it since
-                            return None if entry is None else Part(entry, start, b"")
-                        continue
-                    else:
-                        raise
-                if self._deletes.is_tombstone(path, result.meta):
-                    return None
-                return Part(self._entry(result.meta), first, memoryview(result.bytes()))
-            raise StoreError(self.name, key, "it changed again and again while it was read")
-
-        return self._ask(key, read)
+        return self._ask(key, lambda: self._read(key, (start, stop)))
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
-        path = self._path(key)
-
-        def read() -> Part | None:
-            try:
-                result = obstore.get(self._client, path, options={"range": {"suffix": nbytes}})
-            except BaseError as error:
-                if means_whole_values_only(error) or means_past_the_end(error):
-                    return super(ObjectStore, self).get_tail(key, nbytes)
-                raise
-            if self._deletes.is_tombstone(path, result.meta):
-                return None
-            return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
-
-        return self._ask(key, read)
+        """One request, as `get_part`; on Azure, which knows no ranges from the end, one more."""
+        if self._connection.kind == "az":
+            return super().get_tail(key, nbytes)
+        return self._ask(key, lambda: self._read(key, {"suffix": nbytes}))
 
     def stat(self, key: str) -> Entry | None:
         return self._ask(key, lambda: self._head(key))
@@ -173,36 +136,6 @@ class ObjectStore(Store):
         found |= zip(single, self._map(self._version, single), strict=True)
         return [found.get(key) for key in keys]
 
-    @observed
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        self._require_writable()
-        body, path = memoryview(data).cast("B"), self._path(key)
-        if self._detect():
-            if if_version is None:
-                return self._call(key, lambda: self._puts.overwrite(key, path, body))
-            return self._put_on_condition(key, path, body, if_version)
-        with self._commits.hold(key, shared=if_version is None):
-            self._compare(key, if_version)
-            put = self._call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
-        return version_of(self._connection, put)
-
-    @observed
-    def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        self._require_writable()
-        conditional = if_version is not None and self._detect()
-        with self._commits.hold(key):
-            current = self._version(key)
-            check_version(key, current, if_version)
-            if current is not None and conditional:
-                self._delete_version(key, current)
-            elif current is not None:
-                self._call(key, lambda: obstore.delete(self._client, self._path(key)))
-        return current is not None
-
-    @property
-    def may_have_tombstones(self) -> bool:
-        return True
-
     def leaves_tombstones(self) -> bool:
         return self._detect() and not self._deletes.are_honoured()
 
@@ -221,25 +154,6 @@ class ObjectStore(Store):
                 if not has_hidden_segment(entry.key):
                     yield entry, self._deletes.is_tombstone(meta["path"], meta)
 
-    @observed
-    def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        self._require_writable()
-        if check is not None and self._detect():
-            return self._delete_each(prefix, check, keep)
-        count = 0
-        for page in self._pages(prefix):
-            keys = [self._key(meta["path"]) for meta in page]
-            doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
-            if keep is not None:
-                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key)]
-            if doomed:
-                if check is not None:
-                    check()
-                paths = [self._path(key) for key in doomed]
-                self._call(prefix, partial(obstore.delete, self._client, paths))
-            count += sum(not has_hidden_segment(key) for key in doomed)
-        return count
-
     def list_dir(self, prefix: str) -> Listing:
         below = self._path(prefix).rstrip("/")
         listed = self._call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
@@ -251,12 +165,10 @@ class ObjectStore(Store):
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix) if not removed)
 
-    @contextmanager
-    def lock(self, key: str, *, shared: bool = False) -> Iterator[None]:
+    def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
         self._detect()  # so that `capabilities` is true for whoever holds a lock
-        with self._locks.hold(key, shared=shared):
-            yield
+        return super().lock(key, shared=shared)
 
     def check(self) -> None:
         """Ask for one key that most stores have: this needs no right to list, and recognises a missing bucket."""
@@ -277,6 +189,68 @@ class ObjectStore(Store):
     def _entry(self, meta: ObjectMeta) -> Entry:
         version, modified = version_of(self._connection, meta), meta["last_modified"].timestamp()
         return Entry(self._key(meta["path"]), meta["size"], version, modified)
+
+    def _read(self, key: str, wanted: tuple[int, int] | SuffixRange) -> Part | None:
+        """A part of a value, perhaps more of it; `FileNotFoundError` for an absent one."""
+        path = self._path(key)
+        start, stop = (0, 0) if isinstance(wanted, dict) else wanted
+        for _ in range(MOST_TRIES):
+            try:
+                result = obstore.get(self._client, path, options={"range": wanted})
+            except BaseError as error:
+                if means_whole_values_only(error):
+                    result = obstore.get(self._client, path)
+                    check_size(key, result.meta["size"], max(stop, MOST_BYTES))
+                elif means_past_the_end(error):
+                    entry = self._head(key)
+                    if entry is None or entry.size <= start:  # else somebody has written more of it since
+                        return None if entry is None else Part(entry, start, b"")
+                    continue
+                else:
+                    raise
+            if self._deletes.is_tombstone(path, result.meta):
+                return None
+            return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
+        raise StoreError(self.name, key, "it changed again and again while it was read")
+
+    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
+        path = self._path(key)
+        if self._detect():
+            if if_version is None:
+                return self._call(key, lambda: self._puts.overwrite(key, path, body))
+            return self._put_on_condition(key, path, body, if_version)
+        with self._commits.hold(key, shared=if_version is None):
+            self._compare(key, if_version)
+            put = self._call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
+        return version_of(self._connection, put)
+
+    def _delete(self, key: str, if_version: str | None) -> bool:
+        conditional = if_version is not None and self._detect()
+        with self._commits.hold(key):
+            current = self._version(key)
+            check_version(key, current, if_version)
+            if current is not None and conditional:
+                self._delete_version(key, current)
+            elif current is not None:
+                self._call(key, lambda: obstore.delete(self._client, self._path(key)))
+        return current is not None
+
+    def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
+        if check is not None and self._detect():
+            return self._delete_each(prefix, check, keep)
+        count = 0
+        for page in self._pages(prefix):
+            keys = [self._key(meta["path"]) for meta in page]
+            doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
+            if keep is not None:
+                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key)]
+            if doomed:
+                if check is not None:
+                    check()
+                paths = [self._path(key) for key in doomed]
+                self._call(prefix, partial(obstore.delete, self._client, paths))
+            count += sum(not has_hidden_segment(key) for key in doomed)
+        return count
 
     def _head(self, key: str) -> Entry | None:
         meta = obstore.head(self._client, self._path(key))
