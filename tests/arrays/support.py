@@ -18,11 +18,27 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store
 from hyperslab.wire import SelectionItem
 
 MIB = 1 << 20
 LONG_AGO = 1_000_000_000
 """In seconds since 1970."""
+
+
+def local_store(folder: Path, *, writable: bool = True) -> Store:
+    """The store ``data`` on a folder, which waits for no disk."""
+    return open_store(StoreConfig(name="data", url=str(folder), writable=writable, durability="rename"))
+
+
+@contextmanager
+def service_over(store: Store, *, mount: dict[str, Any] | None = None, **sizes: int) -> Iterator[Service]:
+    """A service with ``store`` mounted as ``data``; ``mount`` holds further members of `MountedStore`."""
+    service = build([MountedStore("data", store, writable=True, **(mount or {}))], **sizes)
+    try:
+        yield service
+    finally:
+        service.close()
 
 
 @contextmanager

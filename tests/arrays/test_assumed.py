@@ -113,24 +113,19 @@ def test_no_request_pretends_to_change_what_the_configuration_fixes(url: str, fo
     assert snapshot(folder) == before
 
 
-def test_the_service_offers_no_line_about_a_store_that_it_cannot_read(tmp_path: Path) -> None:
-    zarr.open_group(tmp_path / "v3", mode="w", zarr_format=3)
+def test_the_service_says_that_it_has_found_them(tmp_path: Path, config: Path) -> None:
+    """And offers no line about a store that it cannot read."""
+    said = welcome(load(config), "http://a", demo=False)
+    (tmp_path / "v3").mkdir()
     (tmp_path / "v3" / "zarr.json").write_text("{}")
-    config = tmp_path / "hyperslab.toml"
     config.write_text(f"[stores.v3]\nurl = '{tmp_path / 'v3'}'\n")
-
-    said = welcome(load(config), "http://a", demo=False)
-
-    assert "skipped 1: broken metadata (zarr.json: " in said
-    assert "curl http://a/v1\n" in said
-    assert "/v1/metadata/v3" not in said
-
-
-def test_the_service_says_that_it_has_found_them(config: Path) -> None:
-    said = welcome(load(config), "http://a", demo=False)
+    broken = welcome(load(config), "http://a", demo=False)
 
     assert "2 arrays in 0 groups" in said
     assert "http://a/v1/slice/old/lab/scan?select=:8&format=json" in said
+    assert "skipped 1: broken metadata (zarr.json: " in broken
+    assert "curl http://a/v1\n" in broken
+    assert "/v1/metadata/v3" not in broken
 
 
 @pytest.mark.parametrize(

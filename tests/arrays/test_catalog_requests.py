@@ -77,6 +77,7 @@ DOCUMENTS = ["a/.zarray", "a/.zattrs", "a/.zgroup", "a/zarr.json"]
 def test_a_new_node_is_read_at_once_and_a_known_one_looked_up(
     put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
 ) -> None:
+    """Of one that has changed, the documents that are there are read."""
     put({"a/.zarray": ARRAY, "a/.zattrs": {"unit": "m"}})
     opened = catalog()
     meet(proxy, 4)
@@ -87,48 +88,29 @@ def test_a_new_node_is_read_at_once_and_a_known_one_looked_up(
     assert asked(proxy) == [("GET", key) for key in DOCUMENTS]
     assert opened.open_array("data/a") is first
     assert asked(proxy) == [("HEAD", key) for key in DOCUMENTS]
-
-
-def test_of_a_node_that_has_changed_the_documents_that_are_there_are_read(
-    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
-) -> None:
-    put({"a/.zarray": ARRAY})
-    opened = catalog()
-    opened.open_array("data/a")
     put({"a/.zarray": {**ARRAY, "shape": [8]}})
-    asked(proxy)
     meet(proxy, 4)
-
     assert opened.open_array("data/a").metadata.shape == (8,)
-
-    assert asked(proxy) == [("GET", DOCUMENTS[0]), *[("HEAD", key) for key in DOCUMENTS]]
+    assert asked(proxy) == [*[("GET", key) for key in DOCUMENTS[:2]], *[("HEAD", key) for key in DOCUMENTS]]
+    assert opened.open_known("data/a") is None  # which the event loop asks: it must not wait
+    assert asked(proxy) == []
 
 
 def test_what_was_read_is_not_looked_up_while_it_may_be_remembered(
     put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
 ) -> None:
-    put({"a/.zarray": ARRAY})
+    put({"a/.zarray": ARRAY, ".zmetadata": CONSOLIDATED})
     opened = catalog(recheck="never")
+    assert opened.open_known("data/a") is None
 
     first = opened.open_array("data/a")
 
     assert asked(proxy) == [("GET", key) for key in DOCUMENTS]
-    assert opened.open_array("data/a") is first
+    assert opened.open_array("data/a") is opened.open_known("data/a") is first
     assert asked(proxy) == []
-
-
-def test_a_look_that_must_not_wait_asks_no_remote_store(
-    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
-) -> None:
-    """The event loop takes it: what it cannot tell is None."""
-    put({"a/.zarray": ARRAY})
-    always, never = catalog(), catalog(recheck="never")
-    assert never.open_known("data/a") is None
-    opened = [found.open_node("data/a") for found in (always, never)]
-    asked(proxy)
-
-    assert always.open_known("data/a") is None
-    assert never.open_known("data/a") is opened[1]
+    opened.open_array("data/g/h/a")
+    assert asked(proxy)
+    opened.open_array("data/g/h/a")  # of ancestors that have no documents this is remembered, too
     assert asked(proxy) == []
 
 
@@ -144,19 +126,6 @@ def test_the_documents_of_ancestors_are_read_at_once(
 
     consolidated = [("GET", f"{root}.zmetadata") for root in ("", "g/", "g/h/", "g/h/a/")]
     assert asked(proxy) == sorted(consolidated + [("GET", f"g/h/{key}") for key in DOCUMENTS])
-
-
-def test_remembered_ancestors_that_have_none_are_not_asked_again(
-    put: Put, proxy: FaultProxy, catalog: Callable[..., Catalog]
-) -> None:
-    put({".zmetadata": CONSOLIDATED})
-    opened = catalog(recheck="never")
-    opened.open_array("data/g/h/a")
-    asked(proxy)
-
-    opened.open_array("data/g/h/a")
-
-    assert asked(proxy) == []  # what they hold is kept, too
 
 
 def test_what_is_not_there_is_not_found(put: Put, catalog: Callable[..., Catalog]) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import Service, build
+from hyperslab.arrays.service import Service
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
-from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent, Check, Keep, VersionConflict
 from hyperslab.wire import retry
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import read_all, service_on
+from tests.arrays.support import local_store, read_all, service_on, service_over
 
 EMPTY = '{"zarr_consolidated_format": 1, "metadata": {}}'
 
@@ -64,10 +63,10 @@ def test_it_knows_the_documents_of_arrays_by_their_own_name(tmp_path: Path) -> N
         service.resizer.resize("data/a", [6])
         stored = (tmp_path / "a" / ".array").read_bytes()
 
-        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+        metadata = consolidated(tmp_path)
         assert metadata["a/.zarray"] == json.loads(stored)
         service.key_writer.put("data/a/.array", stored.replace(b"[6]", b"[7]"))
-        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+        metadata = consolidated(tmp_path)
         assert metadata["a/.zarray"]["shape"] == [7]
         assert "a/.array" not in metadata
 
@@ -80,7 +79,7 @@ def test_what_has_changed_while_a_client_gathered_it_is_put_right(tmp_path: Path
     service.appender.append("data/a", np.ones(2, "<i4"))  # there is none to follow yet
 
     assert service.key_writer.put("data/.zmetadata", gathered).created
-    assert _consolidated_shape(tmp_path) == [4]
+    assert consolidated(tmp_path)["a/.zarray"]["shape"] == [4]
 
     gathered = (tmp_path / ".zmetadata").read_bytes()
     service.appender.append("data/a", np.ones(2, "<i4"))
@@ -88,26 +87,12 @@ def test_what_has_changed_while_a_client_gathered_it_is_put_right(tmp_path: Path
     service.creator.delete("data/b")
     put = service.key_writer.put("data/.zmetadata", gathered)
 
-    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
-    assert metadata == json.loads(_gathered(tmp_path))["metadata"]
-    assert {key for key in metadata if key.endswith(".zarray")} == {"a/.zarray", "c/.zarray"}
-    entry = open_store(StoreConfig(name="data", url=str(tmp_path))).stat(".zmetadata")
-    assert (put.created, put.version) == (False, entry and entry.version)
-
-
-def test_a_node_that_was_deleted_does_not_come_back_with_what_a_client_gathered(
-    tmp_path: Path, service: Service
-) -> None:
-    (tmp_path / ".zmetadata").write_text(EMPTY)
-    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4"})
-    gathered = (tmp_path / ".zmetadata").read_bytes()
-    service.creator.delete("data/a")
-
-    service.key_writer.put("data/.zmetadata", gathered)
-
-    assert json.loads((tmp_path / ".zmetadata").read_text())["metadata"] == {}
+    assert consolidated(tmp_path) == json.loads(_gathered(tmp_path))["metadata"]
+    assert {key for key in consolidated(tmp_path) if key.endswith(".zarray")} == {"a/.zarray", "c/.zarray"}
     with pytest.raises(NodeNotFound):
-        service.catalog.open_node("data/a")
+        service.catalog.open_node("data/b")
+    entry = local_store(tmp_path).stat(".zmetadata")
+    assert (put.created, put.version) == (False, entry and entry.version)
 
 
 def test_documents_that_are_nowhere_else_and_other_members_stay_byte_for_byte(tmp_path: Path, service: Service) -> None:
@@ -129,9 +114,14 @@ def test_attributes_of_other_nodes_stay_the_numbers_that_they_are(tmp_path: Path
 
     service.creator.create_array("data/a", {"shape": [2], "dtype": "<f4", "fill_value": "NaN"})
 
-    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+    metadata = consolidated(tmp_path)
     assert metadata[".zattrs"] == {"valid_min": pytest.approx(np.nan, nan_ok=True), "range": [-np.inf, 1.5]}
     assert metadata["a/.zarray"]["fill_value"] == "NaN"
+
+
+def consolidated(folder: Path) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads((folder / ".zmetadata").read_text())["metadata"]
+    return metadata
 
 
 def _gathered(folder: Path) -> bytes:
@@ -165,14 +155,11 @@ class Unconsolidated(CountingStore):
 
 @pytest.mark.parametrize("error", [VersionConflict(".zmetadata", "1"), StoreFull("data", ".zmetadata", "no space")])
 def test_where_it_cannot_follow_what_is_published_is_not_done_again(
-    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, failing: tuple[Unconsolidated, Service], error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "backoff", lambda *_: 0.0)
-    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
-    store = Unconsolidated(open_store(config))
-    service = build([MountedStore("data", store, writable=True)])
+    store, service = failing
     service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4", "chunks": [2]})
-    (tmp_path / ".zmetadata").write_text(EMPTY)
     service.appender.append("data/a", np.array([1, 2], "<i4"))
     rows = np.array([3, 4], "<i4")
 
@@ -180,29 +167,27 @@ def test_where_it_cannot_follow_what_is_published_is_not_done_again(
     with pytest.raises(ConsolidatedBehind, match="is done"):
         service.appender.append("data/a", rows, idempotency_key="k")
     assert read_all(service).tolist() == [0, 0, 1, 2, 3, 4]
-    assert _consolidated_shape(tmp_path) == [4]
+    assert consolidated(tmp_path)["a/.zarray"]["shape"] == [4]
     with pytest.raises(ConsolidatedBehind):
         service.resizer.resize("data/a", [8])
 
     store.error = None
     assert service.appender.append("data/a", rows, idempotency_key="k").repeated
-    assert _consolidated_shape(tmp_path) == [8]
+    assert consolidated(tmp_path)["a/.zarray"]["shape"] == [8]
     (tmp_path / ".zmetadata").write_text(EMPTY)
     assert service.resizer.resize("data/a", [8]).metadata.shape == (8,)
-    assert _consolidated_shape(tmp_path) == [8]
+    assert consolidated(tmp_path)["a/.zarray"]["shape"] == [8]
     assert read_all(service).tolist() == [0, 0, 1, 2, 3, 4, 0, 0]
-    service.close()
 
 
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[tuple[Unconsolidated, Service]]:
     """A service on a store with consolidated metadata, which fails on command."""
-    store = Unconsolidated(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
-    service = build([MountedStore("data", store, writable=True)])
-    service.creator.create_group("data", {})
-    (tmp_path / ".zmetadata").write_text(EMPTY)
-    yield store, service
-    service.close()
+    store = Unconsolidated(local_store(tmp_path))
+    with service_over(store) as service:
+        service.creator.create_group("data", {})
+        (tmp_path / ".zmetadata").write_text(EMPTY)
+        yield store, service
 
 
 FULL = StoreFull("data", ".zmetadata", "no space")
@@ -237,43 +222,37 @@ def test_a_patch_of_shape_and_attributes_is_followed_as_a_whole(
 
     service.resizer.resize("data/a", [3], attributes={"unit": "m"})
 
-    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
+    metadata = consolidated(tmp_path)
     assert (metadata["a/.zarray"]["shape"], metadata["a/.zattrs"]) == ([3], {"unit": "m"})
 
 
-def delete(service: Service, path: str) -> None:
-    service.creator.delete(path, recursive=True)
-
-
-def replace(service: Service, path: str) -> None:
-    service.creator.create_group(path, {}, mode="replace")
-
-
 @pytest.mark.parametrize("path", ["data/a", "data/g/s/a"])
-@pytest.mark.parametrize("remove", [delete, replace])
+@pytest.mark.parametrize("replaced", [False, True])
 def test_an_array_whose_removal_ends_half_way_is_none_of_fill_values(
-    tmp_path: Path, failing: tuple[Unconsolidated, Service], path: str, remove: Callable[[Service, str], object]
+    tmp_path: Path, failing: tuple[Unconsolidated, Service], path: str, replaced: bool
 ) -> None:
     """Consolidated metadata would open what has lost its document."""
     store, service = failing
     service.creator.create_array(path, {"shape": [0], "dtype": "<i4", "fill_value": 7})
     service.appender.append(path, np.ones(2, "<i4"))
     if path != "data/a":
-        metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
-        inner = {key.removeprefix("g/s/"): value for key, value in metadata.items() if key.startswith("g/s/")}
+        inner = {key[4:]: value for key, value in consolidated(tmp_path).items() if key.startswith("g/s/")}
         (tmp_path / "g" / "s" / ".zmetadata").write_text(json.dumps({**json.loads(EMPTY), "metadata": inner}))
     store.removes = False
+    create, delete = service.creator.create_group, service.creator.delete
+    remove = partial(create, attributes={}, mode="replace") if replaced else partial(delete, recursive=True)
 
     with pytest.raises(StoreError):
-        remove(service, "/".join(path.split("/")[:2]))
+        remove("/".join(path.split("/")[:2]))
 
     with pytest.raises(NodeNotFound):
         service.catalog.open_array(path)
 
 
 def test_a_removal_that_consolidated_metadata_could_not_follow_is_not_begun(
-    failing: tuple[Unconsolidated, Service],
+    tmp_path: Path, failing: tuple[Unconsolidated, Service]
 ) -> None:
+    """But on a full disk: there it is written when there is space."""
     store, service = failing
     service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4", "fill_value": 7})
     store.error = StoreError("data", ".zmetadata", "no answer")
@@ -283,19 +262,6 @@ def test_a_removal_that_consolidated_metadata_could_not_follow_is_not_begun(
 
     assert not isinstance(raised.value, ConsolidatedBehind)
     assert read_all(service).tolist() == [7, 7]
-
-
-def test_an_array_is_removed_from_a_full_disk(tmp_path: Path, failing: tuple[Unconsolidated, Service]) -> None:
-    """The consolidated metadata is not written before there is space."""
-    store, service = failing
-    service.creator.create_array("data/a", {"shape": [2], "dtype": "<i4"})
     store.error, store.errors_left = FULL, 1
-
     service.creator.delete("data/a")
-
-    assert "a/.zarray" not in json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
-
-
-def _consolidated_shape(folder: Path) -> list[int]:
-    shape: list[int] = json.loads((folder / ".zmetadata").read_text())["metadata"]["a/.zarray"]["shape"]
-    return shape
+    assert "a/.zarray" not in consolidated(tmp_path)

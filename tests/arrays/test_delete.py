@@ -17,10 +17,9 @@ from hyperslab.arrays.lease import Turn
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import StoreError, WriteConflict
-from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent, Entry
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import read_all, service_on, snapshot
+from tests.arrays.support import local_store, read_all, service_on, snapshot
 
 A = "data/group/inner/a"
 DEFINITION = {"shape": [8], "chunks": [4], "dtype": "<i4"}
@@ -34,17 +33,17 @@ class SlowStore(CountingStore):
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
         if key.endswith("/0"):
             self.came.set()
-            self.go_on.wait(20)
+            self.go_on.wait(60)
         return super().put(key, data, if_version=if_version)
 
 
 def test_a_write_under_way_does_not_outlive_the_group_that_is_deleted(tmp_path: Path) -> None:
-    store = SlowStore(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    store = SlowStore(local_store(tmp_path))
     service = build([MountedStore("data", store, writable=True)])
     service.creator.create_array(A, DEFINITION)
     writing = threading.Thread(target=service.writer.write, args=(A, (), np.array(7, "<i4")))
     writing.start()
-    assert store.came.wait(20)
+    assert store.came.wait(60)
     deleting = threading.Thread(target=service.creator.delete, args=("data/group",), kwargs={"recursive": True})
     deleting.start()
     deleting.join(0.5)
@@ -115,7 +114,7 @@ class HalfListed(CountingStore):
 
 def test_a_delete_that_cannot_be_listed_removes_nothing(tmp_path: Path, linked: Service) -> None:
     linked.creator.create_group("data/g/z", {})
-    store = HalfListed(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    store = HalfListed(local_store(tmp_path))
     service = build([MountedStore("data", store, writable=True)])
     before = snapshot(tmp_path)
 

@@ -98,7 +98,7 @@ def test_a_renewal_that_fails_is_followed_by_others(
     with held.held():
         before = store.get(held._key)
         store.failures = 2
-        assert store.renewed.wait(20)
+        assert store.renewed.wait(60)
         after = store.get(held._key)
 
     assert store.failures == 0

@@ -14,10 +14,10 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
 from hyperslab.errors import NodeExists, StoreError
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage import open_store
 from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import read_all, service_on, snapshot
+from tests.arrays.support import local_store, read_all, service_on, snapshot
 from tests.s3 import S3Bucket
 
 A = "data/a"
@@ -52,16 +52,6 @@ def put_key(service: Service, definition: dict[str, object]) -> object:
     return service.key_writer.put(f"{A}/.zarray", json.dumps(new_document(definition)).encode())
 
 
-@pytest.mark.parametrize("definition", [DEFINITION, NESTED], ids=["flat", "nested"])
-@pytest.mark.parametrize("make", [create, replace])
-def test_a_new_array_shows_fill_values(service: Service, definition: dict[str, object], make: Create) -> None:
-    leave_chunks(service, definition)
-
-    make(service, definition)
-
-    assert (read_all(service, A) == 1).all()
-
-
 def test_a_plain_client_that_puts_the_document_back_has_its_chunks_back(service: Service) -> None:
     leave_chunks(service, DEFINITION)
 
@@ -70,24 +60,22 @@ def test_a_plain_client_that_puts_the_document_back_has_its_chunks_back(service:
     assert (read_all(service, A) == 8).all()
 
 
-def test_a_smaller_one_shows_fill_values_when_it_grows(service: Service) -> None:
-    leave_chunks(service, DEFINITION)
-    create(service, {**DEFINITION, "shape": [2, 2]})
-
-    service.resizer.resize(A, [4, 4])
-
-    assert (read_all(service, A) == 1).all()
-
-
-def test_what_are_no_chunks_of_it_stays(tmp_path: Path, service: Service) -> None:
-    leave_chunks(service, DEFINITION)
-    others = ("readme.txt", "0", "0.0.0", "0.00", "0.-1", "raw/0.0")
+@pytest.mark.parametrize("definition", [DEFINITION, NESTED], ids=["flat", "nested"])
+@pytest.mark.parametrize("make", [create, replace])
+def test_a_new_array_shows_fill_values_and_what_are_no_chunks_of_it_stays(
+    tmp_path: Path, service: Service, definition: dict[str, object], make: Create
+) -> None:
+    """Also where it is smaller, and grows."""
+    leave_chunks(service, definition)
+    others = ("readme.txt", "9", "0.0.0", "0.00", "0.-1", "raw/0.0")
     (tmp_path / "a" / "raw").mkdir()
     for name in others:
         (tmp_path / "a" / name).write_bytes(b"mine")
 
-    create(service, DEFINITION)
+    make(service, {**definition, "shape": [2, 2]})
+    service.resizer.resize(A, [4, 4])
 
+    assert (read_all(service, A) == 1).all()
     assert set(snapshot(tmp_path / "a")) == {".zarray", *others}
 
 
@@ -233,7 +221,7 @@ class ListedStore(CountingStore):
 
 @pytest.mark.parametrize("make", [create, put_key])
 def test_where_nothing_lies_one_empty_listing_says_so(tmp_path: Path, make: Create) -> None:
-    store = ListedStore(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    store = ListedStore(local_store(tmp_path))
     service = build([MountedStore("data", store, writable=True)])
     service.creator.create_array("data/other", DEFINITION)
     store.listings = 0

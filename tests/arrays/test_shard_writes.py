@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
-from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import plan_items, read_all, service_on
+from tests.arrays.support import local_store, plan_items, read_all, service_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:Combining a")
 
@@ -121,7 +119,7 @@ def test_what_is_written_is_what_all_read(tmp_path: Path, case: str) -> None:
 
 
 def counted(folder: Path, **mount: Any) -> tuple[Service, CountingStore]:
-    store = CountingStore(open_store(StoreConfig(name="data", url=str(folder), writable=True, durability="rename")))
+    store = CountingStore(local_store(folder))
     service = build([MountedStore("data", store, writable=True, **mount)], cache_bytes=0)
     return service, store
 
@@ -267,27 +265,3 @@ def test_selections_that_repeat_and_reorder_go_where_numpy_puts_them(tmp_path: P
         service.writer.write(A, back, np.arange(6 * 18, dtype="<i4").reshape(6, 18))
         expected[back] = np.arange(6 * 18).reshape(6, 18)
         np.testing.assert_array_equal(read_all(service), expected)
-
-
-def test_writers_in_one_shard_undo_nothing(tmp_path: Path) -> None:
-    """zarr-python #3682 and #3514, xarray #10831, dask #12583: of such writes others lose a third."""
-    make(tmp_path, [sharding((2, 3), LITTLE, "start"), *GZIP], (6, 9))
-    with service_on(tmp_path) as service, ThreadPoolExecutor(8) as pool:
-
-        def write(cell: int) -> None:
-            service.writer.write(A, divmod(cell, 9), np.asarray(100 + cell, "<i4"))
-
-        for _ in range(4):
-            list(pool.map(write, random.sample(range(54), 54)))
-        np.testing.assert_array_equal(read_all(service), np.arange(100, 154).reshape(6, 9))
-
-
-def test_a_shard_that_is_not_finished_shows_what_is(tmp_path: Path) -> None:
-    """zarr-python #3413: chunks of a shard that was never written whole are read as soon as they are there."""
-    make(tmp_path, CODECS["plain"], (6, 9))
-    with service_on(tmp_path) as service:
-        service.writer.write(A, (slice(2), slice(3)), np.asarray(1, "<i4"))
-        expected = np.full((6, 9), 7, "<i4")
-        expected[:2, :3] = 1
-        np.testing.assert_array_equal(read_all(service), expected)
-        np.testing.assert_array_equal(np.asarray(zarr.open_array(str(tmp_path / "a"), mode="r")[...]), expected)

@@ -13,10 +13,10 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.indexing import normalise
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage import open_store
 from hyperslab.storage.base import MOST_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import plan_items, read_all
+from tests.arrays.support import local_store, plan_items, read_all
 from tests.s3 import S3Bucket
 
 A = "data/a"
@@ -47,7 +47,7 @@ class SlowAnswers(CountingStore):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SlowAnswers]:
-    found = SlowAnswers(open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")))
+    found = SlowAnswers(local_store(tmp_path))
     yield found
     found.close()
 

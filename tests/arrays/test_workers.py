@@ -16,57 +16,30 @@ from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import Cancelled
 
 
-def test_every_item_is_worked_on_once() -> None:
-    pool = WorkerPool(4, "test")
+def test_every_item_is_worked_on_once_until_an_error_or_a_cancellation_ends_the_work() -> None:
+    pool, cancel = WorkerPool(4, "test"), Cancel()
     seen: list[int] = []
 
-    pool.each(range(1000), 1000, seen.append)
-    pool.close()
-
-    assert sorted(seen) == list(range(1000))
-
-
-def test_the_first_error_ends_the_work_and_is_raised() -> None:
-    pool = WorkerPool(4, "test")
-    seen: list[int] = []
-
-    def work(item: int) -> None:
+    def fail(item: int) -> None:
         seen.append(item)
         if item == 10:
             raise ValueError(item)
 
-    with pytest.raises(ValueError, match="10"):
-        pool.each(range(10_000), 10_000, work)
-    pool.close()
-
-    assert len(seen) < 10_000
-
-
-def test_a_cancelled_run_ends() -> None:
-    pool, cancel = WorkerPool(2, "test"), Cancel()
-    seen: list[int] = []
-
-    def work(item: int) -> None:
+    def stop(item: int) -> None:
         seen.append(item)
         cancel.set()
 
+    pool.each(range(1000), 1000, seen.append)
+    assert sorted(seen) == list(range(1000))
+    seen.clear()
+    with pytest.raises(ValueError, match="10"):
+        pool.each(range(10_000), 10_000, fail)
+    assert len(seen) < 10_000
+    seen.clear()
     with pytest.raises(Cancelled):
-        pool.each(range(10_000), 10_000, work, cancel)
+        pool.each(range(10_000), 10_000, stop, cancel)
     pool.close()
-
-    assert len(seen) <= 3
-
-
-def fill(pool: WorkerPool) -> weakref.ref[NDArray[np.float64]]:
-    """Let a pool fill a buffer that nobody else holds."""
-    buffer = np.zeros(10)
-
-    def work(item: int) -> None:
-        buffer[item] = 1
-
-    pool.each(range(10), 10, work)
-    assert buffer.all()
-    return weakref.ref(buffer)
+    assert len(seen) <= 5
 
 
 def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread() -> None:
@@ -76,13 +49,19 @@ def test_a_run_that_is_over_holds_no_buffer_while_its_helpers_wait_for_a_thread(
 
     def wait(_: int) -> None:
         busy.set()
-        go_on.wait(30)
+        go_on.wait(60)
+
+    def fill() -> weakref.ref[NDArray[np.float64]]:
+        buffer = np.zeros(10)
+        pool.each(range(10), 10, lambda item: buffer.__setitem__(item, 1))
+        assert buffer.all()
+        return weakref.ref(buffer)
 
     other = threading.Thread(target=pool.each, args=(range(2), 2, wait))
     other.start()
-    assert busy.wait(30)
+    assert busy.wait(60)
 
-    gone = fill(pool)
+    gone = fill()
     gc.collect()
 
     assert gone() is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from hypothesis import HealthCheck, given, settings
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.arrays.write import Current
 from hyperslab.errors import (
     BadDefinition,
     BadPath,
     ChunkCorrupt,
     NodeExists,
     NodeNotFound,
-    PreconditionFailed,
     TooLarge,
     WrongKind,
 )
@@ -85,38 +82,26 @@ def test_points_are_scattered_and_the_last_of_two_wins(service: Service) -> None
     assert read_all(service)[[0, 3], [0, 3]].tolist() == [3, 2]
 
 
-@pytest.mark.parametrize("fill_value", [0, 5])
+@pytest.mark.parametrize(
+    ("dtype", "fill_value", "mount", "stays"),
+    [
+        ("<i4", 0, {}, False),
+        ("<i4", 5, {}, False),
+        ("<f4", 0.0, {}, False),
+        ("<i4", None, {}, True),
+        ("<i4", 0, {"store_data_equal_to_fill_value": True}, True),
+    ],
+)
 def test_chunks_of_nothing_but_fill_are_not_stored_and_are_removed(
-    tmp_path: Path, service: Service, fill_value: int
+    tmp_path: Path, dtype: str, fill_value: float | None, mount: dict[str, Any], stays: bool
 ) -> None:
-    make(service, (4,), (2,), fill_value=fill_value)
-    service.writer.write(A, (slice(0, 2),), np.array([fill_value, fill_value], "<i4"))
-    assert not (tmp_path / "a" / "0").exists()
-
-    service.writer.write(A, (0,), np.array(9, "<i4"))
-    assert (tmp_path / "a" / "0").exists()
-
-    service.writer.write(A, (0,), np.array(fill_value, "<i4"))
-    assert not (tmp_path / "a" / "0").exists()
-
-
-def test_a_null_fill_value_and_the_operator_keep_chunks_of_fill(tmp_path: Path) -> None:
-    with service_on(tmp_path) as service:
-        make(service, (2,), (2,), fill_value=None)
-        service.writer.write(A, (), np.zeros(2, "<i4"))
-        assert (tmp_path / "a" / "0").exists()
-    with service_on(tmp_path, mount={"store_data_equal_to_fill_value": True}) as service:
-        make(service, (2,), (2,), fill_value=0)
-        service.writer.write(A, (), np.zeros(2, "<i4"))
-        assert (tmp_path / "a" / "0").exists()
-
-
-def test_negative_zero_and_other_nans_are_not_the_fill_value(tmp_path: Path, service: Service) -> None:
-    """The comparison is bit for bit (CONFORMANCE 213)."""
-    make(service, (2,), (1,), dtype="<f4", fill_value=0.0)
-    service.writer.write(A, (), np.array([-0.0, 0.0], "<f4"))
-
-    assert [(tmp_path / "a" / key).exists() for key in "01"] == [True, False]
+    """Bit for bit: negative zero is another value."""
+    fill, other = np.array(fill_value or 0, dtype), np.array(-0.0 if dtype == "<f4" else 9, dtype)
+    with service_on(tmp_path, mount=mount) as service:
+        make(service, (4,), (2,), dtype=dtype, fill_value=fill_value)
+        for items, value, there in ((slice(0, 2), fill, stays), (0, other, True), (0, fill, stays)):
+            service.writer.write(A, (items,), value)
+            assert (tmp_path / "a" / "0").exists() == there
 
 
 def test_chunks_that_are_too_large_to_read_are_not_written_either(tmp_path: Path) -> None:
@@ -171,54 +156,6 @@ def test_what_was_just_written_reads_as_it_will_later(service: Service, members:
     service.reader.forget()
 
     assert at_once == read_all(service).tolist()
-
-
-def test_many_writers_of_one_chunk_lose_nothing(service: Service) -> None:
-    make(service, (64,), (64,))
-
-    def write(i: int) -> None:
-        service.writer.write(A, (i,), np.array(i + 1, "<i4"))
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(64)))
-
-    assert read_all(service).tolist() == list(range(1, 65))
-
-
-def test_increments_under_a_precondition_are_never_lost(service: Service) -> None:
-    """Read, add one, write only if nobody came between: with retries all of them count."""
-    make(service, (4, 4), (2, 2))
-
-    def increment(_: int) -> None:
-        while True:
-            value, plan = service.reader.read(plan_items(service.reader, open_array(service), ()))
-
-            def unchanged(now: Current, tag: str = plan.tag) -> None:
-                if now.tag != tag:
-                    raise PreconditionFailed("If-Match", tag, now.tag)
-
-            with suppress(PreconditionFailed):
-                service.writer.write(A, (), value + 1, check=unchanged)
-                return
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(increment, range(24)))
-
-    assert np.unique(read_all(service)).tolist() == [24]
-
-
-def test_shrinking_and_growing_shows_fill_values_only(tmp_path: Path, service: Service) -> None:
-    make(service, (10, 10), (4, 4), fill_value=7)
-    values = np.arange(100, dtype="<i4").reshape(10, 10)
-    service.writer.write(A, (), values)
-
-    service.resizer.resize(A, [5, None])
-    service.resizer.resize(A, [10, 10])
-
-    expected = values.copy()
-    expected[5:] = 7
-    np.testing.assert_array_equal(read_all(service), expected)
-    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"), mode="r", zarr_format=2)[...], expected)
 
 
 def test_a_shrink_that_was_killed_is_finished_before_the_array_grows(tmp_path: Path, service: Service) -> None:
@@ -340,34 +277,6 @@ def test_an_axis_can_be_appended_to_up_to_its_largest_size(service: Service) -> 
         service.appender.append(A, np.array([3], "<i4"))
 
 
-def test_concurrent_appenders_get_disjoint_regions(service: Service) -> None:
-    make(service, (0,), (5,))
-
-    def append(i: int) -> tuple[int, int]:
-        return i, service.appender.append(A, np.full(3, i, "<i4")).offset
-
-    with ThreadPoolExecutor(6) as pool:
-        offsets = dict(pool.map(append, range(20)))
-
-    values = read_all(service)
-    assert sorted(offsets.values()) == list(range(0, 60, 3))
-    assert all(values[offset : offset + 3].tolist() == [i] * 3 for i, offset in offsets.items())
-
-
-def test_a_reader_never_sees_fill_inside_the_published_shape(service: Service) -> None:
-    make(service, (0,), (4,), fill_value=-1)
-
-    def read() -> bool:
-        return not (read_all(service) == -1).any()
-
-    with ThreadPoolExecutor(4) as pool:
-        appending = [pool.submit(service.appender.append, A, np.full(7, i, "<i4")) for i in range(12)]
-        reads = [pool.submit(read) for _ in range(60)]
-
-        assert all(future.result() for future in reads)
-        assert all(not future.result().repeated for future in appending)
-
-
 def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_path: Path) -> None:
     """A writer on another replica comes between the look at the chunk and the put: both keep their cells."""
     with service_on(tmp_path) as plain:
@@ -386,14 +295,21 @@ def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_pa
         assert read_all(service).tolist() == [7, 8, 1, 2, 3]
 
 
-def test_creating_makes_every_ancestor_and_attributes(tmp_path: Path, service: Service) -> None:
+def test_creating_makes_every_ancestor_and_deleting_leaves_namesakes(tmp_path: Path, service: Service) -> None:
     definition = {"shape": [2], "dtype": "<i4", "attributes": {"unit": "m"}, "dimension_names": ["x"]}
     made = service.creator.create_array("data/g/h/a", definition)
+    service.creator.create_group("data/g/h/ab", {})
 
     assert made.created
     assert made.node.attributes == {"unit": "m", "_ARRAY_DIMENSIONS": ["x"]}
     assert zarr.open_group(str(tmp_path), mode="r", zarr_format=2)["g/h/a"].attrs["unit"] == "m"
     assert [(tmp_path / name / ".zgroup").exists() for name in ("", "g", "g/h")] == [True] * 3
+    service.creator.delete("data/g/h/a")
+    assert [path.name for path in (tmp_path / "g" / "h").iterdir() if path.is_dir()] == ["ab"]
+    with pytest.raises(NodeNotFound):
+        service.catalog.open_node("data/g/h/a")
+    with pytest.raises(NodeExists, match="children"):
+        service.creator.delete("data")
 
 
 def test_of_two_creators_one_wins(service: Service) -> None:
@@ -405,38 +321,6 @@ def test_of_two_creators_one_wins(service: Service) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert sum(pool.map(create, range(6))) == 1
-
-
-def test_deleting_a_node_leaves_its_namesakes(tmp_path: Path, service: Service) -> None:
-    make(service, (4,), (2,))
-    service.creator.create_group("data/ab", {})
-    service.creator.delete(A)
-
-    assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
-    assert service.catalog.open_group("data/ab").path == "data/ab"
-    with pytest.raises(NodeNotFound):
-        service.catalog.open_node(A)
-    with pytest.raises(NodeExists, match="children"):
-        service.creator.delete("data")
-
-
-@pytest.mark.filterwarnings("ignore:Object at .hyperslab is not recognized")  # our locks, seen by zarr-python
-def test_consolidated_metadata_stays_true(tmp_path: Path, service: Service) -> None:
-    service.creator.create_group("data", {})
-    make(service, (4,), (2,))
-    zarr.consolidate_metadata(str(tmp_path), zarr_format=2)
-
-    service.resizer.resize(A, [6])
-    service.creator.change_attributes(A, {"unit": "m"})
-    service.creator.create_array("data/b", {"shape": [1], "dtype": "<f8"})
-    metadata = json.loads((tmp_path / ".zmetadata").read_text())["metadata"]
-
-    assert metadata["a/.zarray"]["shape"] == [6]
-    assert metadata["a/.zattrs"] == {"unit": "m"}
-    assert metadata["b/.zarray"]["dtype"] == "<f8"
-
-    service.creator.delete(A)
-    assert not any(key.startswith("a/") for key in json.loads((tmp_path / ".zmetadata").read_text())["metadata"])
 
 
 def test_keys_are_written_as_they_are_and_only_where_they_belong(tmp_path: Path, service: Service) -> None:

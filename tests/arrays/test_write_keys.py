@@ -40,42 +40,23 @@ def put_shape(service: Service, size: int) -> None:
     service.key_writer.put(KEY, json.dumps({**document, "shape": [size]}).encode())
 
 
-def test_what_a_client_cuts_off_never_comes_back(service: Service) -> None:
-    """Also after an append of ours, of which the document had a note."""
+def test_what_a_client_cuts_off_never_comes_back(tmp_path: Path, service: Service) -> None:
+    """Also after an append of ours, of which the document had a note; nor what an append that failed has written, or a
+    shrink that was killed has left, even where the client stores a document without the note of it."""
+    a, data_id = tmp_path / "a", open_array(service).data_id
     put_shape(service, 2)
     put_shape(service, 6)
-
     assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0]
-
-
-def test_what_an_append_that_failed_has_written_never_shows_when_a_client_grows_the_array(
-    tmp_path: Path, service: Service
-) -> None:
-    codec = open_array(service).metadata.codec
-    (tmp_path / "a" / "1").write_bytes(codec.encode(np.array([5, 6, 7, 8], "<i4")))
-
+    service.appender.append(A, np.array([9], "<i4"), idempotency_key="another")
+    assert open_array(service).data_id == data_id  # else no cached chunk would count
+    (a / "1").write_bytes(open_array(service).metadata.codec.encode(np.array([0, 0, 9, 8], "<i4")))
     put_shape(service, 8)
-
-    assert read_all(service).tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
-
-
-def test_what_a_shrink_that_was_killed_has_left_does_not_outlive_the_note_of_it(
-    tmp_path: Path, service: Service
-) -> None:
-    document = {**open_array(service).metadata.document, "shape": [2], "hyperslab": {"extent": [5]}}
-    (tmp_path / "a" / ".zarray").write_text(json.dumps(document))
-
+    assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0, 9, 0]
+    document = {**open_array(service).metadata.document, "shape": [2], "hyperslab": {"extent": [8]}}
+    (a / ".zarray").write_text(json.dumps(document))
     put_shape(service, 2)
-    service.resizer.resize(A, [6])
-
-    assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0]
-
-
-def test_an_append_makes_no_cached_chunk_worthless(service: Service) -> None:
-    before = open_array(service).data_id
-    service.appender.append(A, np.array([6], "<i4"), idempotency_key="another")
-
-    assert open_array(service).data_id == before
+    service.resizer.resize(A, [8])
+    assert read_all(service).tolist() == [1, 2, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_document_of_another_layout_is_stored_as_it_is(service: Service) -> None:
@@ -119,6 +100,7 @@ def test_a_store_that_fails_is_not_taken_for_one_without_an_array(tmp_path: Path
 
 
 GROUP = b'{"zarr_format": 2}'
+CONSOLIDATED = {"zarr_consolidated_format": 1, "metadata": {"known/.zgroup": {"zarr_format": 2}}}
 
 
 def plain(service: Service) -> bytes:
@@ -155,42 +137,25 @@ def test_a_group_does_not_take_the_place_of_an_array(tmp_path: Path, service: Se
     assert not (tmp_path / "a" / ".zgroup").exists()
 
 
-def test_a_group_that_only_the_consolidated_metadata_knows_is_one(tmp_path: Path, service: Service) -> None:
-    (tmp_path / ".zmetadata").write_text(
-        json.dumps({"zarr_consolidated_format": 1, "metadata": {"g/.zgroup": {"zarr_format": 2}}})
-    )
-
-    with pytest.raises(NodeExists):
-        service.key_writer.put("data/g/.zarray", plain(service))
-
-
-def test_children_are_seen_where_the_metadata_above_is_broken(tmp_path: Path, service: Service) -> None:
-    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
-    (tmp_path / "g" / ".zgroup").unlink()
-    (tmp_path / ".zmetadata").write_bytes(b"{")
-
-    with pytest.raises(NodeExists):
-        service.key_writer.put("data/g/.zarray", plain(service))
-    assert service.key_writer.put("data/new/.zarray", plain(service)).created
-
-
 def test_documents_are_put_again_and_groups_get_theirs(tmp_path: Path, service: Service) -> None:
+    """Children are seen where the metadata above is broken; a group whose keys were deleted, as clients do that
+    overwrite, is none any more."""
     document = plain(service)
     service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
 
     assert not service.key_writer.put(KEY, document).created
     assert not service.key_writer.put("data/g/.zgroup", GROUP).created
     (tmp_path / "g" / ".zgroup").unlink()
+    for above in (b"{", json.dumps(CONSOLIDATED).encode()):
+        (tmp_path / ".zmetadata").write_bytes(above)
+        for name in ("g", "known") if above != b"{" else "g":  # one that only the consolidated metadata knows
+            with pytest.raises(NodeExists):
+                service.key_writer.put(f"data/{name}/.zarray", document)
+        assert service.key_writer.put(f"data/new{len(above)}/.zarray", document).created
     assert service.key_writer.put("data/g/.zgroup", GROUP).created
-
-
-def test_an_array_takes_the_place_of_a_group_whose_keys_were_deleted(service: Service) -> None:
-    """As clients do that overwrite."""
-    service.creator.create_array("data/g/b", {"shape": [3], "chunks": [4], "dtype": "<i4"})
     for key in ("data/g/b/.zarray", "data/g/.zgroup"):
         assert service.key_writer.delete(key)
-
-    assert service.key_writer.put("data/g/.zarray", plain(service)).created
+    assert service.key_writer.put("data/g/.zarray", document).created
 
 
 @pytest.mark.parametrize("key", ["a/.zattrs", "a/0"])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hyperslab.arrays import lease
+from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import Server, running_server
+
+TakeOver = Callable[[FaultProxy], None]
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +36,17 @@ def replicas(disk: Path, s3_server: S3Server, request: pytest.FixtureRequest) ->
     start = partial(running_server, stores, workers=workers, request_threads=4, cache_bytes=8 << 20)
     with start() as first, start() as second:
         yield [first, second]
+
+
+@pytest.fixture
+def take_over(monkeypatch: pytest.MonkeyPatch) -> TakeOver:
+    """Has the clock of leases go forward by more than their term when the next who waits for one has seen it."""
+    ahead = [0.0]
+    clock = vars(time) | {"monotonic": lambda: time.monotonic() + ahead[-1]}
+    monkeypatch.setattr(lease, "time", SimpleNamespace(**clock))
+
+    def arm(proxy: FaultProxy) -> None:
+        for action in (lambda: None, lambda: ahead.append(ahead[-1] + lease._TERM + 1)):
+            proxy.inject(Before(action), method="GET", path="/lease/")
+
+    return arm

@@ -177,7 +177,7 @@ def play(store: dict[str, Any], loads: list[Load], *, rounds: int, most_seconds:
     chance = random.Random(3)
     for number in range(rounds + 1):
         with running_server({"data": store}, request_threads=8) as server, ThreadPoolExecutor(len(loads)) as pool:
-            clients = [httpx.Client(base_url=server.url, timeout=30) for _ in loads]
+            clients = [httpx.Client(base_url=server.url, timeout=120) for _ in loads]
             for load, client in zip(loads, clients, strict=True):
                 if number == 0:
                     client.put(f"/v1/metadata/{load.path}", params={"mode": "open"}, json=load.definition)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -21,7 +20,6 @@ from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict, Write
 from hyperslab.storage.client import connect
 from tests.faults import (
     Before,
-    Delay,
     DropHeaders,
     Fault,
     FaultProxy,
@@ -179,15 +177,22 @@ class TestFaults:
         assert bytes(stored.data) == bytes(100_000)
         assert part is not None
         assert bytes(part.data) == bytes(90_000)
+        for condition in (None, stored.version) if fault in TRANSIENT else ():
+            proxy.inject(fault, method="PUT")
+            store.put("k" if condition else "new", b"2", if_version=condition)
+            assert value_of(store, "k" if condition else "new") == b"2"
 
     @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
-    def test_a_lasting_fault_fails_every_read(
+    def test_a_lasting_fault_fails_every_request(
         self, store: Store, proxy: FaultProxy, fault: Fault, kind: type[errors.StoreError], reason: str
     ) -> None:
-        for read in (
+        for ask in (
+            lambda: store.put("new", b"1"),
+            lambda: store.put("new", b"1", if_version=ABSENT),
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),
             lambda: store.get_part("k", 0, 1),
+            lambda: store.get_tail("k", 1),
             lambda: store.get_each(["k", "l"]),
             lambda: store.stat("k"),
             lambda: store.list_dir(""),
@@ -195,7 +200,7 @@ class TestFaults:
             proxy.heal()
             proxy.inject(fault, times=math.inf)
             with pytest.raises(kind) as failed:
-                read()
+                ask()
             assert failed.value.store == "bucket"
         assert reason in failed.value.reason
 
@@ -214,29 +219,6 @@ class TestFaults:
             store.delete_prefix("a/")
 
         assert all(reason in failed.value.reason for failed in (alone, together))
-
-    @pytest.mark.parametrize("fault", TRANSIENT, ids=str)
-    def test_a_passing_fault_does_not_keep_a_write_from_being_stored(
-        self, store: Store, proxy: FaultProxy, fault: Fault
-    ) -> None:
-        proxy.inject(fault, method="PUT")
-        version = store.put("new", b"1")
-
-        proxy.inject(fault, method="PUT")
-        store.put("new", b"2", if_version=version)
-
-        assert value_of(store, "new") == b"2"
-
-    @pytest.mark.parametrize(("fault", "kind", "reason"), LASTING, ids=str)
-    def test_a_lasting_fault_fails_every_write(
-        self, store: Store, proxy: FaultProxy, fault: Fault, kind: type[errors.StoreError], reason: str
-    ) -> None:
-        for condition in (None, ABSENT):
-            proxy.heal()
-            proxy.inject(fault, method="PUT", times=math.inf)
-            with pytest.raises(kind) as failed:
-                store.put("new", b"1", if_version=condition)
-            assert reason in failed.value.reason
 
     def test_a_body_that_is_always_cut_short_is_a_failure(self, store: Store, proxy: FaultProxy) -> None:
         proxy.inject(Truncate(1_000), times=math.inf)
@@ -295,30 +277,27 @@ class TestRequests:
 class TestLostAnswers:
     """A conditional put whose answer is lost is neither repeated blindly nor reported as a conflict with itself."""
 
-    @pytest.mark.parametrize("lost", [LoseAnswer(), LoseAnswer(503)], ids=str)
-    def test_a_put_that_was_stored_is_recognised(self, store: Store, proxy: FaultProxy, lost: Fault) -> None:
-        for condition in (ABSENT, None):
+    @pytest.mark.parametrize(
+        ("faults", "conditions"),
+        [
+            ([LoseAnswer()], [ABSENT, None]),
+            ([LoseAnswer(503)], [ABSENT, None]),
+            ([LoseAnswer()] * 2, [ABSENT]),  # no try is left
+            ([LoseAnswer(), Status(403)], [ABSENT]),  # the next try is refused
+        ],
+        ids=str,
+    )
+    def test_a_put_that_was_stored_is_recognised(
+        self, store: Store, proxy: FaultProxy, faults: list[Fault], conditions: list[Absent | None]
+    ) -> None:
+        for condition in conditions:
             proxy.heal()
-            proxy.inject(lost, method="PUT")
+            for fault in faults:
+                proxy.inject(fault, method="PUT")
 
             version = store.put("new", b"1", if_version=condition)
 
             assert store.versions("", ["new"]) == [version]
-
-    def test_it_is_recognised_even_if_no_try_is_left(self, store: Store, proxy: FaultProxy) -> None:
-        proxy.inject(LoseAnswer(), method="PUT", times=math.inf)
-
-        version = store.put("new", b"1", if_version=ABSENT)
-
-        assert store.versions("", ["new"]) == [version]
-
-    def test_it_is_recognised_even_if_the_next_try_is_refused(self, store: Store, proxy: FaultProxy) -> None:
-        proxy.inject(LoseAnswer(), method="PUT")
-        proxy.inject(Status(403), method="PUT")
-
-        version = store.put("new", b"1", if_version=ABSENT)
-
-        assert store.versions("", ["new"]) == [version]
 
     def test_counting_through_lost_answers_counts_each_once(
         self, store: Store, direct: Store, proxy: FaultProxy
@@ -376,9 +355,11 @@ class TestLateWrites:
     ) -> None:
         options = {"conditional_put": "true"}
         store = open_store(s3_bucket.at(proxy.url).config(writable=True, timeout=3.0, retries=1, options=options))
-        proxy.inject(Delay(6.0), method="PUT")
+        stored = threading.Event()
+        proxy.inject(Before(stored.wait), method="PUT")
         version = store.put("new", b"ours", if_version=condition)
         direct.put("new", b"theirs", if_version=version)
+        stored.set()
 
         while [method for method, _, _ in proxy.answers].count("PUT") < 2:
             time.sleep(0.01)
@@ -390,12 +371,6 @@ class TestLateWrites:
 class TestCapabilities:
     """Whether conditions are honoured is found out at the first write."""
 
-    def test_nothing_is_claimed_before_it_is_known(self, s3_bucket: S3Bucket) -> None:
-        store = open_store(s3_bucket.config(writable=True))
-
-        assert not store.capabilities.conditional_put
-        assert store.capabilities.writers_safe is WritersSafe.THREADS
-
     @pytest.mark.parametrize(
         "first", [lambda s: s.put("a", b"1", if_version=ABSENT), lambda s: s.lock("a").__enter__(), lambda s: s.check()]
     )
@@ -403,29 +378,27 @@ class TestCapabilities:
         self, s3_bucket: S3Bucket, first: Callable[[Store], object]
     ) -> None:
         store = open_store(s3_bucket.config(writable=True))
+        assert not store.capabilities.conditional_put  # nothing is claimed before it is known
+        assert store.capabilities.writers_safe is WritersSafe.THREADS
 
         first(store)
 
         assert store.capabilities.conditional_put
         assert store.capabilities.writers_safe is WritersSafe.REPLICAS
 
-    def test_a_server_that_ignores_them_is_recognised(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
-        proxy.inject(CONDITIONS, times=math.inf)
+    @pytest.mark.parametrize("refuses", [False, True])
+    def test_a_server_that_does_not_is_recognised(self, s3_bucket: S3Bucket, proxy: FaultProxy, refuses: bool) -> None:
+        if not refuses:
+            proxy.inject(CONDITIONS, times=math.inf)
+        else:
+            proxy.inject(Before(lambda: None), method="PUT")
+            proxy.inject(Status(501, b"<Error><Code>NotImplemented</Code></Error>"), method="PUT", times=9)
         store = open_store(s3_bucket.at(proxy.url).config(writable=True))
 
         store.check()
 
         assert not store.capabilities.conditional_put
         assert store.capabilities.writers_safe is WritersSafe.THREADS
-
-    def test_a_server_that_refuses_them_is_recognised(self, s3_bucket: S3Bucket, proxy: FaultProxy) -> None:
-        store = open_store(s3_bucket.at(proxy.url).config(writable=True))
-        proxy.inject(Before(lambda: None), method="PUT")
-        proxy.inject(Status(501, b"<Error><Code>NotImplemented</Code></Error>"), method="PUT", times=9)
-
-        store.check()
-
-        assert not store.capabilities.conditional_put
 
     def test_an_answer_that_is_lost_does_not_make_the_server_look_worse(
         self, s3_bucket: S3Bucket, proxy: FaultProxy
@@ -480,15 +453,6 @@ class TestCapabilities:
         store.put("a", b"1", if_version=ABSENT)
         assert store.capabilities.conditional_put
 
-    def test_replicas_that_count_lose_nothing(self, s3_bucket: S3Bucket) -> None:
-        replicas = [open_store(s3_bucket.config(writable=True)) for _ in range(2)]
-        replicas[0].put("counter", b"0")
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda i: increment(replicas[i % 2], "counter"), range(60)))
-
-        assert value_of(replicas[0], "counter") == b"60"
-
 
 KEY = st.sampled_from([f"a/{i}.{j}" for i in range(8) for j in range(8)])
 
@@ -515,9 +479,7 @@ CHUNKS = tuple(f"a/{i}.{j}" for i in range(33) for j in range(33))
 def big_bucket(s3_server: S3Server) -> S3Bucket:
     """1,089 chunks below ``a/``: more than a page of a listing."""
     bucket = s3_server.new_bucket()
-    store = open_store(bucket.config(writable=True))
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: store.put(key, b"1"), CHUNKS))
+    fill_bucket(s3_server, bucket, dict.fromkeys(CHUNKS, b"1"))
     return bucket
 
 

@@ -290,9 +290,11 @@ class ObjectStore(Store):
             return self._call(key, lambda: self._puts.put(key, path, body, if_version))
         except VersionConflict as conflict:
             current = conflict.current
-            if if_version is not ABSENT or current is None or self._version(key) is not None:
+            if current is None or self._version(key) is not None:
                 raise
-            return self._call(key, lambda: self._puts.put(key, path, body, current))  # on top of a tombstone
+            if if_version is not ABSENT:  # there is a tombstone
+                raise VersionConflict(key, None) from conflict
+            return self._call(key, lambda: self._puts.put(key, path, body, current))
 
     def _delete_version(self, key: str, version: str) -> None:
         self._call(key, lambda: self._deletes.delete(key, self._path(key), version))
