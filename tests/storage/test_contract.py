@@ -155,7 +155,8 @@ class TestReading:
             assert filled.get_ranges(key, [(0, 1), (3, 4)]) is None
             assert filled.get_ranges(key, []) is None
             assert filled.get_part(key, 0, 10) is filled.get_part(key, 5, 10) is None
-            assert filled.get_tail(key, 4) is filled.stat(key) is None
+            assert filled.get_tail(key, 4) is None
+            assert filled.stat(key) is None
             assert filled.versions("", [key]) == [None]
 
     def test_a_part_comes_with_what_stat_tells(self, filled: Store) -> None:
@@ -379,7 +380,7 @@ def test_readers_see_whole_values_of_their_versions_while_they_are_rewritten(sto
 
     rewrite(0)
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(lambda: [rewrite(i) for i in range(1, 40)])
+        writing = pool.submit(lambda: [*map(rewrite, range(1, 40))])
         while not writing.done():
             stored = store.get(key)
             assert stored is not None
