@@ -11,14 +11,13 @@ import pytest
 import zarr
 
 from tests.benchmarks import nginx, pages, report
-from tests.benchmarks.cases import Case, cases_of
-from tests.benchmarks.data import ALL, SLIDE, STACK, ArraySpec, make, make_all, make_sparse
+from tests.benchmarks.cases import cases_of
+from tests.benchmarks.data import ALL, SLIDE, STACK, ArraySpec, make_all, make_sparse
 from tests.benchmarks.object_server import Bucket
 from tests.benchmarks.programs import Program, read_in_turns, running
 from tests.benchmarks.registry import SUITES
-from tests.benchmarks.sockets import Latencies
 from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Run, load
-from tests.benchmarks.suites import reading, writes
+from tests.benchmarks.suites import reading
 
 TINY = replace(STACK, name="tiny", shape=(8, 50, 40), chunks=(4, 32, 32))
 FLAT = replace(SLIDE, name="flat", shape=(70, 60), chunks=(32, 32))
@@ -60,28 +59,12 @@ def test_arrays_are_the_same_every_time_and_read_back_with_zarr_python(tmp_path:
     np.testing.assert_array_equal(np.concatenate([block for _, block in TINY.blocks()]), expected)
 
 
-def test_an_array_that_is_there_is_not_made_again(tmp_path: Path) -> None:
-    (tmp_path / "tiny").mkdir()
-
-    make(tmp_path, TINY)
-
-    assert list((tmp_path / "tiny").iterdir()) == []
-
-
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 def test_cases_lie_in_the_array_and_know_their_size(spec: ArraySpec) -> None:
     for case in cases_of(spec):
         shape = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)[case.selection]
 
         assert shape.nbytes == case.nbytes <= case.touched_nbytes
-
-
-def test_planes_and_points_of_big_chunks_are_small_parts_of_them() -> None:
-    parts = {case.name for case in cases_of(STACK) if case.is_small_part_of_big_chunks}
-
-    assert {"plane z", "series", "cell"} <= parts
-    assert "whole" not in parts
-    assert not any(case.is_small_part_of_big_chunks for case in cases_of(SLIDE))
 
 
 # --- programs take turns -----------------------------------------------------------------------------------------
@@ -126,14 +109,6 @@ def test_the_smoke_benchmark_runs_on_any_arrays(tmp_path: Path) -> None:
     assert [table.title for table in reading.SMOKE.tables(found)] == ["Slices"]
 
 
-def test_boxes_to_write_cross_the_edges_of_chunks_and_stay_inside() -> None:
-    boxes = writes.cases_of(TINY, boxes=9)[1].boxes
-
-    assert len(set(map(str, boxes))) > 1
-    for box in boxes:
-        assert all(isinstance(s, slice) and 0 <= s.start < s.stop <= n for s, n in zip(box, TINY.shape, strict=True))
-
-
 def test_sparse_arrays_hold_the_tile_that_is_read(tmp_path: Path) -> None:
     name = make_sparse(tmp_path, 10)
 
@@ -171,12 +146,6 @@ def test_wrk_is_understood() -> None:
     assert found.cpu == pytest.approx(1e-3)
 
 
-def test_quantiles_are_of_what_was_seen() -> None:
-    look = Latencies([0.3, 0.1, 0.2])
-
-    assert [look.quantile(share) for share in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
-
-
 # --- reports -----------------------------------------------------------------------------------------------------
 
 
@@ -188,13 +157,6 @@ def test_ratios_and_their_mean_stand_in_the_table() -> None:
     assert [row[3] for row in table.rows] == ["0.50×", "8.00×", "–", "2.00×"]
     assert report.markdown(table).splitlines()[1] == "| --- | --: | --: | --: | --: |"
     assert report.plain(table).startswith("title\n-----\n")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4.2e-5, "42 µs"), (None, "–"), (1e-8, "0.01 µs")]
-)
-def test_durations_have_the_unit_that_suits(seconds: float | None, text: str) -> None:
-    assert report.duration(seconds) == text
 
 
 def test_targets_of_the_engine_name_the_cases_that_miss_them() -> None:
@@ -256,21 +218,3 @@ def test_results_replace_those_of_their_suite_only(tmp_path: Path) -> None:
     assert "old" not in page.read_text()
     assert "| http | kept | met | 2 |" in page.read_text()
     assert (folder / "engine.csv").read_text().startswith("case,")
-
-
-def test_pictures_are_the_same_for_the_same_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="comes with the extra [bench]")
-    from tests.benchmarks.plots import draw
-
-    run = Run({}, {}, "", [outcome({("a", reading.OURS): 1.0, ("a", reading.TENSORSTORE): 2.0})])
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-
-    (first,), (second,) = draw(run, tmp_path / "one"), draw(run, tmp_path / "two")
-
-    assert first.read_bytes() == second.read_bytes()
-    assert first.name == "engine.svg"
-
-
-def test_a_case_spells_its_selection_as_the_service_does() -> None:
-    assert Case(TINY, "x", (slice(1, 2), 3, slice(0, 4))).text == "1:2,3,0:4"

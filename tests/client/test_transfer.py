@@ -26,26 +26,18 @@ def url(proxy: Proxy, no_waiting: list[float]) -> str:  # noqa: ARG001 - nobody 
     return proxy.add("store/a", VALUES, (10, 10), attributes={"unit": "mm", "name": "ü"})
 
 
-def test_a_selection_is_downloaded_as_npy(url: str, tmp_path: Path) -> None:
+def test_the_suffix_says_the_form_and_the_url_what_to_take(proxy: Proxy, url: str, tmp_path: Path) -> None:
     download(url, tmp_path / "x.npy", select="::2,[1,5]", progress=False)
-
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[::2, [1, 5]])
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
-
-
-def test_the_suffix_says_the_form(proxy: Proxy, url: str, tmp_path: Path) -> None:
     download(url, tmp_path / "x.raw", progress=False)
     download(url, tmp_path / "x.json", select="0", progress=False)
+    download(url.replace("metadata", "slice") + "?select=3,4:9", tmp_path / "y.npy", progress=False)
 
+    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[::2, [1, 5]])
     assert (tmp_path / "x.raw").read_bytes() == VALUES.tobytes()
     assert json.loads((tmp_path / "x.json").read_text()) == VALUES[0].tolist()
-    assert [call.query["format"] for call in proxy.calls_of("slice")] == ["raw", "json"]
-
-
-def test_the_url_of_a_slice_says_what_to_take(url: str, tmp_path: Path) -> None:
-    download(url.replace("metadata", "slice") + "?select=3,4:9", tmp_path / "x.npy", progress=False)
-
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[3, 4:9])
+    assert np.array_equal(np.load(tmp_path / "y.npy"), VALUES[3, 4:9])
+    assert [call.query["format"] for call in proxy.calls_of("slice")] == ["npy", "raw", "json", "npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json", "x.npy", "x.raw", "y.npy"]
 
 
 def interrupt(proxy: Proxy, url: str, output: Path) -> None:
@@ -70,21 +62,16 @@ def test_an_interrupted_download_is_resumed_when_started_again(proxy: Proxy, url
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
-def test_a_download_starts_over_where_the_array_has_changed(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    interrupt(proxy, url, tmp_path / "x.npy")
-    proxy.increment("store/a")
-
-    download(url, tmp_path / "x.npy", progress=False)
-
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES + 1)
-
-
 def test_what_another_download_left_behind_is_not_resumed(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    interrupt(proxy, url, tmp_path / "x.npy")
+    output = tmp_path / "x.npy"
+    interrupt(proxy, url, output)
+    download(url, output, select="5:", progress=False)
+    assert np.array_equal(np.load(output), VALUES[5:])
 
-    download(url, tmp_path / "x.npy", select="5:", progress=False)
-
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES[5:])
+    interrupt(proxy, url, output)
+    proxy.increment("store/a")
+    download(url, output, progress=False)
+    assert np.array_equal(np.load(output), VALUES + 1)
 
 
 def test_a_download_that_had_all_its_bytes_is_finished(proxy: Proxy, url: str, tmp_path: Path) -> None:
@@ -99,23 +86,14 @@ def test_a_download_that_had_all_its_bytes_is_finished(proxy: Proxy, url: str, t
 
 
 def test_an_unreadable_note_beside_a_partial_file_is_no_reason_to_fail(url: str, tmp_path: Path) -> None:
-    (tmp_path / "x.npy.part").write_bytes(b"rubbish")
-    (tmp_path / "x.npy.part.json").write_text("{")
-
-    download(url, tmp_path / "x.npy", progress=False)
-
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
-
-
-@pytest.mark.parametrize("note", ["[]", "5", '{"url": 1}', '{"url": "URL", "etag": 5}'])
-def test_a_note_of_another_form_is_no_reason_to_fail(url: str, tmp_path: Path, note: str) -> None:
     asked = url.replace("metadata", "slice") + "?format=npy"
-    (tmp_path / "x.npy.part").write_bytes(b"rubbish")
-    (tmp_path / "x.npy.part.json").write_text(note.replace("URL", asked))
+    for note in ("{", "[]", "5", '{"url": 1}', '{"url": "URL", "etag": 5}'):
+        (tmp_path / "x.npy.part").write_bytes(b"rubbish")
+        (tmp_path / "x.npy.part.json").write_text(note.replace("URL", asked))
 
-    download(url, tmp_path / "x.npy", progress=False)
+        download(url, tmp_path / "x.npy", progress=False)
 
-    assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
+        assert np.array_equal(np.load(tmp_path / "x.npy"), VALUES)
 
 
 def test_a_link_stays_and_its_file_is_replaced(url: str, tmp_path: Path) -> None:
@@ -160,10 +138,7 @@ def test_a_pipe_gets_the_bytes_and_stays_a_pipe(proxy: Proxy, url: str, tmp_path
 
 
 def test_a_pipe_cannot_start_over(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    def change() -> None:
-        proxy.increment("store/a")
-
-    proxy.faults += [Fault(cut_after=1000), Fault(before=change)]
+    proxy.faults += [Fault(cut_after=1000), Fault(before=proxy.increment)]
 
     with reading(tmp_path / "pipe") as found, pytest.raises(errors.ArrayChanged):
         download(url, tmp_path / "pipe", progress=False)
@@ -181,16 +156,18 @@ def test_a_link_to_an_open_file_leads_to_its_end(url: str, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-@pytest.mark.parametrize("name", ["folder", "link", ".", "", "/"])
-def test_a_folder_is_refused_before_anything_is_asked_for(
-    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_what_cannot_be_written_or_read_is_refused_before_anything_is_asked_for(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("link").symlink_to("folder")
 
-    with pytest.raises(errors.BadParameter, match="folder"):
-        download(f"{proxy.url}/v1/metadata/store/a", Path(name), progress=False)
+    for name in ("folder", "link", ".", "", "/"):
+        with pytest.raises(errors.BadParameter, match="folder"):
+            download(f"{proxy.url}/v1/metadata/store/a", Path(name), progress=False)
+    with pytest.raises(errors.BadSelection):
+        download(f"{proxy.url}/zarr/store/a", tmp_path / "x.npy", select="0:1:2:3", progress=False)
     assert not proxy.calls
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "link"}
 
@@ -213,41 +190,24 @@ def test_a_bar_is_drawn_on_stderr(url: str, tmp_path: Path, capsys: pytest.Captu
     assert out == ""
 
 
-def test_a_malformed_selection_is_refused_before_anything_is_asked_for(proxy: Proxy, tmp_path: Path) -> None:
-    with pytest.raises(errors.BadSelection):
-        download(f"{proxy.url}/zarr/store/a", tmp_path / "x.npy", select="0:1:2:3", progress=False)
-    assert not proxy.calls
+def test_an_answer_of_something_else_is_no_download(proxy: Proxy, url: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    page = Answer(200, {"Content-Type": "text/html"}, b"<h1>Sign in</h1>")
+    for output in ("x.npy", "pipe"):
+        for answer, says in ((page, "found text/html"), (Answer(204), "found")):
+            proxy.faults.append(Fault(answer=answer))
 
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (
-            Answer(200, {"Content-Type": "text/html"}, b"<h1>Sign in</h1>"),
-            "expected values of an array, found text/html",
-        ),
-        (Answer(204), "expected values of an array"),
-    ],
-)
-@pytest.mark.parametrize("output", ["x.npy", "pipe"])
-def test_an_answer_of_something_else_is_no_download(
-    proxy: Proxy, url: str, tmp_path: Path, answer: Answer, says: str, output: str
-) -> None:
-    if output == "pipe":
-        os.mkfifo(tmp_path / output)
-    proxy.faults.append(Fault(answer=answer))
-
-    with pytest.raises(errors.RemoteProblem, match=says):
-        download(url, tmp_path / output, progress=False)
+            with pytest.raises(errors.RemoteProblem, match=f"expected values of an array, {says}"):
+                download(url, tmp_path / output, progress=False)
     assert not (tmp_path / "x.npy").exists()
 
 
-@pytest.mark.parametrize("token", ["s3\ncret", "s3cret\0", "s3cr✓t"])
-def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(url: str, tmp_path: Path, token: str) -> None:
-    for use in (lambda: describe(url, token=token), lambda: download(url, tmp_path / "x", token=token, progress=False)):
-        with pytest.raises(errors.BadParameter, match="expected printable ASCII") as caught:
-            use()
-        assert "s3" not in str(caught.value)
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(url: str, tmp_path: Path) -> None:
+    for token in ("s3\ncret", "s3cret\0", "s3cr✓t"):
+        for use in (describe, lambda url, token: download(url, tmp_path / "x", token=token, progress=False)):
+            with pytest.raises(errors.BadParameter, match="expected printable ASCII") as caught:
+                use(url, token=token)
+            assert "s3" not in str(caught.value)
 
 
 def test_a_file_is_uploaded_into_a_selection(proxy: Proxy, url: str, tmp_path: Path) -> None:
@@ -286,26 +246,24 @@ def test_the_url_says_where_a_file_goes(proxy: Proxy, url: str, tmp_path: Path) 
     assert proxy.values("store/r").tolist() == [(0, 0), (5, 0), (0, 0)]
 
 
-@pytest.mark.parametrize(("query", "option"), [("?select=3", {"select": "4"}), ("?field=x", {"field": "y"})])
-def test_a_url_and_an_option_that_differ_are_refused(
-    proxy: Proxy, url: str, tmp_path: Path, query: str, option: dict[str, Any]
-) -> None:
+def test_a_url_and_an_option_that_differ_are_refused(proxy: Proxy, url: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full(50, 7, "<u2"))
-
-    with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
-        upload(tmp_path / "x.npy", url + query, progress=False, **option)
-    with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
-        download(url + query, tmp_path / "y.npy", progress=False, **option)
+    for name, given, other in (("select", "3", "4"), ("field", "x", "y")):
+        option: Any = {name: other}
+        with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+            upload(tmp_path / "x.npy", f"{url}?{name}={given}", progress=False, **option)
+        with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+            download(f"{url}?{name}={given}", tmp_path / "y.npy", progress=False, **option)
     assert not proxy.calls_of("slice", "PUT")
     assert not proxy.calls_of("slice")
 
 
-@pytest.mark.parametrize("values", [np.zeros((3, 3), "<u2"), np.full((40, 50), 1.5), np.full((40, 50), -1)])
-def test_a_file_that_does_not_fit_is_named(url: str, tmp_path: Path, values: Any) -> None:
-    np.save(tmp_path / "x.npy", values)
+def test_a_file_that_does_not_fit_is_named(url: str, tmp_path: Path) -> None:
+    for values in (np.zeros((3, 3), "<u2"), np.full((40, 50), 1.5), np.full((40, 50), -1)):
+        np.save(tmp_path / "x.npy", values)
 
-    with pytest.raises(errors.BadBody, match=r"x\.npy"):
-        upload(tmp_path / "x.npy", url, progress=False)
+        with pytest.raises(errors.BadBody, match=r"x\.npy"):
+            upload(tmp_path / "x.npy", url, progress=False)
 
 
 def test_a_file_that_is_not_npy_is_named(url: str, tmp_path: Path) -> None:

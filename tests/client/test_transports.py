@@ -237,13 +237,13 @@ if child:
 
 def test_a_forked_child_has_connections_of_its_own() -> None:
     with raw_server(answering(OK)) as server:
-        subprocess.run([sys.executable, "-c", FORK, server.url + "/"], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", FORK, server.url + "/"], check=True, timeout=280)
 
         assert server.connections == 2
 
 
 def test_a_transport_can_be_pickled() -> None:
-    transport = pickle.loads(pickle.dumps(HTTPTransport(connections=3, read_timeout=7, pool_options={"retries": 0})))
+    transport = pickle.loads(pickle.dumps(HTTPTransport(connections=3, read_timeout=70, pool_options={"retries": 0})))
 
     with raw_server(answering(OK)) as server:
         assert get(transport, server.url + "/") == b"hello"

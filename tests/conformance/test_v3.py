@@ -84,7 +84,9 @@ def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Pa
     sizes = [tuple(draw.draw(st.integers(1, 3)) for _ in range(rank))]  # of a chunk, and of what holds it
     shape = tuple(draw.draw(st.integers(1, 9)) for _ in range(rank))
     order = draw.draw(st.permutations(range(rank)))
-    endian = BytesCodec(endian=draw.draw(st.sampled_from(["little", "big"])))
+    # Of times without a unit numpy turns one byte order into the other without swapping, and so does zarr-python.
+    orders: list[Any] = ["little"] if dtype == np.dtype("m8") else ["little", "big"]
+    endian = BytesCodec(endian=draw.draw(st.sampled_from(orders)))
     chain: list[Any] = [TransposeCodec(order=order), endian, *draw.draw(st.sampled_from(BYTES))]
     in_tensorstore = dtype.kind in "biufc"  # and no codec behind a shard
     for _ in range(draw.draw(st.integers(0, 2)) if dtype.kind != "V" else 0):  # zarr-python has no records in shards
@@ -130,6 +132,29 @@ def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Pa
 
     np.testing.assert_array_equal(readers["service"][step], expected[step])
     np.testing.assert_array_equal(readers["service"].oindex[picked], expected[picked])
+
+
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+@pytest.mark.parametrize("endian", ["little", "big"])
+def test_times_without_a_unit_are_counts_in_either_byte_order(
+    data: tuple[Served, Path], kind: str, endian: str
+) -> None:
+    served, folder = data
+    node, order = folder / f"times-{kind}-{endian}", "<i8" if endian == "little" else ">i8"
+    data_type = {"name": f"numpy.{kind}", "configuration": {"unit": "generic", "scale_factor": 1}}
+    codecs = [{"name": "bytes", "configuration": {"endian": endian}}]
+    document = {**DOCUMENT, "data_type": data_type, "fill_value": 5, "codecs": codecs}
+    (node / "c").mkdir(parents=True)
+    (node / "zarr.json").write_text(json.dumps(document))
+    (node / "c" / "1").write_bytes(np.array([1, -2, 3, 4], order).tobytes())
+    array = RemoteArray(f"{served.http.base_url}/v1/slice/data/{node.name}")
+
+    assert array[...].astype("i8").tolist() == [5, 5, 5, 5, 1, -2, 3, 4]
+    assert (array.fill_value.astype("i8"), array[5].astype("i8")) == (5, -2)
+    assert "fill value</th><td style='text-align:left'>5" in array._repr_html_()  # numpy has no text of it
+    array[4:6] = array[6:8]
+    assert served.http.put(f"/v1/slice/data/{node.name}?select=6", json=9).status_code == 204
+    assert np.frombuffer((node / "c" / "1").read_bytes(), order).tolist() == [3, 4, 9, 4]
 
 
 class TensorStore:

@@ -350,9 +350,11 @@ def _endian(configuration: Mapping[str, Any], reading: _Reading, member: str) ->
 
 
 def _swaps(kind: Any) -> bool:
-    """Whether numpy has the type in either byte order."""
-    dtype = dtype_of(kind, ">")
-    return dtype.numpy.kind != "V" or (dtype.numpy.names is not None) or dtype.numpy.type is np.void
+    """Whether numpy has the type in either byte order, and turns one into the other: not so times without a unit."""
+    numpy = dtype_of(kind, ">").numpy
+    if numpy.kind in "mM":
+        return np.datetime_data(numpy)[0] != "generic"
+    return numpy.kind != "V" or numpy.names is not None or numpy.type is np.void
 
 
 def _numbers(kind: Any, reading: _Reading, member: str) -> str:
