@@ -25,14 +25,14 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "engine": (7055, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3307, 15),
     "streams": (3635, 15),
-    "tiles": (4275, 21),
+    "tiles": (4277, 21),
     "viewer": (78, 2),
     "wire": (715, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 308
-TEST_LINES = 48_850
+TEST_LINES = 48_830
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

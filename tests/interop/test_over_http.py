@@ -28,31 +28,8 @@ _IDS = [f"{row.title}-{name}" for row, name in _BY_DTYPE]
 _FEW = tuple(codec for codec in COMPRESSORS if codec.id in ("null", "blosc", "zstd"))
 
 
-def made(service: Conformance, jobs: list[Job], **members: Any) -> Node:
-    root = service.node()
-    for job in jobs:
-        node = root.below(job.name)
-        answer = node.put(json={**job.document, "shape": SHAPE, "chunks": CHUNKS, **members})
-        assert answer.status_code == 201, answer.text
-        node.remote()[...] = job.values
-    return root
-
-
 @pytest.mark.parametrize(("row", "name"), _BY_DTYPE, ids=_IDS)
-def test_every_library_reads_every_dtype_through_the_keys(
-    service: Conformance, libraries: Mapping[LibraryName, Library], row: DtypeRow, name: LibraryName
-) -> None:
-    jobs = jobs_of(row, _FEW)[::5]
-    root = made(service, jobs)
-
-    found = libraries[name].read(service.target("zarr", root.path), jobs)
-
-    for job in jobs:
-        assert_equal(found[job.name], job.values, f"{name}: {job}")
-
-
-@pytest.mark.parametrize(("row", "name"), _BY_DTYPE, ids=_IDS)
-def test_every_library_understands_the_metadata_alike(
+def test_every_library_reads_every_dtype_and_its_metadata_through_the_keys(
     service: Conformance, libraries: Mapping[LibraryName, Library], row: DtypeRow, name: LibraryName
 ) -> None:
     """A fill value that is not zero, where the dtype has one that all libraries spell alike."""
@@ -62,13 +39,16 @@ def test_every_library_understands_the_metadata_alike(
     for job in jobs:
         members = {**job.document, "shape": SHAPE, "chunks": CHUNKS, "fill_value": spelled(fills[job.name], job)}
         assert root.below(job.name).put(json=members).status_code == 201, job
+        root.below(job.name).remote()[...] = job.values
 
-    found = libraries[name].describe(service.target("zarr", root.path), jobs)
+    url = service.target("zarr", root.path)
+    found, described = libraries[name].read(url, jobs), libraries[name].describe(url, jobs)
 
     for job in jobs:
+        assert_equal(found[job.name], job.values, f"{name}: {job}")
         compressor = None if job.compressor is None else job.compressor["id"]
         filters = tuple(config["id"] for config in job.filters)
-        assert found[job.name] == Described(SHAPE, CHUNKS, job.order, fills[job.name], compressor, filters), job
+        assert described[job.name] == Described(SHAPE, CHUNKS, job.order, fills[job.name], compressor, filters), job
 
 
 def fill_of(job: Job) -> bytes | None:

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from playwright.sync_api import Browser, expect
 
-from tests.chromium import DESKTOP, PHONE, open_tab
+from tests.chromium import PHONE, Tab, open_tab
 from tests.server import running_server
 from tests.viewer.support import Viewer, pixels
 
@@ -56,9 +56,8 @@ def cf_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def cf(browser: Browser, cf_url: str) -> Iterator[Viewer]:
-    with open_tab(browser, DESKTOP, "dark") as opened:
-        yield Viewer(opened, cf_url)
+def cf(tab: Tab, cf_url: str) -> Viewer:
+    return Viewer(tab, cf_url)
 
 
 def under(viewer: Viewer, x: int, y: int) -> str:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 from tests.viewer.support import Viewer, pixels, read
@@ -191,8 +192,10 @@ def test_a_label_image_is_drawn_in_its_colours(viewer: Viewer, demo_store: Path)
     viewer.check_clean()
 
 
-def test_values_of_all_channels_stand_under_the_cursor(viewer: Viewer, demo_store: Path) -> None:
-    viewer.open_image(MICROSCOPE)
+@pytest.mark.parametrize("address", [MICROSCOPE, "/view/demo/sharded"])
+def test_values_of_all_channels_stand_under_the_cursor(viewer: Viewer, demo_store: Path, address: str) -> None:
+    """Also of a corner of the image in shards, as OME-Zarr 0.5."""
+    viewer.open_image(address)
 
     where, values = viewer.values_under(500, 300)
 

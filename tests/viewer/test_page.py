@@ -13,10 +13,10 @@ import httpx
 import numpy as np
 import pytest
 import zarr
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
 from hyperslab.demo import tables
-from tests.chromium import open_tab
+from tests.chromium import Tab
 from tests.server import running_server
 from tests.viewer.support import Viewer, pixels, read
 
@@ -219,6 +219,11 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture
+def odd(tab: Tab, odd_url: str) -> Viewer:
+    return Viewer(tab, odd_url)
+
+
 def write_plate(plate: zarr.Group) -> None:
     """One row of two wells with an image of 40 by 40 pixels each."""
     wells: list[Any] = [{"path": f"A/{c + 1}", "rowIndex": 0, "columnIndex": c} for c in range(2)]
@@ -237,88 +242,80 @@ def write_plate(plate: zarr.Group) -> None:
         image.create_array("0", shape=(40, 40), chunks=(40, 40), dtype="u1", fill_value=90)
 
 
-def test_long_lists_come_in_pages_and_odd_names_work(browser: Browser, odd_url: str) -> None:
-    with open_tab(browser) as tab:
-        viewer = Viewer(tab, odd_url)
-        viewer.open("/")
-        expect(viewer.page.locator(".card")).to_have_count(4)
-        viewer.page.locator(".card", has_text="many").click()
-        tree = viewer.page.get_by_role("tree")
-        tree.get_by_role("button", name="Show more").click()
-        expect(tree.get_by_role("treeitem", name="g129")).to_be_visible()
+def test_long_lists_come_in_pages_and_odd_names_work(odd: Viewer) -> None:
+    odd.open("/")
+    expect(odd.page.locator(".card")).to_have_count(4)
+    odd.page.locator(".card", has_text="many").click()
+    tree = odd.page.get_by_role("tree")
+    tree.get_by_role("button", name="Show more").click()
+    expect(tree.get_by_role("treeitem", name="g129")).to_be_visible()
 
-        viewer.page.get_by_label("Filter the tree").fill("100%")
-        tree.get_by_role("link", name="it's a name? & 100%").click()
-        viewer.settle()
+    odd.page.get_by_label("Filter the tree").fill("100%")
+    tree.get_by_role("link", name="it's a name? & 100%").click()
+    odd.settle()
 
-        assert viewer.page.url.endswith("/view/many/it's%20a%20name%3F%20%26%20100%25")
-        expect(viewer.page.locator(".code code")).to_contain_text("select=")
-        words = shlex.split(viewer.page.locator(".code code").inner_text())
-        assert words[:-1] == ["curl", "-o", "slab.npy"]
-        assert np.load(io.BytesIO(httpx.get(words[-1]).content)).size == 20
-        _, values = viewer.values_under(650, 400)
-        assert 0 <= values[0] < 20
-        viewer.check_clean()
+    assert odd.page.url.endswith("/view/many/it's%20a%20name%3F%20%26%20100%25")
+    expect(odd.page.locator(".code code")).to_contain_text("select=")
+    words = shlex.split(odd.page.locator(".code code").inner_text())
+    assert words[:-1] == ["curl", "-o", "slab.npy"]
+    assert np.load(io.BytesIO(httpx.get(words[-1]).content)).size == 20
+    _, values = odd.values_under(650, 400)
+    assert 0 <= values[0] < 20
+    odd.check_clean()
 
 
-def test_the_filter_finds_what_is_not_loaded(browser: Browser, odd_url: str) -> None:
-    with open_tab(browser) as tab:
-        viewer = Viewer(tab, odd_url)
-        held: list[Route] = []
+def test_the_filter_finds_what_is_not_loaded(odd: Viewer) -> None:
+    held: list[Route] = []
 
-        def page_of_one(route: Route) -> None:
-            route.continue_(url=f"{route.request.url}&limit=1")
+    def page_of_one(route: Route) -> None:
+        route.continue_(url=f"{route.request.url}&limit=1")
 
-        viewer.page.route("**/v1/metadata/?search=*", lambda route: page_of_one(route) if held else held.append(route))
-        viewer.open("/")
-        tree, field = viewer.page.get_by_role("tree"), viewer.page.get_by_label("Filter the tree")
-        expect(tree.get_by_role("treeitem")).to_have_count(4)
+    odd.page.route("**/v1/metadata/?search=*", lambda route: page_of_one(route) if held else held.append(route))
+    odd.open("/")
+    tree, field = odd.page.get_by_role("tree"), odd.page.get_by_label("Filter the tree")
+    expect(tree.get_by_role("treeitem")).to_have_count(4)
 
-        with viewer.page.expect_request("**/v1/metadata/?search=*"):
-            field.fill("PICTURE")
-        expect(viewer.page.locator(".tree-hint")).to_have_text("Searching…")
-        expect(tree.get_by_role("link")).to_have_count(0)
-        page_of_one(held[0])
-        expect(tree.get_by_role("link", name="picture")).to_be_visible()
-        expect(tree.locator(".tree-row:visible")).to_have_count(2)
-        expect(viewer.page.locator(".tree-hint")).to_be_hidden()
+    with odd.page.expect_request("**/v1/metadata/?search=*"):
+        field.fill("PICTURE")
+    expect(odd.page.locator(".tree-hint")).to_have_text("Searching…")
+    expect(tree.get_by_role("link")).to_have_count(0)
+    page_of_one(held[0])
+    expect(tree.get_by_role("link", name="picture")).to_be_visible()
+    expect(tree.locator(".tree-row:visible")).to_have_count(2)
+    expect(odd.page.locator(".tree-hint")).to_be_hidden()
 
-        field.fill("g12")
-        expect(tree.get_by_role("link", name=re.compile("^g12"))).to_have_count(10)
-        tree.get_by_role("link", name="g129").click()
-        expect(viewer.page).to_have_url(re.compile("/view/many/g129$"))
-        field.fill("no such name")
-        expect(viewer.page.locator(".tree-hint")).to_have_text("No match.")
-        field.fill("")
-        expect(viewer.page.locator(".tree-hint")).to_be_hidden()
-        rows = tree.locator('[data-path="many"] > ul > li')
-        expect(rows).to_have_count(102)  # a page of children, what is open beyond it, and a button for the rest
-        expect(rows.nth(100)).to_have_attribute("data-path", "many/g129")
-        expect(tree.get_by_role("link", name="picture")).to_be_hidden()
-        viewer.check_clean()
+    field.fill("g12")
+    expect(tree.get_by_role("link", name=re.compile("^g12"))).to_have_count(10)
+    tree.get_by_role("link", name="g129").click()
+    expect(odd.page).to_have_url(re.compile("/view/many/g129$"))
+    field.fill("no such name")
+    expect(odd.page.locator(".tree-hint")).to_have_text("No match.")
+    field.fill("")
+    expect(odd.page.locator(".tree-hint")).to_be_hidden()
+    rows = tree.locator('[data-path="many"] > ul > li')
+    expect(rows).to_have_count(102)  # a page of children, what is open beyond it, and a button for the rest
+    expect(rows.nth(100)).to_have_attribute("data-path", "many/g129")
+    expect(tree.get_by_role("link", name="picture")).to_be_hidden()
+    odd.check_clean()
 
 
-def test_an_empty_store_says_so(browser: Browser, odd_url: str) -> None:
-    with open_tab(browser) as tab:
-        viewer = Viewer(tab, odd_url)
-        viewer.open("/view/empty")
+def test_an_empty_store_says_so(odd: Viewer) -> None:
+    odd.open("/view/empty")
 
-        expect(viewer.page.locator(".empty")).to_have_text("This group is empty.")
-        viewer.check_clean()
+    expect(odd.page.locator(".empty")).to_have_text("This group is empty.")
+    odd.check_clean()
 
 
-def test_damaged_data_is_told(browser: Browser, odd_url: str) -> None:
-    with open_tab(browser) as tab:
-        viewer = Viewer(tab, odd_url)
-        viewer.open("/view/torn/picture")
+def test_damaged_data_is_told(odd: Viewer) -> None:
+    odd.open("/view/torn/picture")
 
-        expect(viewer.page.get_by_role("alert").first).to_contain_text("0.0")
+    expect(odd.page.get_by_role("alert").first).to_contain_text("0.0")
 
 
-def test_a_picture_that_is_cut_while_somebody_looks_is_shown_as_it_is_now(browser: Browser, tmp_path: Path) -> None:
+def test_a_picture_that_is_cut_while_somebody_looks_is_shown_as_it_is_now(tab: Tab, tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "stack", shape=(8, 64, 64), chunks=(1, 64, 64), dtype="u1", zarr_format=2)
     array[:] = np.arange(8)[:, None, None] * 20
-    with running_server({"data": tmp_path}) as server, open_tab(browser) as tab:
+    with running_server({"data": tmp_path}) as server:
         viewer = Viewer(tab, server.url)
         viewer.open_image("/view/data/stack")
         slider = viewer.page.locator("input[data-axis]")
@@ -331,23 +328,21 @@ def test_a_picture_that_is_cut_while_somebody_looks_is_shown_as_it_is_now(browse
         expect(viewer.page.get_by_role("alert")).to_contain_text("the current version is shown")
 
 
-def test_a_plate_names_the_well_under_the_cursor(browser: Browser, odd_url: str) -> None:
-    with open_tab(browser) as tab:
-        viewer = Viewer(tab, odd_url)
-        viewer.open_image("/view/plate")
+def test_a_plate_names_the_well_under_the_cursor(odd: Viewer) -> None:
+    odd.open_image("/view/plate")
 
-        viewer.values_under(800, 420)
-        expect(viewer.page.locator(".probe-what")).to_have_text("A/2")
-        viewer.values_under(450, 420)
-        expect(viewer.page.locator(".probe-what")).to_have_text("A/1")
-        expect(viewer.page.locator(".margin-row:visible")).to_have_text(["A"])
-        expect(viewer.page.locator(".margin-column:visible")).to_have_text(["1", "2"])
-        for well in "12":
-            place = viewer.page.locator(".margin-column", has_text=well).bounding_box()
-            assert place is not None
-            viewer.values_under(round(place["x"] + place["width"] / 2), 420)
-            expect(viewer.page.locator(".probe-what")).to_have_text(f"A/{well}")
-        viewer.page.mouse.click(800, 420)
-        expect(viewer.page).to_have_url(re.compile("/view/plate/A/2$"))
-        viewer.settle()
-        viewer.check_clean()
+    odd.values_under(800, 420)
+    expect(odd.page.locator(".probe-what")).to_have_text("A/2")
+    odd.values_under(450, 420)
+    expect(odd.page.locator(".probe-what")).to_have_text("A/1")
+    expect(odd.page.locator(".margin-row:visible")).to_have_text(["A"])
+    expect(odd.page.locator(".margin-column:visible")).to_have_text(["1", "2"])
+    for well in "12":
+        place = odd.page.locator(".margin-column", has_text=well).bounding_box()
+        assert place is not None
+        odd.values_under(round(place["x"] + place["width"] / 2), 420)
+        expect(odd.page.locator(".probe-what")).to_have_text(f"A/{well}")
+    odd.page.mouse.click(800, 420)
+    expect(odd.page).to_have_url(re.compile("/view/plate/A/2$"))
+    odd.settle()
+    odd.check_clean()

@@ -24,15 +24,15 @@ _DECODED_PER_BYTE: Final = 16
 """So many bytes may be decoded for each byte that may be read, as deep chunks and long ones make it many more."""
 
 
-def check_amount(frame: Frame, region: Region, max_bytes: int) -> None:
-    """Raise `TooLarge` if a region reads more than ``max_bytes``, or touches more chunks or decodes more than one
-    picture may."""
-    error = excess(frame, region, max_bytes)
+def check_amount(frame: Frame, cells: Region, max_bytes: int) -> None:
+    """Raise `TooLarge` if a region in cells reads more than ``max_bytes``, or touches more chunks or decodes more than
+    one picture may."""
+    error = excess(frame, cells, max_bytes)
     if error is None:
         return
     grid, z = frame.grid, coarsest_zoom(frame, max_bytes)
     advice = f"tiles can be drawn from zoom {z} of {grid.maxzoom}, coarser ones need a pyramid of stored levels"
-    if excess(frame, grid.region(z, 0, 0), max_bytes) is not None:
+    if excess(frame, frame.cells(grid.region(z, 0, 0)), max_bytes) is not None:
         advice = f"tiles of {grid.size} pixels are too large at any zoom, smaller ones (tile_size) need less"
     raise replace(error, advice=advice)
 
@@ -40,13 +40,14 @@ def check_amount(frame: Frame, region: Region, max_bytes: int) -> None:
 def coarsest_zoom(frame: Frame, max_bytes: int) -> int:
     """The coarsest zoom of which no tile is too large: 0 unless there are too few stored levels; the finest one if all
     are."""
-    zooms = range(frame.grid.maxzoom)
-    return next((z for z in zooms if excess(frame, frame.grid.region(z, 0, 0), max_bytes) is None), frame.grid.maxzoom)
+    grid = frame.grid
+    allowed = (z for z in range(grid.maxzoom) if excess(frame, frame.cells(grid.region(z, 0, 0)), max_bytes) is None)
+    return next(allowed, grid.maxzoom)
 
 
-def excess(frame: Frame, region: Region, max_bytes: int) -> TooLarge | None:
-    """The limit that a region is over; None if it may be read."""
-    amount = Amount.of(frame, frame.cells(region))
+def excess(frame: Frame, cells: Region, max_bytes: int) -> TooLarge | None:
+    """The limit that a region in cells is over; None if it may be read."""
+    amount = Amount.of(frame, cells)
     if amount.nbytes > max_bytes:
         return TooLarge("the array data under one picture", amount.nbytes, max_bytes)
     times = 1 if max(amount.steps) > 1 else _AT_FULL_SIZE

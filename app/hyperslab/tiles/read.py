@@ -68,7 +68,7 @@ class RegionReader:
 
     def allows(self, frame: Frame, region: Region) -> bool:
         """Whether a region reads no more than is allowed."""
-        return excess(frame, region, self._max_bytes) is None
+        return excess(frame, frame.cells(region), self._max_bytes) is None
 
     def minzoom(self, frame: Frame) -> int:
         """The coarsest zoom whose tiles read no more than is allowed."""
@@ -80,8 +80,8 @@ class RegionReader:
         image = frame.image
         if image.is_empty:
             raise TileNotFound(image.path, "any", "the array has no cells")
-        check_amount(frame, region, self._max_bytes)
         region = frame.cells(region)
+        check_amount(frame, region, self._max_bytes)
         if image.mosaic is None or frame.cell_pitch is None:
             blocks = [self._block(frame, image, region, (0, 0), cancel)]
         else:
@@ -97,10 +97,13 @@ class RegionReader:
 
     def working_memory(self, plan: RegionPlan) -> int:
         """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
-        largest = max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
+        largest = self._largest(plan)
         if not largest:
             return 0
         return largest * (1 + self._reader.pool(plan.frame.image.mount).most_helpers(len(plan.blocks) - 1, largest))
+
+    def _largest(self, plan: RegionPlan) -> int:
+        return max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
 
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
@@ -138,9 +141,7 @@ class RegionReader:
             masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
             return values, np.concatenate(masks, axis=-2)
 
-        largest = max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
-        pool = self._reader.pool(frame.image.mount)
-        parts = pool.map(read_block, plan.blocks, cancel, nbytes=largest)
+        parts = self._reader.pool(frame.image.mount).map(read_block, plan.blocks, cancel, nbytes=self._largest(plan))
         alone = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
         values, hidden = parts[0] if alone else _assembled(plan, parts)
         if any(frame.flip):
