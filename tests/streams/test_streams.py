@@ -22,6 +22,7 @@ from hyperslab.api.routes import stream as routes
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.files import LogFile
+from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, served
 from tests.streams.model import Model, Sender
@@ -398,3 +399,42 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
         check_reads(sender, model)
         client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "run" / "a", mode="r")[...], model.values(final=True))
+
+
+def test_a_discard_beside_a_commit_of_another_replica_leaves_no_chunks(tmp_path: Path, s3_server: S3Server) -> None:
+    model, place = Model({"key": "a", **ARRAYS["channels"]}), place_of("bucket", tmp_path, s3_server)
+    assert place.bucket is not None
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 6))
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(s3_server.url))
+        slow = {**place.store, "options": dict(place.bucket.at(proxy.url).options)}
+        servers = [stack.enter_context(running_server({"lab": store})) for store in (place.store, slow)]
+        one, other = (stack.enter_context(httpx.Client(base_url=server.url, timeout=60)) for server in servers)
+        opened(one, "lab/run", model.settings)
+        assert Sender(one, "lab/run", "a").patch(data[:-1], 0).status_code == 204
+
+        def discard() -> None:
+            assert one.delete("/v1/stream/lab/run?discard=true").status_code == 204
+
+        proxy.inject(Before(discard), method="PUT", path="/run/a/0/")
+        flushed = other.post("/v1/stream/lab/run/flush")
+        assert flushed.status_code in {404, 409}, flushed.text
+        assert one.get("/v1/metadata/lab/run").status_code == 404
+    assert not [path for path in (place.files() / "run").rglob("*") if path.is_file()]
+
+
+@BOTH
+def test_conditions_on_documents_are_about_the_rows_that_readers_see(client: httpx.Client) -> None:
+    settings = {"key": "a", **ARRAYS["frames"]}
+    opened(client, "lab/conditions", settings)
+    data = b"".join(frame.tobytes() for frame in frames_of(Model(settings), 2))  # which are in no chunk
+    assert Sender(client, "lab/conditions", "a").patch(data, 0).status_code == 204
+    url = "/v1/metadata/lab/conditions/a"
+    before, told = client.get(url), list[httpx.Response]()
+    for _ in range(2):
+        patch = {"attributes": {"seen": len(told)}}
+        told.append(client.patch(url, json=patch, headers={"If-Match": before.headers["etag"]}))
+    after = client.get(url)
+    assert [answer.status_code for answer in told] == [200, 412]
+    assert (told[0].json()["shape"], told[0].headers["etag"]) == ([2, 11, 13], after.headers["etag"])
+    assert (after.json()["shape"], after.json()["attributes"]["seen"]) == ([2, 11, 13], 0)

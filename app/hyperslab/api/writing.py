@@ -103,7 +103,8 @@ def node_check(context: Context, request: Request) -> NodeCheck | None:
             tags = [strong_etag(version) for version in node.documents.values()]
         elif isinstance(node, ArrayNode):
             names = [field.name for field in node.metadata.dtype.fields]
-            tags = [document_etag(node, field=name) for name in (None, *names)]
+            whole = catalog.whole(node)  # as readers see it
+            tags = [document_etag(whole, field=name) for name in (None, *names)]
         elif node is not None:
             tags = [document_etag(node, catalog.children(node, limit=most_listed)), document_etag(node)]
         _check_tags(conditions, tags, exists=node is not None)

@@ -89,7 +89,7 @@ class Catalog:
                 found = dict(zip(present, self.versions.read(mount, present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
-        return node if fresh else self._whole(node)
+        return node if fresh else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`; None where there is none."""
@@ -141,9 +141,9 @@ class Catalog:
         if mount.is_remote and not self.versions.knows_all(mount, keys):
             return None
         node = self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, as_prefix(rest), keys)))
-        return None if node is None else self._whole(node)
+        return None if node is None else self.whole(node)
 
-    def _whole(self, node: Node) -> Node:
+    def whole(self, node: Node) -> Node:
         """The node, an array that a stream writes to with what is not in its chunks yet."""
         if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
             return node

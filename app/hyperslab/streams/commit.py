@@ -7,15 +7,15 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
-from hyperslab.arrays.lease import MOST_TRIES, attempts, node_lock
+from hyperslab.arrays.lease import MOST_TRIES, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -25,7 +25,8 @@ from hyperslab.arrays.write import look_up_now, write_objects
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, normalise
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import ArrayFailed, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
 
@@ -69,7 +70,7 @@ class Committer:
 
         Raises `ArrayFailed` and what `write_objects` raises.
         """
-        with ExitStack() as locks:
+        with self._settled(stream) as writers, ExitStack() as locks:
             for level in array.levels:
                 mount, prefix = self._catalog.locate_writable(level.path)
                 locks.enter_context(node_lock(mount, prefix))
@@ -93,7 +94,7 @@ class Committer:
                     after = replace(after, head=head)
                 behind = number > 0 and mark.rows < level.rows(stored, final=final)
                 if target > mark.rows and (source is not None or behind):
-                    self._write(after, level, mark.rows, target, partial(self._check, array, mark))
+                    self._write(after, level, mark.rows, target, partial(self._check, array, mark), writers)
                 grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
             for after, mark in reversed(grown) if final else grown:  # level 0 is the last that ends
                 self._publish_again(array, after, mark, final=final)
@@ -110,7 +111,15 @@ class Committer:
         if self.open(array, mark.level, mark.id)[1].rows != mark.rows:
             raise WriteConflict(array.levels[mark.level].path, "its rows were moved to chunks by another process")
 
-    def _write(self, after: ArrayNode, level: Level, start: int, stop: int, check: Callable[[], None]) -> None:
+    def _write(  # noqa: PLR0917
+        self,
+        after: ArrayNode,
+        level: Level,
+        start: int,
+        stop: int,
+        check: Callable[[], None],
+        writers: list[ChunkWriter],
+    ) -> None:
         """Write rows into chunks. Replicas may be at the same ones, with as many rows or more: so objects are put on
         top of what was there before the ``check`` that nothing was published, and no rows of others are taken out."""
         head, grid = after.head, after.metadata.grid
@@ -122,6 +131,7 @@ class Committer:
         if fences:
             check()
         writer = ChunkWriter(self._reader, after, versions, fences=fences)
+        writers.append(writer)
 
         def fill(bounds: Sequence[slice], chunk: NDArray) -> None:
             box = list(bounds)
@@ -143,6 +153,36 @@ class Committer:
                 writer.replace(coords, changes)
 
         write_objects(self._reader, writer, {each.coords: each.parts for each in plan.objects()}, write)
+
+    @contextmanager
+    def _settled(self, stream: str) -> Iterator[list[ChunkWriter]]:
+        """Takes the writers of a commit; where that fails, as another replica has discarded the stream, what was
+        written after it is removed again."""
+        writers: list[ChunkWriter] = []
+        try:
+            yield writers
+        except HyperslabError:
+            for writer in writers:
+                with suppress(HyperslabError):
+                    self._remove_orphans(writer, stream)
+            raise
+
+    def _remove_orphans(self, writer: ChunkWriter, stream: str) -> None:
+        array = writer.array
+
+        def is_gone() -> bool:
+            now = self._catalog.find_node(array.path, fresh=True)
+            mark = Mark.of(now) if isinstance(now, ArrayNode) else None
+            return not isinstance(now, ArrayNode) or (mark is not None and mark.id != stream)
+
+        if not (array.mount.has_replicas and writer.written and is_gone()):
+            return
+        with alone(array.mount, array.prefix) as turn:
+            for coords, version in writer.written.items() if is_gone() else ():
+                turn.check()
+                with suppress(VersionConflict):  # it is somebody else's by now
+                    if version is not None:
+                        array.mount.store.delete(array.chunk_key(coords), if_version=version)
 
     def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
         level = array.levels[mark.level]

@@ -104,6 +104,7 @@ def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
 async def _node_answer(
     context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder = _NOTHING
 ) -> Response:
+    node = await context.threads.run(context.service.catalog.whole, node)
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, context.options, request.root_path), document_etag(node)
     else:
