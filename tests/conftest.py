@@ -13,9 +13,12 @@ settings.load_profile("patient")
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 
 LONGEST = (
-    *("api/test_memory", "storage/test_processes", "consistency/test_kill", "conformance/test_odd_stores", "test_cli"),
-    *("consistency/test_replicas", "viewer/test_snippets", "api/test_metrics_of_workers", "test_examples"),
-    *("consistency/test_readers", "tiles/test_resample", "api/test_corpus", "viewer/test_token", "viewer/test_image"),
+    *("streams/test_streams", "consistency/test_replicas", "test_cli", "viewer/test_odd_pictures"),
+    *("consistency/test_replicas_race", "viewer/test_orientation", "viewer/test_page", "test_examples"),
+    *("viewer/test_snippets", "viewer/test_recipes", "consistency/test_readers", "consistency/test_late_requests"),
+    *("viewer/test_views", "interop/test_matrix", "api/test_corpus", "storage/test_contract", "viewer/test_token"),
+    *("consistency/test_changes", "consistency/test_kill_server", "api/test_metrics_of_workers", "api/test_memory"),
+    *("consistency/test_kill", "conformance/test_odd_stores", "streams/test_kills", "test_shutdown"),
 )
 """Files of tests that take longest, which come first: in the end, no process of several has one left."""
 

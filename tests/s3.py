@@ -77,7 +77,7 @@ def s3_server() -> Iterator[S3Server]:
         assert process.stdout is not None
         yield S3Server(f"http://127.0.0.1:{int(process.stdout.readline())}")
         process.stdin.close()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 @pytest.fixture

@@ -656,6 +656,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
 
 BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
+    ("PUT", SLICE, b"\0" * 193, {}, 400, "bad-body"),
     ("PUT", SLICE, saved(np.zeros((6, 7), "<i4")), NPY, 400, "bad-body"),
     ("PUT", SLICE, saved(np.zeros((6, 8), "<i4")) + bytes(160), NPY, 400, "bad-body"),
     ("PUT", SLICE, saved(np.zeros((6, 8), "<f8")), NPY, 400, "bad-body"),

@@ -113,18 +113,18 @@ def test_a_cancelled_leader_hands_over_to_the_next() -> None:
 
     def cancelled() -> tuple[str, str, int]:
         leading.set()
-        follow.wait(5)
+        follow.wait(60)
         raise Cancelled
 
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(cache.load, "key", "v", cancelled)
-        leading.wait(5)
+        leading.wait(60)
         follower = pool.submit(cache.load, "key", "v", lambda: ("value", "v", 5))
         follow.set()
 
         with pytest.raises(Cancelled):
-            leader.result(5)
-        assert follower.result(5) == ("value", "v", False)
+            leader.result(60)
+        assert follower.result(60) == ("value", "v", False)
 
 
 def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Future[Loaded[str]], Loaded[str]]:
@@ -135,17 +135,17 @@ def _ask_while_loading(first: Callable[[], tuple[str, str, int]]) -> tuple[Futur
 
     def slowly() -> tuple[str, str, int]:
         leading.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return first()
 
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(cache.load, "key", "X", slowly)
-        assert leading.wait(20)
+        assert leading.wait(60)
         follower = pool.submit(cache.load, "key", "X", lambda: ("x", "X", 1))
         while cache.stats().misses < 2:
             Event().wait(0.001)
         go_on.set()
-        return leader, follower.result(20)
+        return leader, follower.result(60)
 
 
 def test_who_asked_after_another_version_was_loaded_does_not_get_it() -> None:
