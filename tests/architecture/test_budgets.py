@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "cache": (172, 1),
     "client": (4282, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (696, 8),
-    "engine": (7055, 32),  # 1,200 of it are Zarr v3: sharding and v3*
+    "engine": (7028, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3307, 15),
     "streams": (3675, 15),
     "tiles": (4277, 21),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 308
-TEST_LINES = 48_860
+TEST_LINES = 48_910
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
+import itertools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +18,12 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperslab.engine.faces import v2_document
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import from_document
-from hyperslab.engine.v3_form import document_of
+from hyperslab.engine.v3_form import document_of, new_array
+from hyperslab.errors import BrokenData
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Combining a|Object arrays)")
 
@@ -116,3 +123,46 @@ def store(folder: Path, metadata: ArrayMetadata, items: np.ndarray[Any, Any]) ->
         path = folder / metadata.grid.key(coords)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(metadata.codec.encode(chunk))
+
+
+LITTLE: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
+BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}
+CAST = {"data_type": "int16", "rounding": "nearest-even", "scalar_map": {"encode": [["NaN", 0]]}}
+CHAINS: list[list[Any]] = [
+    [{"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE, {"name": "blosc", "configuration": BLOSC}],
+    [{"name": "scale_offset", "configuration": {"offset": 1, "scale": 2}}, LITTLE, {"name": "crc32c"}],
+    [{"name": "cast_value", "configuration": CAST}, LITTLE, {"name": "gzip", "configuration": {"level": 1}}],
+    [{"name": "reshape", "configuration": {"shape": [[0, 1]]}}, LITTLE],
+    [{"name": "numcodecs.delta", "configuration": {"dtype": "<f4"}}, LITTLE, {"name": "zstd"}],
+    [{"name": "packbits", "configuration": {"first_bit": 0, "last_bit": 7}}],
+]
+ODD: list[Any] = [None, True, -1, 2**64, 1.5, float("nan"), "", "C", "int8", [], [0], [[1, 2]], {}, {"name": "bytes"}]
+ODD += [{"name": "cast_value"}, {"name": "struct", "configuration": {"fields": [["a", "i4"]]}}, {"id": "zlib"}]
+
+
+def places(value: Any, found: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The ways to all that lies in a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found, *[place for name, part in inner for place in places(part, (*found, name))]]
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain[0]["name"])
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_a_document_with_anything_in_it_is_read_or_refused(chain: Any, is_sharded: bool) -> None:
+    index = {"chunk_shape": [2, 2], "codecs": chain, "index_codecs": [LITTLE, {"name": "crc32c"}]}
+    codecs = [{"name": "sharding_indexed", "configuration": index}] if is_sharded else chain
+    document = new_array([3, 4], [2, 2], "float32", 0, codecs, {"name": "default"}, {}, ["y", None])
+    refused = 0
+    for (*way, last), odd in itertools.product([place for place in places(document) if place], ODD):
+        changed = copy.deepcopy(document)
+        functools.reduce(operator.getitem, way, changed)[last] = copy.deepcopy(odd)
+        try:
+            array: Any = from_document(changed, "zarr.json").array
+        except BrokenData:
+            refused += 1
+            continue
+        with contextlib.suppress(ValueError):
+            again, chunk = ArrayMetadata.from_document(v2_document(array), ".zarray"), np.full(array.chunks, array.fill)
+            data = array.codec.encode(chunk)
+            assert again.codec.decode(data, "").tobytes() == array.codec.decode(data, "").tobytes()
+    assert refused > 100

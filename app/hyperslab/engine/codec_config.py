@@ -56,6 +56,17 @@ def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False)
         _check_parameters(name, config, {**parameters, **WRITABLE.get(name, {})}, key)
 
 
+def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) -> None:
+    """`check_codec_config` of a codec as Zarr v3 names it: one of numcodecs has ``numcodecs.`` in front where v3 has
+    another of that name."""
+    if "id" in configuration:
+        raise BadMetadata(key, f"{name}.id", "is no parameter of this codec")
+    if name in V3_CODECS:
+        _check_parameters(name, configuration, V3_CODECS[name], key)
+    else:
+        check_codec_config({**configuration, "id": name.removeprefix("numcodecs.")}, key=key)
+
+
 def plain_config(config: CodecConfig) -> dict[str, Any]:
     """The configuration as the codecs take it: 1 for 1.0 if an integer is meant, as TensorStore reads it, and
     without nulls that stand for what numcodecs does anyway."""
@@ -134,6 +145,11 @@ def _choice(*choices: str) -> Parameter:
     return Parameter(lambda value: type(value) is str and value in choices, "one of " + ", ".join(choices))
 
 
+def _required(expected: str) -> Parameter:
+    """What is checked where it is read."""
+    return Parameter(lambda _: True, expected, required=True)
+
+
 def _or_null(parameter: Parameter) -> Parameter:
     accepts, expected = parameter.accepts, f"{parameter.expected} or null"
     return replace(parameter, accepts=lambda value: value is None or accepts(value), expected=expected)
@@ -202,6 +218,9 @@ _BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
 _LOCATION: Final = {"location": _choice("start", "end")}
+
+SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+"""How v3 names what Blosc counts."""
 
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
@@ -287,6 +306,40 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     },
 }
 """Codec ids with their parameters; whatever is not here is refused. Names and defaults are those of numcodecs 0.16."""
+
+_BIT: Final = _or_null(_integer(0, 63))
+
+V3_CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
+    "bytes": {"endian": _choice("little", "big")},
+    "transpose": {"order": _required("the axes in some order")},
+    "reshape": {"shape": _required("sizes, or lists of axes")},
+    "scale_offset": dict.fromkeys(("offset", "scale"), Parameter(lambda _: True, "a number")),
+    "cast_value": {
+        "data_type": _required("a data type"),
+        "rounding": _or_null(
+            _choice("nearest-even", "nearest-away", "towards-zero", "towards-positive", "towards-negative")
+        ),
+        "out_of_range": _or_null(_choice("error", "clamp", "wrap")),
+        "scalar_map": _or_null(
+            Parameter(lambda v: isinstance(v, dict) and v.keys() <= {"encode", "decode"}, "an object: encode, decode")
+        ),
+    },
+    "packbits": {
+        "padding_encoding": _choice("none", "first_byte", "last_byte"),
+        "first_bit": _BIT,
+        "last_bit": _BIT,
+    },
+    "sharding_indexed": {
+        "chunk_shape": _required("the shape of a chunk"),
+        **dict.fromkeys(("codecs", "index_codecs"), _required("a list of codecs")),
+        "index_location": _choice("start", "end"),
+    },
+    "blosc": {**CODECS["blosc"], "shuffle": replace(_choice(*SHUFFLES), required=True)},
+    "gzip": {"level": _integer(0, 9)},
+    "zstd": {"level": _integer(-131072, 22), "checksum": _BOOLEAN},
+    "crc32c": {},
+}
+"""Codecs that only Zarr v3 has, or for which its parameters are others than those of `CODECS`."""
 
 WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},

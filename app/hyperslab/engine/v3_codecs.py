@@ -12,18 +12,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.codec_config import CODECS, CodecConfig, check_codec_config
+from hyperslab.engine.codec_config import CODECS, SHUFFLES, V3_CODECS, CodecConfig, check_v3_config, plain_config
 from hyperslab.engine.dtypes import MAX_RANK
 from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
-SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-"""How v3 names what Blosc counts."""
 TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
 """numcodecs' filters that come before items become bytes."""
 FROM_ITEMS: Final = ("zfpy", "pcodec")
 """Those that make bytes of items themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
+_TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 _FILTERS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value", *_OBJECT_CODECS)
 _MAX_DEPTH: Final = 4
 
@@ -94,12 +93,9 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    named = [_named(each, f"{member}[{index}]", reading.key) for index, each in enumerate(value)]
-    at = next((index for index, (name, _) in enumerate(named) if _makes_bytes(name)), None)
+    named = [_named(each, reading, f"{member}[{index}]") for index, each in enumerate(value)]
+    at = next((index for index, (name, _) in enumerate(named) if name in _TO_BYTES), None)
     if at is None:
-        unknown = next((name for name, _ in named if not _is_known(name)), None)
-        if unknown is not None:
-            raise CodecRefused(reading.key, unknown, _UNKNOWN, member)
         raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
     for index, (name, configuration) in enumerate(named[:at]):
         _read_filter(name, configuration, reading, f"{member}[{index}]")
@@ -113,32 +109,27 @@ def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     return _read_last(name, configuration, after, reading, f"{member}[{at}]")
 
 
-_UNKNOWN: Final = "this codec is unknown"
-
-
-def _named(value: Any, member: str, key: str) -> tuple[str, dict[str, Any]]:
-    """Name and configuration; the prefix of numcodecs' codecs is left out."""
+def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
+    """Name and configuration, checked as far as it goes without the others; the prefix of numcodecs' codecs is left out
+    where v3 has no form of its own."""
     try:
         name, configuration = named_configuration(value, "a codec")
     except ValueError as error:
-        raise BadMetadata(key, member, str(error)) from None
-    if name.startswith("numcodecs."):
-        bare = name.removeprefix("numcodecs.")
-        return (name if bare in _DIFFERENT else bare), configuration
-    return name, configuration
-
-
-_DIFFERENT: Final = ("blosc", "packbits", "crc32c", "gzip", "zstd")
-"""Codecs of which v3 has its own form beside numcodecs'."""
-
-
-def _makes_bytes(name: str) -> bool:
-    return name in ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
-
-
-def _is_known(name: str) -> bool:
+        raise BadMetadata(reading.key, member, str(error)) from None
     bare = name.removeprefix("numcodecs.")
-    return _makes_bytes(name) or bare in CODECS or name in ("transpose", "reshape", "scale_offset", "cast_value")
+    if bare not in CODECS and name not in V3_CODECS:
+        raise CodecRefused(reading.key, name, "this codec is unknown", member)
+    name = name if bare in V3_CODECS else bare
+    for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+        if isinstance(configuration.get(part), str):
+            configuration = {**configuration, part: _type_string(configuration[part])}
+    try:
+        check_v3_config(name, configuration, key=reading.key)
+    except BadMetadata as error:
+        raise BadMetadata(reading.key, f"{member}: {error.member}", error.reason) from None
+    except CodecRefused as error:
+        raise CodecRefused(reading.key, error.codec, error.reason, member) from None
+    return name, configuration
 
 
 def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
@@ -146,51 +137,30 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
     if name in ("transpose", "reshape"):
         (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
-    kind = reading.data_type
-    if kind == "bool" and name == "scale_offset":
-        raise BadMetadata(reading.key, member, "takes numbers, not 'bool'")
+    config = plain_config({"id": name.removeprefix("numcodecs."), **configuration})
     if name == "scale_offset":
-        _check_members(configuration, ("offset", "scale"), reading.key, member)
-        given = {part: configuration[part] for part in ("offset", "scale") if part in configuration}
-        config: dict[str, Any] = {"id": name, "dtype": _numbers(kind, reading, member), **given}
+        if reading.data_type == "bool":
+            raise BadMetadata(reading.key, member, "takes numbers, not 'bool'")
+        config["dtype"] = _numbers(reading.data_type, reading, member)
     elif name == "cast_value":
-        _check_members(configuration, ("data_type", "rounding", "out_of_range", "scalar_map"), reading.key, member)
-        before = _numbers(kind, reading, member)
-        reading.data_type, reading.recast = configuration.get("data_type"), True
-        config = {**configuration, "id": name, "dtype": before, "astype": _numbers(reading.data_type, reading, member)}
-        del config["data_type"]
-        _check_cast(config, reading.key, member)
+        config["dtype"] = _numbers(reading.data_type, reading, member)
+        reading.data_type, reading.recast = config.pop("data_type"), True
+        config["astype"] = _numbers(reading.data_type, reading, member)
+        for kind in (config["dtype"], config["astype"]):
+            if kind[0] in "<>|" and kind[1] not in "iuf":
+                raise BadMetadata(reading.key, member, f"takes integers and floats, not {kind!r}")
+        if config.get("out_of_range") == "wrap" and config["astype"].lstrip("<|")[0] not in "iu":
+            raise BadMetadata(reading.key, f"{member}.out_of_range", "only integers wrap round")
+    elif config["id"] not in TO_ITEMS:
+        raise CodecRefused(reading.key, name, "comes before the items are bytes", member)
     else:
-        bare = name.removeprefix("numcodecs.")
-        if bare not in TO_ITEMS:
-            what = "comes before the items are bytes" if _is_known(name) else _UNKNOWN
-            raise CodecRefused(reading.key, name, what, member)
-        config = {"id": bare, **configuration}
-        for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
-            if isinstance(config.get(part), str):
-                config[part] = _type_string(config[part])
-        _check(config, reading, member)
         reading.recast = True
     reading.items.append(config)
 
 
-def _check_cast(config: CodecConfig, key: str, member: str) -> None:
-    limits: list[str] = ["error", "clamp", *(["wrap"] if config["astype"].lstrip("<|")[0] in "iu" else [])]
-    for kind in (config["dtype"], config["astype"]):
-        if kind[0] in "<>|" and kind[1] not in "iuf":
-            raise BadMetadata(key, member, f"takes integers and floats, not {kind!r}")
-    _check_members(config.get("scalar_map") or {}, ("encode", "decode"), key, f"{member}.scalar_map")
-    known = {"rounding": ["nearest-even", "nearest-away", "towards-zero", "towards-positive", "towards-negative"]}
-    for name, values in (known | {"out_of_range": limits}).items():
-        if config.get(name) is not None and config[name] not in values:
-            reason = f"expected one of {', '.join(values)}, found {shown(config[name])}"
-            raise BadMetadata(key, f"{member}.{name}", reason)
-
-
 def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    _check_members(configuration, ("order",), reading.key, member)
     stored = reading.stored
-    order, rank = configuration.get("order"), len(stored)
+    order, rank = configuration["order"], len(stored)
     if order in ("C", "F"):  # spelled so by the first drafts of the specification
         order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
     if not isinstance(order, list) or any(type(axis) is not int for axis in order) or sorted(order) != [*range(rank)]:
@@ -206,8 +176,7 @@ def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member:
 
 def _read_reshape(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
     """Another shape of the same items, in the same order. [zarr-extensions, "reshape"]"""
-    _check_members(configuration, ("shape",), reading.key, member)
-    stored, sizes = reading.stored, configuration.get("shape")
+    stored, sizes = reading.stored, configuration["shape"]
     count, after = math.prod(stored), -1
     shape: list[int] = []
     free: list[int] = []
@@ -237,22 +206,17 @@ def _read_last(
 ) -> Chain:
     """The codec that turns items into bytes, where that is no shard."""
     kind, configs, big = reading.data_type, reading.items, False
-    is_object = isinstance(kind, str) and kind in OBJECTS
-    if is_object != (name in _OBJECT_CODECS):
+    stored_by = OBJECTS.get(name_of(kind))
+    if stored_by != (name if name in _OBJECT_CODECS else None):
         raise BadMetadata(reading.key, member, f"{name!r} does not store items of {name_of(kind)!r}")
     if name == "bytes":
-        big = _endian(configuration, reading, member) == "big" and not has_no_order(kind)
+        if "index_codecs" in member and "endian" not in configuration:
+            raise BadMetadata(reading.key, f"{member}.endian", "is missing: expected little or big")
+        big = configuration.get("endian") == "big" and not has_no_order(kind)
     elif name == "packbits":
         configs = [*configs, _packbits(configuration, reading, member)]
-    elif is_object:
-        _check_members(configuration, (), reading.key, member)
-        if OBJECTS[kind] != name:  # the texts of one are not the bytes of the other
-            raise BadMetadata(reading.key, member, f"{name!r} does not store items of {kind!r}")
-        configs = [*configs, {"id": name}]
     else:
-        config = {"id": name, **configuration}
-        _check(config, reading, member)
-        configs = [*configs, config]
+        configs = [*configs, plain_config({"id": name, **configuration})]
     if big and (reading.recast or not _swaps(kind)):
         configs, big = [*configs, {"id": "byteswap", "dtype": _numbers(kind, reading, member)}], False
     shape, fortran = reading.shape, False
@@ -260,7 +224,7 @@ def _read_last(
     if configs and configs[0] == {"id": "transpose", "order": (*reversed(range(rank)),)}:
         configs, fortran = configs[1:], True
     configs = _with_shapes(configs, shape, fortran)
-    if is_object and configs[0]["id"] == "transpose":
+    if stored_by and configs[0]["id"] == "transpose":
         if reading.reshaped is not None:
             raise BadMetadata(reading.key, member, "items of any length are transposed or reshaped, not both")
         configs = [{"id": name, "transpose": _composed(configs[:-1])}]
@@ -290,7 +254,6 @@ def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran
 
 
 def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str) -> Chain:
-    _check_members(configuration, ("chunk_shape", "codecs", "index_codecs", "index_location"), reading.key, member)
     if len(reading.shards) == _MAX_DEPTH:
         raise BadMetadata(reading.key, member, f"shards in shards, more than {_MAX_DEPTH} deep")
     if reading.reshaped is not None:
@@ -298,27 +261,24 @@ def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], read
     if any(config["id"] not in ("transpose", "scale_offset", "cast_value") for config in reading.items):
         raise BadMetadata(reading.key, member, "a filter that looks at neighbours comes before the shards")
     stored = [reading.shape[axis] for axis in reading.axes]
-    chunk = configuration.get("chunk_shape")
+    chunk = configuration["chunk_shape"]
     if not isinstance(chunk, list) or len(chunk) != len(stored):
         raise BadMetadata(reading.key, f"{member}.chunk_shape", f"expected {len(stored)} sizes, found {shown(chunk)}")
     for size, inner in zip(stored, chunk, strict=True):
         if type(inner) is not int or inner < 1 or size % inner:
             raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{shown(inner)} does not divide {size}")
-    location = configuration.get("index_location", "end")
-    if location not in ("start", "end"):
-        raise BadMetadata(reading.key, f"{member}.index_location", f"expected start or end, found {shown(location)}")
     entries = math.prod(stored) // math.prod(chunk)
     if entries > MAX_INDEX:
         raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{entries} chunks a shard, the limit is {MAX_INDEX}")
     counts = tuple([size // inner for size, inner in zip(stored, chunk, strict=True)])
-    index = _index_codecs(configuration.get("index_codecs"), counts, reading.key, f"{member}.index_codecs")
-    axes = tuple(reading.axes)
-    reading.shards.append(Shard(reading.shape, axes, index[0], index[1], location == "start", tuple(after)))
+    index = _index_codecs(configuration["index_codecs"], counts, reading.key, f"{member}.index_codecs")
+    axes, at_start = tuple(reading.axes), configuration.get("index_location") == "start"
+    reading.shards.append(Shard(reading.shape, axes, *index, at_start, tuple(after)))
     inner_shape = [0] * len(axes)
     for axis, size in zip(axes, chunk, strict=True):
         inner_shape[axis] = size
     reading.shape = tuple(inner_shape)
-    return _parse(configuration.get("codecs"), reading, f"{member}.codecs")
+    return _parse(configuration["codecs"], reading, f"{member}.codecs")
 
 
 MAX_INDEX: Final = 1 << 22
@@ -341,14 +301,6 @@ def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) ->
 _KEEP_SIZE: Final = ("transpose", "crc32c", "crc32", "adler32")
 
 
-def _endian(configuration: Mapping[str, Any], reading: _Reading, member: str) -> str:
-    _check_members(configuration, ("endian",), reading.key, member)
-    endian = configuration.get("endian", None if "index_codecs" in member else "little")
-    if endian not in ("little", "big"):
-        raise BadMetadata(reading.key, f"{member}.endian", f"expected little or big, found {shown(endian)}")
-    return str(endian)
-
-
 def _swaps(kind: Any) -> bool:
     """Whether numpy has the type in either byte order, and turns one into the other: not so times without a unit."""
     numpy = dtype_of(kind, ">").numpy
@@ -369,15 +321,12 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
 
 
 def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
-    _check_members(configuration, ("padding_encoding", "first_bit", "last_bit"), reading.key, member)
     padding = configuration.get("padding_encoding", "none")
-    if padding not in ("none", "first_byte", "last_byte"):
-        raise BadMetadata(reading.key, f"{member}.padding_encoding", f"is unknown: {shown(padding)}")
     numbers = _numbers(reading.data_type, reading, member)
     width = _BITS.get(numbers, 1 if numbers == "|b1" else 8 * dtype_of(reading.data_type).itemsize)
     first, last = configuration.get("first_bit"), configuration.get("last_bit")
     first, last = 0 if first is None else first, width - 1 if last is None else last
-    if type(first) is not int or type(last) is not int or not 0 <= first <= last < width:
+    if not first <= last < width:
         raise BadMetadata(reading.key, member, f"expected bits of {width}, found {shown([first, last])}")
     return {"id": "bits", "dtype": numbers, "padding": padding, "first": first, "last": last}
 
@@ -388,43 +337,14 @@ _BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4
 def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
     """A codec from bytes to bytes."""
     bare = name.removeprefix("numcodecs.")
-    if not _is_known(name):
-        raise CodecRefused(reading.key, name, _UNKNOWN, member)
-    if bare not in CODECS or bare in (*TO_ITEMS, *FROM_ITEMS, *_OBJECT_CODECS) or "vlen" in bare:
+    if bare not in CODECS or bare in (*TO_ITEMS, *FROM_ITEMS) or "vlen" in bare:
         raise BadMetadata(reading.key, member, f"{name!r} does not follow a codec that makes bytes")
-    config: dict[str, Any] = {"id": bare, **configuration}
+    config = plain_config({"id": bare, **configuration})
     if name == "blosc":
-        shuffle = config.get("shuffle")
-        if shuffle not in SHUFFLES:
-            raise BadMetadata(
-                reading.key, f"{member}.shuffle", f"expected one of {[*SHUFFLES]}, found {shown(shuffle)}"
-            )
-        config["shuffle"] = SHUFFLES[shuffle]
-    elif name in ("gzip", "zstd"):
-        low, high = (0, 9) if name == "gzip" else (-131072, 22)
-        level = config.get("level", 1)
-        if type(level) is not int or not low <= level <= high:
-            raise BadMetadata(reading.key, f"{member}.level", f"expected {low} to {high}, found {shown(level)}")
+        config["shuffle"] = SHUFFLES[config["shuffle"]]
     elif name == "crc32c":
-        _check_members(configuration, (), reading.key, member)
         config["location"] = "end"
-    _check(config, reading, member)
     return config
-
-
-def _check(config: CodecConfig, reading: _Reading, member: str) -> None:
-    try:
-        check_codec_config(config, key=reading.key)
-    except BadMetadata as error:
-        raise BadMetadata(reading.key, f"{member}: {error.member}", error.reason) from None
-    except CodecRefused as error:
-        raise CodecRefused(reading.key, error.codec, error.reason, member) from None
-
-
-def _check_members(configuration: Mapping[str, Any], known: Sequence[str], key: str, member: str) -> None:
-    unknown = sorted(configuration.keys() - {*known})
-    if unknown:
-        raise BadMetadata(key, f"{member}.{unknown[0]}", f"is no parameter (known: {', '.join(known) or 'none'})")
 
 
 def _type_string(text: str) -> str:

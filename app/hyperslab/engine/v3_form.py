@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from hyperslab.engine.codec_config import CodecConfig, complete
+from hyperslab.engine.codec_config import SHUFFLES, CodecConfig, complete
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.metadata import ArrayMetadata, Order
-from hyperslab.engine.v3_codecs import FROM_ITEMS, SHUFFLES, TO_ITEMS
+from hyperslab.engine.v3_codecs import FROM_ITEMS, TO_ITEMS
 from hyperslab.engine.v3_dtypes import named_configuration
 from hyperslab.errors import shown
 
