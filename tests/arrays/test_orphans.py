@@ -52,12 +52,21 @@ def put_key(service: Service, definition: dict[str, object]) -> object:
     return service.key_writer.put(f"{A}/.zarray", json.dumps(new_document(definition)).encode())
 
 
-def test_a_plain_client_that_puts_the_document_back_has_its_chunks_back(service: Service) -> None:
+def test_a_plain_client_that_puts_the_document_back_has_its_chunks_back(tmp_path: Path, service: Service) -> None:
+    """And attributes that it has put first. What comes after a deletion has ended is not left of it."""
     leave_chunks(service, DEFINITION)
+    service.key_writer.put(f"{A}/.zattrs", b'{"unit": "K"}')
 
     put_key(service, DEFINITION)
 
     assert (read_all(service, A) == 8).all()
+    assert service.catalog.open_array(A).attributes == {"unit": "K"}
+    service.creator.delete(A)
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "0.0").write_bytes(b"mine")
+    with pytest.raises(NodeExists):
+        create(service, DEFINITION)
+    assert (tmp_path / "a" / "0.0").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("definition", [DEFINITION, NESTED], ids=["flat", "nested"])
@@ -97,19 +106,6 @@ def test_files_of_others_that_are_spelt_like_chunks_stay(tmp_path: Path, service
     assert (read_all(service, A) == 1).all()
 
 
-def test_files_that_come_after_a_deletion_has_ended_are_not_left_of_it(tmp_path: Path, service: Service) -> None:
-    leave_chunks(service, DEFINITION)
-    create(service, DEFINITION)
-    service.creator.delete(A)
-    (tmp_path / "a").mkdir(exist_ok=True)
-    (tmp_path / "a" / "0.0").write_bytes(b"mine")
-
-    with pytest.raises(NodeExists):
-        create(service, DEFINITION)
-
-    assert (tmp_path / "a" / "0.0").read_bytes() == b"mine"
-
-
 def test_what_a_deletion_that_was_cut_off_has_left_is_cleared(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,14 +125,6 @@ def test_what_a_deletion_that_was_cut_off_has_left_is_cleared(
     create(service, DEFINITION)
 
     assert (read_all(service, A) == 1).all()
-
-
-def test_attributes_that_a_plain_client_puts_first_stay(service: Service) -> None:
-    service.key_writer.put(f"{A}/.zattrs", b'{"unit": "K"}')
-
-    put_key(service, DEFINITION)
-
-    assert service.catalog.open_array(A).attributes == {"unit": "K"}
 
 
 @pytest.mark.parametrize("make", [create, put_key])

@@ -185,31 +185,27 @@ class TestThroughTheCache:
         cost = ReadCost()
         return service.reader.read(plan_items(service.reader, open_array(service), items), cost=cost)[0], cost
 
-    def test_some_are_there_and_some_are_not(self, values: Array, service: Service) -> None:
+    def test_chunks_that_are_there_are_used_and_others_read(
+        self, values: Array, service: Service, tmp_path: Path
+    ) -> None:
+        """Also one that was written since; those that are absent are filled, and not kept."""
         self.read(service, slice(0, 512), slice(0, 512))
         found, cost = self.read(service, slice(256, 1024, 3), slice(200, 900))
-
         np.testing.assert_array_equal(found, values[256:1024:3, 200:900])
         assert 0 < cost.cached < cost.touched
 
-    def test_a_chunk_that_was_written_since_is_read_again(
-        self, values: Array, service: Service, tmp_path: Path
-    ) -> None:
         self.read(service)
         shutil.copy(tmp_path / "a" / "3.3", tmp_path / "a" / "0.0")
         found, cost = self.read(service)
-
         values[:64, :32] = values[192:256, 96:128]
         np.testing.assert_array_equal(found, values)
         assert cost.cached == cost.touched - 1
 
-    def test_absent_chunks_are_filled_and_not_kept(self, values: Array, service: Service, tmp_path: Path) -> None:
+        service.reader.forget()
         (tmp_path / "a" / "2.1").unlink()
-        for _ in range(2):
-            found, _ = self.read(service)
-
         values[128:192, 32:64] = 7
-        np.testing.assert_array_equal(found, values)
+        for _ in range(2):
+            np.testing.assert_array_equal(self.read(service)[0], values)
         assert service.reader.cache.stats().entries == 16 * 32 - 1
 
     def test_a_larger_answer_is_kept_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
@@ -325,44 +321,30 @@ class TestLargeChunks:
             found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
             np.testing.assert_array_equal(found, values[items])
 
-    def test_a_chunk_that_is_gone_reads_as_fill(self, values: Array, tmp_path: Path, service: Service) -> None:
-        (tmp_path / "a" / "0.0").unlink()
-
-        found = service.reader.read(plan_items(service.reader, open_array(service), (slice(510, 514),)))[0]
-
-        np.testing.assert_array_equal(found, np.concatenate([np.zeros((2, 1024)), values[512:514]]))
-
-    @pytest.mark.usefixtures("values")
-    def test_a_broken_chunk_is_named(self, tmp_path: Path, service: Service) -> None:
-        (tmp_path / "a" / "1.0").write_bytes(b"short")
-
-        with pytest.raises(ChunkCorrupt) as caught:
-            service.reader.read(plan_items(service.reader, open_array(service), (slice(600, 602),)))
-
-        assert caught.value.key == "a/1.0"
-
-    def test_a_chunk_that_was_cut_shows_nothing_that_others_read(
+    def test_a_chunk_that_is_not_whole_shows_nothing_that_others_read(
         self, values: Array, tmp_path: Path, service: Service
     ) -> None:
-        stored = (tmp_path / "a" / "1.0").read_bytes()
-        service.reader.read(plan_items(service.reader, open_array(service), (slice(600, 602),)))
-        for size in (0, 10, 20, 40, len(stored) // 8, len(stored) - 1):
-            (tmp_path / "a" / "1.0").write_bytes(stored[:size])
+        """Whether it is gone, broken, cut, or has more behind it where all of it is read."""
+
+        def read(start: int, stop: int) -> Array:
+            return service.reader.read(plan_items(service.reader, open_array(service), (slice(start, stop),)))[0]
+
+        first, second = tmp_path / "a" / "0.0", tmp_path / "a" / "1.0"
+        stored = second.read_bytes()
+        read(600, 602)
+        for data in (b"short", *(stored[:size] for size in (0, 10, 20, 40, len(stored) // 8, len(stored) - 1))):
+            second.write_bytes(data)
             age(tmp_path)
-
-            with pytest.raises(ChunkCorrupt):
-                service.reader.read(plan_items(service.reader, open_array(service), (slice(1020, 1024),)))
-        assert values.size
-
-    @pytest.mark.usefixtures("values")
-    def test_a_chunk_with_more_behind_it_is_refused_when_all_of_it_is_read(
-        self, tmp_path: Path, service: Service
-    ) -> None:
-        with (tmp_path / "a" / "0.0").open("ab") as file:
+            with pytest.raises(ChunkCorrupt) as caught:
+                read(1020, 1024)
+            assert caught.value.key == "a/1.0"
+        second.write_bytes(stored)
+        with first.open("ab") as file:
             file.write(bytes(1 << 21))
-
         with pytest.raises(ChunkCorrupt):
-            service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 512),)))
+            read(0, 512)
+        first.unlink()
+        np.testing.assert_array_equal(read(510, 514), np.concatenate([np.zeros((2, 1024)), values[512:514]]))
 
 
 class TestThreads:
@@ -406,22 +388,20 @@ class TestThreads:
 
 class TestBuffers:
     def test_a_buffer_is_lent_again_when_nothing_refers_to_it(self) -> None:
-        buffers = Buffers(10 * MIB)
+        """No view, of another type neither; and no more than so much is kept."""
+        buffers = Buffers(3 * MIB)
         first = buffers.take(MIB)
         address = first.ctypes.data
-        held = memoryview(first.data)[5:]
+        held: list[Any] = [memoryview(first.data)[5:], first[:800].view("<f8").reshape(10, 10)]
         del first
 
-        other = buffers.take(MIB)
-        assert other.ctypes.data != address
-        del held
-        assert buffers.take(MIB).ctypes.data == address
-
-    def test_a_view_of_another_type_keeps_it(self) -> None:
-        buffers = Buffers(10 * MIB)
-        view = buffers.take(MIB)[:800].view("<f8").reshape(10, 10)
-
-        assert not np.shares_memory(buffers.take(MIB), view)
+        while held:
+            assert buffers.take(MIB).ctypes.data != address
+            held.pop()
+        assert address in {each.ctypes.data for each in [buffers.take(MIB) for _ in range(3)]}
+        addresses = {each.ctypes.data for each in [buffers.take(MIB) for _ in range(5)]}
+        assert {each.ctypes.data for each in [buffers.take(MIB) for _ in range(3)]} <= addresses
+        assert buffers.take(4 * MIB).nbytes == 4 * MIB
 
     def test_a_smaller_one_is_found_a_much_larger_one_left_alone(self) -> None:
         buffers = Buffers(100 * MIB)
@@ -430,17 +410,6 @@ class TestBuffers:
         assert buffers.take(5 * MIB).ctypes.data == address
         assert buffers.take(8 * MIB).ctypes.data == address
         assert buffers.take(MIB).ctypes.data != address
-
-    def test_no_more_than_so_much_is_kept(self) -> None:
-        buffers = Buffers(3 * MIB)
-        many = [buffers.take(MIB) for _ in range(5)]
-        addresses = {each.ctypes.data for each in many}
-        many.clear()
-
-        again = [buffers.take(MIB) for _ in range(3)]
-
-        assert {each.ctypes.data for each in again} <= addresses
-        assert buffers.take(4 * MIB).nbytes == 4 * MIB
 
     def test_streams_hand_theirs_on(self, tmp_path: Path) -> None:
         values = np.arange(1 << 20, dtype="<i4").reshape(1024, 1024)
