@@ -68,7 +68,7 @@ def asked(proxy: FaultProxy) -> list[tuple[str, str]]:
 
 def meet(proxy: FaultProxy, count: int) -> None:
     """Let the next requests be answered only when so many are under way at once."""
-    proxy.inject(Before(threading.Barrier(count, timeout=30).wait), times=count)
+    proxy.inject(Before(threading.Barrier(count, timeout=60).wait), times=count)
 
 
 DOCUMENTS = ["a/.zarray", "a/.zattrs", "a/.zgroup", "a/zarr.json"]

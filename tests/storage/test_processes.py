@@ -108,7 +108,7 @@ def test_a_killed_process_lets_go_of_its_locks(tmp_path: Path, store: Store, key
 
         process.kill()
 
-        waiting.result(timeout=30)
+        waiting.result(timeout=60)
 
 
 def test_a_lock_of_a_live_process_keeps_others_out(tmp_path: Path, store: Store) -> None:
@@ -121,7 +121,7 @@ def test_a_lock_of_a_live_process_keeps_others_out(tmp_path: Path, store: Store)
 
         lines(process.stdin).close()
 
-        waiting.result(timeout=30)
+        waiting.result(timeout=60)
 
 
 def test_an_exclusive_lock_is_not_starved_by_shared_ones(tmp_path: Path, store: Store) -> None:
@@ -131,9 +131,9 @@ def test_an_exclusive_lock_is_not_starved_by_shared_ones(tmp_path: Path, store: 
 
         pool = stack.enter_context(ThreadPoolExecutor(1))
         lock = store.lock("a/.zarray")
-        pool.submit(lock.__enter__).result(timeout=30)
+        pool.submit(lock.__enter__).result(timeout=60)
 
         lock.__exit__(None, None, None)
         for process in workers:
             lines(process.stdin).close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
