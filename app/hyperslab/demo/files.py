@@ -22,11 +22,14 @@ LZ4: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksi
 ZSTD: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 0}
 
 
-def write_group(folder: Path, attributes: Mapping[str, Any]) -> Path:
+def write_group(folder: Path, attributes: Mapping[str, Any], *, zarr_format: int = 2) -> Path:
     """Make a group and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / ".zgroup", {"zarr_format": 2})
-    _write_json(folder / ".zattrs", attributes)
+    documents: dict[str, Mapping[str, Any]] = {".zgroup": {"zarr_format": 2}, ".zattrs": attributes}
+    if zarr_format == 3:
+        documents = {"zarr.json": new_group(attributes)}
+    for name, document in documents.items():
+        _write_json(folder / name, document)
     return folder
 
 
@@ -98,13 +101,6 @@ def _write_chunks(folder: Path, metadata: ArrayMetadata, values: NDArray[Any], *
     folder.mkdir(parents=True)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, stored))
-
-
-def write_v3_group(folder: Path, attributes: Mapping[str, Any]) -> Path:
-    """Make a group of Zarr v3 and return its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "zarr.json", new_group(attributes))
-    return folder
 
 
 def consolidate(group: Path) -> None:

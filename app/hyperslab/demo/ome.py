@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.demo.files import ZSTD, write_array, write_group, write_sharded, write_v3_group
+from hyperslab.demo.files import ZSTD, write_array, write_group, write_sharded
 from hyperslab.demo.noise import halve
 from hyperslab.engine.faces import v3_attributes
 
@@ -32,7 +32,7 @@ def write_corner(folder: Path, intensity: NDArray[Any]) -> None:
     """Two levels of chunks (1, 4, 96, 96), 16 of them in a shard."""
     level = intensity[:, :, :CORNER, :CORNER]
     attributes = {"multiscales": [_multiscale("corner", "czyx", levels=2)], "omero": _omero()}
-    write_v3_group(folder, v3_attributes(attributes, folder.name))
+    write_group(folder, v3_attributes(attributes, folder.name), zarr_format=3)
     for number in range(2):
         write_sharded(folder / str(number), level, "czyx", chunks=(1, 4, 96, 96), shards=(1, 16, 192, 192))
         level = halve(level)

@@ -37,7 +37,7 @@ def info_document(
     Raises what opening an image and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the image
     may be drawn without them.
     """
-    frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.look(
+    frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.evaluate(
         path,
         query,
         lambda frame: (tiles.images.labels(frame.image), tiles.orientations.of(frame)),
@@ -92,7 +92,7 @@ def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel
     def sampled(frame: Frame) -> Sample:
         return tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
 
-    frame, sample, _ = tiles.look(path, query, sampled, lambda _: None, cancel)
+    frame, sample, _ = tiles.evaluate(path, query, sampled, lambda _: None, cancel)
     channel = frame.channels[0]
     counts, edges = histogram(sample, query.bins)
     return {

@@ -65,7 +65,7 @@ class Orientations:
         self._images = images
         self._reader = reader
 
-    def settled(self, path: str, query: TileQuery) -> TileQuery:
+    def resolve(self, path: str, query: TileQuery) -> TileQuery:
         """The query with what ``auto`` stands for in ``flip`` and ``aspect``; raises what `Images.open` and
         `make_frame` raise."""
         if query.flip != "auto" and query.aspect != "auto":

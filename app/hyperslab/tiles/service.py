@@ -99,7 +99,7 @@ class Tiles:
 
     def frame(self, path: str, query: TileQuery) -> Frame:
         """The plane that a query wants; raises what `Images.open` and `make_frame` raise."""
-        return make_frame(self.images.open(path, query.field), self.orientations.settled(path, query))
+        return make_frame(self.images.open(path, query.field), self.orientations.resolve(path, query))
 
     def tile(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
@@ -142,7 +142,7 @@ class Tiles:
         *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
-        _, style, plan = self.look(
+        _, style, plan = self.evaluate(
             path,
             query,
             lambda frame: make_style(frame, query, partial(self.statistics.windows, frame, query, cancel)),
@@ -168,7 +168,7 @@ class Tiles:
         colours = legend(self.frame(path, query), query)
         return encode_picture(flatten(colours, query.bg), "png", quality=query.quality)
 
-    def look(
+    def evaluate(
         self, path: str, query: TileQuery, first: Callable[[Frame], A], second: Callable[[Frame], B],
         cancel: Cancel | None = None,
     ) -> tuple[Frame, A, B]:  # fmt: skip
@@ -177,7 +177,7 @@ class Tiles:
         If the store is remote, they are asked about the image as it was when it was last opened, while that is checked.
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
-        query = self.orientations.settled(path, query)
+        query = self.orientations.resolve(path, query)
         image: Image | None = None
         guess: Frame | None = None
         last = self.images.last(path, query.field)
@@ -188,25 +188,25 @@ class Tiles:
         def open_image(_: Frame) -> Image:
             return self.images.open(path, query.field)
 
-        def at_once(frame: Frame, *works: Callable[[Frame], Any]) -> list[Future[Any]]:
+        def concurrently(frame: Frame, *works: Callable[[Frame], Any]) -> list[Future[Any]]:
             return self._arrays.each(frame.image.mount, attempt, [partial(work, frame) for work in works], cancel)
 
         if guess is not None:
-            opened, *results = at_once(guess, open_image, first, second)
+            opened, *results = concurrently(guess, open_image, first, second)
             image = opened.result()
             if image is guess.image:
                 return guess, results[0].result(), results[1].result()
         frame = make_frame(image or self.images.open(path, query.field), query)
         if not frame.image.mount.is_remote:
             return frame, first(frame), second(frame)
-        results = at_once(frame, first, second)
+        results = concurrently(frame, first, second)
         return frame, results[0].result(), results[1].result()
 
     def _numbers(
         self, path: str, query: TileQuery, choose: Callable[[Frame], Region], fmt: str, cancel: Cancel | None
     ) -> Rendering:
         """The values of a tile: ``(height, width)``, with the channels before them if there are several."""
-        frame, plan, _ = self.look(
+        frame, plan, _ = self.evaluate(
             path, query, lambda frame: self.reader.plan(frame, choose(frame), cancel), lambda _: None, cancel
         )
         as_labels = frame.image.image_label is not None if query.labels is None else query.labels

@@ -101,7 +101,7 @@ class Statistics:
         self._images = images
         self._reader = reader
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
-        self._turns = BoundedSemaphore(2)  # of samples that are not small: no plan of an answer counts their memory
+        self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
     def windows(
         self, frame: Frame, query: TileQuery, cancel: Cancel | None, wanted: Sequence[tuple[int, Rescale | None]]
@@ -145,7 +145,7 @@ class Statistics:
             sample = self._samples.any_version(subject.key)
             if sample is None or sample.tag != tag:
                 small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
-                with nullcontext() if small else self._turns:
+                with nullcontext() if small else self._large_reads:
                     sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
             return sample, version, sample.values.nbytes + 1024
 
