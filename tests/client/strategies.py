@@ -1,4 +1,4 @@
-"""Shapes, chunks and numpy keys of all kinds, and what a selection's text means to numpy."""
+"""Shapes, chunks and numpy keys of all kinds, what a selection's text means to numpy, and what equals its values."""
 
 from __future__ import annotations
 
@@ -109,3 +109,11 @@ def mesh(select: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
         taken = np.arange(length)[item]
         columns.append(taken.reshape([-1 if axis == k else 1 for k in kept]) if axis in kept else int(taken))
     return tuple(columns)
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal in type, shape, dtype and values."""
+    assert type(found) is type(expected)
+    assert np.shape(found) == np.shape(expected)
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)

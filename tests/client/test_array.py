@@ -12,6 +12,7 @@ import pytest
 
 from hyperslab import RemoteArray, errors
 from tests.client.proxy import Proxy
+from tests.client.strategies import assert_same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -20,14 +21,6 @@ RECORDS = np.zeros((6, 5), [("x", "<i4"), ("y", ">f8", (2, 3)), ("z", "|S3")])
 RECORDS["x"] = np.arange(30).reshape(6, 5)
 RECORDS["y"] = np.arange(180).reshape(6, 5, 2, 3)
 RECORDS["z"] = b"ab"
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    """Equal in type, shape, dtype and values."""
-    assert type(found) is type(expected)
-    assert np.shape(found) == np.shape(expected)
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found, expected)
 
 
 def open_copy(proxy: Proxy, values: Array, chunks: tuple[int, ...], **members: Any) -> RemoteArray:

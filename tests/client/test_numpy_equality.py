@@ -11,19 +11,11 @@ from hypothesis import strategies as st
 
 from hyperslab import RemoteArray
 from tests.client.conftest import Host
-from tests.client.strategies import chunk_shapes, full_shapes, keys, orthogonal_keys
+from tests.client.strategies import assert_same, chunk_shapes, full_shapes, keys, orthogonal_keys
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 DTYPES = ["<u2", ">f8", "|i1", "<c8", "|b1", "<M8[s]"]
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    """Equal in type, shape, dtype and values."""
-    assert type(found) is type(expected)
-    assert np.shape(found) == np.shape(expected)
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found, expected)
 
 
 @st.composite

@@ -26,7 +26,6 @@ BROKEN_CONNECTION: tuple[type[Exception], ...] = (
     urllib3.exceptions.ProtocolError,
     urllib3.exceptions.TimeoutError,
     urllib3.exceptions.NewConnectionError,
-    urllib3.exceptions.ReadTimeoutError,
     ConnectionError,
     TimeoutError,
 )
