@@ -20,7 +20,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "api": (6015, 36),
     "arrays": (6744, 28),  # 250 of it read shards
     "cache": (172, 1),
-    "client": (4282, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
+    "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
     "engine": (7028, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3307, 15),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 308
-TEST_LINES = 48_810
+TEST_LINES = 48_800
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -19,10 +19,11 @@ _TARGETS: Final = ("suite", "wanted", "", "found")
 
 
 def write_docs(run: Run, page: Path = PAGE) -> None:
-    """Replace what the run has measured; results of other suites, and the text of the page, stay as they are."""
+    """Replace what the run has measured; results of other suites, and the text of the page, stay as they are. The smoke
+    benchmark has no place there."""
     folder = page.with_suffix("")
     draw(run, folder)
-    for outcome in run.outcomes:
+    for outcome in (outcome for outcome in run.outcomes if outcome.suite != "smoke"):
         for name, table in tables(outcome):
             _write_csv(folder / f"{name}.csv", [table.head, *table.rows])
     targets = _merged_targets(folder / "targets.csv", run.outcomes)
