@@ -232,3 +232,31 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
             answer = data.http.put(f"{ROOT}/x", json={**ARRAY, **change})
             assert (answer.status_code, answer.json()["member"]) == (422, next(iter(change))), answer.text
         assert keys_of(data) == []
+
+
+def test_an_encoded_chunk_is_put_into_its_shard_and_leaves_the_others(data: Served) -> None:
+    assert data.http.put(f"{ROOT}/x", json=ARRAY).status_code == 201
+    values = np.arange(64, dtype="<u2").reshape(8, 8)
+    assert data.http.put("/v1/slice/data/x", content=values.tobytes()).status_code == 204
+    source, target = "/v1/chunk/data/x/0.1?format=stored", "/v1/chunk/data/x/3.2?format=stored"
+    encoded, before = data.http.get(source).content, data.http.get(target)
+
+    stale = data.http.put(target, content=encoded, headers={"If-Match": '"x"'})
+    broken = data.http.put(target, content=encoded[:-1] + b"!!")
+    beyond = data.http.put("/v1/chunk/data/x/4.0?format=stored", content=encoded)
+    assert [stale.status_code, broken.status_code, beyond.status_code] == [412, 400, 422], broken.text
+    assert data.http.get(target).content == before.content
+    tag = data.http.get("/v1/chunk/data/x/3.2").headers["ETag"]
+    put = data.http.put(target, content=encoded, headers={"If-Match": tag})
+
+    after = data.http.get(target)
+    assert (put.status_code, after.content) == (204, encoded), put.text
+    assert "etag" not in put.headers
+    assert after.headers["ETag"] != before.headers["ETag"]
+    values[6:8, 4:6] = values[0:2, 2:4]
+    np.testing.assert_array_equal(zarr.open_array(f"{data.http.base_url}/zarr/data/x", mode="r")[...], values)
+    assert data.http.put(f"{ROOT}/empty", json=ARRAY).status_code == 201
+    assert data.http.put("/v1/chunk/data/empty/0.1?format=stored", content=encoded).status_code == 204
+    found = np.asarray(zarr.open_array(f"{data.http.base_url}/zarr/data/empty", mode="r")[...])
+    np.testing.assert_array_equal(found[0:2, 2:4], values[0:2, 2:4])
+    assert np.count_nonzero(found) == 4

@@ -49,11 +49,13 @@ class Start(Enum):
 
 
 class ChunkChange(NamedTuple):
-    """What is to be done to one chunk; ``change`` is None where it is to be removed."""
+    """What is to be done to one chunk; where ``change`` is None it becomes ``encoded``, or if that is None, too, is
+    removed."""
 
     coords: Coords
     change: Change | None
     start: Start = Start.STORED
+    encoded: bytes | None = None
 
 
 class ChunkWriter:
@@ -118,14 +120,21 @@ class ChunkWriter:
                     raise WriteConflict(key, TOO_LATE) from conflict
         raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
-    def put_stored(self, coords: Coords, data: bytes | memoryview) -> str:
-        """Store an object that is encoded already and return its version; raises `BadBody` if it does not decode."""
+    def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:
+        """Store an object that is encoded already, or of a shard the chunk ``inside`` alone, and return its version.
+        Raises `BadBody` if it does not decode."""
         key, codec = self.array.chunk_key(coords), self._metadata.codec
         try:
-            chunks = [*stored_chunks(self._levels, data, key)] if self._levels else [data]
+            is_shard = bool(self._levels) and inside is None
+            chunks = [*stored_chunks(self._levels, data, key)] if is_shard else [data]
             self._pool.map(lambda chunk: codec.decode(chunk, key) is None, chunks, nbytes=self._memory)
         except ChunkCorrupt as error:  # what was sent is broken, nothing that is stored
             raise BadBody(f"not an encoded chunk of this array: {error}") from error
+        if self._levels and inside is not None:
+            self.update(coords, [ChunkChange(inside, None, encoded=bytes(data))])
+            now = self.written[coords]
+            assert now is not None
+            return now
         with self._locked(key):
             version = self._store.put(key, data, if_version=self._condition(coords))
             self._note(key, version)
@@ -189,7 +198,7 @@ class ChunkWriter:
         if stored is None and change.start is Start.LEFT:
             return None
         if change.change is None:
-            return _Changed(change.coords, None, None)
+            return _Changed(change.coords, change.encoded, None)
         metadata = self._metadata
         if change.start is Start.ANYTHING:
             chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)

@@ -141,9 +141,17 @@ class Writer:
 
         return self._write(path, choose, values, made_for=made_for, check=check)
 
-    def write_stored(self, path: str, coords: Coords, data: bytes | memoryview, check: ChunkCheck | None = None) -> str:
-        """Store one encoded chunk, or a shard as a whole; returns its version. ``coords``: in the grid of what is
-        stored.
+    def write_stored(
+        self,
+        path: str,
+        coords: Coords,
+        data: bytes | memoryview,
+        check: ChunkCheck | None = None,
+        *,
+        inside: bool = False,
+    ) -> str:
+        """Store one encoded chunk, or a shard as a whole; returns the version of what is stored. ``coords``: in the
+        grid of what is stored, or if ``inside``, of the chunks in it.
 
         Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
         `WriteConflict` if the array has no such chunk any more.
@@ -151,11 +159,13 @@ class Writer:
         mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            if coords not in array.metadata.stored_grid:  # it would show when the array grows
-                raise WriteConflict(array.chunk_key(coords), "the array was resized, and has no such chunk now")
+            metadata = array.metadata
+            stored = metadata.stored_coords(coords) if inside else coords
+            if coords not in (metadata.grid if inside else metadata.stored_grid):  # it would show when the array grows
+                raise WriteConflict(array.chunk_key(stored), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array, writing=True)
-            writers.append(self._writer_of(array, coords, check))
-            return writers[0].put_stored(coords, data)
+            writers.append(self._writer_of(array, stored, check))
+            return writers[0].put_stored(stored, data, coords if inside else None)
 
     def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
         """Remove one chunk, in a shard that one alone, so that it reads as fill; False if it was not there, or the

@@ -83,15 +83,6 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
     raise BadParameter("chunk", text, expected)
 
 
-def stored_key(array: ArrayNode, coords: Coords) -> str:
-    """The key of a chunk; raises `NotRepresentable` where it shares one with others."""
-    key = array.chunk_key(array.metadata.stored_coords(coords))
-    if array.metadata.levels:
-        reason = f"the chunk lies in a shard, which is {array.mount.name}/{key} under /zarr"
-        raise NotRepresentable(str(array.metadata.dtype.json), _STORED, reason)
-    return key
-
-
 async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
     key, levels = array.chunk_key(array.metadata.stored_coords(coords)), array.metadata.levels
     if any(level.after for level in levels):
