@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.arrays import create
+from hyperslab.arrays import create, documents
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.lease import Turn
 from hyperslab.arrays.nodes import MountedStore
@@ -143,5 +143,7 @@ def test_who_has_lost_the_turn_removes_nothing(tmp_path: Path, monkeypatch: pyte
             service.creator.delete(A)
         with pytest.raises(WriteConflict):
             service.creator.create_array(A, DEFINITION, mode="replace")
+        with pytest.raises(WriteConflict):
+            documents.remove_document(service.catalog.mounts["data"], f"{A[5:]}/.zarray", Lost().check)
 
         assert snapshot(tmp_path) == before

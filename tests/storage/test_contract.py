@@ -187,11 +187,13 @@ class TestReading:
     def test_ranges_equal_slices_of_the_value(self, filled: Store) -> None:
         value, chance = VALUES["big"], random.Random(3)
         starts = [chance.choice([0, 1, 5, 599_999, 1_199_999, 1_200_001, 1_300_000]) for _ in range(12)]
-        ranges = [(0, 700_000), (5, 22), *((start, start + chance.choice([0, 1, 17, 700_000])) for start in starts)]
+        ranges = [(start, start + chance.choice([0, 1, 17, 700_000])) for start in starts]
+        nested = filled.get_ranges("big", [(0, 700_000), (5, 22)])
 
         parts, part = filled.get_ranges("big", ranges), filled.get_part("big", 0, 1 << 20)
 
         assert value_of(filled, "big") == value
+        assert [bytes(each) for each in nested or ()] == [value[:700_000], value[5:22]]
         assert [bytes(each) for each in parts or ()] == [value[start:stop] for start, stop in ranges]
         assert part is not None
         assert (part.entry.size, bytes(part.between(0, 1 << 20))) == (len(value), value[: 1 << 20])
@@ -268,7 +270,10 @@ class TestWriting:
         with pytest.raises(VersionConflict):
             store.delete(key, if_version=second)
         refused(second, None)
-        assert store.get(key) is None
+        for gone in (store.get(key), store.get_part(key, 0, 9), store.get_tail(key, 9), store.stat(key)):
+            assert gone is None
+        assert (store.versions(prefix, [key]), list(store.list_prefix(prefix))) == ([None], [])
+        store.put(key, b"again", if_version=ABSENT)
 
     def test_threads_that_count_or_create_lose_nothing(self, store: Store, prefix: str) -> None:
         store.put(f"{prefix}counter", b"0")

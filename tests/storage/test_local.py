@@ -16,7 +16,8 @@ import pytest
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, fence, open_store
-from hyperslab.storage.base import ABSENT, Store, WritersSafe
+from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
+from tests.arrays.support import snapshot
 from tests.storage.support import fill
 
 
@@ -450,6 +451,23 @@ def test_folders_that_a_deletion_leaves_empty_are_removed(root: Path) -> None:
     store.delete("a/l")
     assert root.exists()
     assert not (root / "a").exists()
+
+
+def test_a_creation_overwrites_nothing_that_another_program_makes_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, looks = local(root), list[str]()
+
+    def compare(key: str, _: object) -> None:
+        looks.append(key)
+        if len(looks) == 2:  # the last one before the value is published
+            (root / key).write_bytes(b"theirs")
+
+    monkeypatch.setattr(store, "_compare", compare)
+    with pytest.raises(VersionConflict):
+        store.put("k", b"ours", if_version=ABSENT)
+
+    assert snapshot(root) == {"k": b"theirs"}
 
 
 def test_writers_and_deleters_of_one_folder_do_not_trip_each_other(root: Path) -> None:
