@@ -78,7 +78,9 @@ def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path, s3_serv
         levels = image.attrs["multiscales"][0]["datasets"]  # type: ignore[index, call-overload]
         stored = [zarr.open_array(tmp_path / "run" / "a" / each["path"], mode="r") for each in levels]  # type: ignore
         np.testing.assert_array_equal(stored[0][...], expected[0][: stored[0].shape[0]])
-        assert [bool(np.any(np.asarray(array[...]))) for array in stored] == [bool(stored[0].shape[0])] * len(stored)
+        for array in stored:  # killed between two shapes, a coarser one is behind
+            assert array.shape[0] <= stored[0].shape[0]
+            assert bool(np.any(np.asarray(array[...]))) == bool(array.shape[0])
     with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         sender = Sender(client, "lab/run", "a")
         assert sender.state()["offset"] >= offset

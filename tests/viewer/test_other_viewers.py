@@ -1,12 +1,15 @@
-"""Viewers that others wrote show the right pixels: OpenSeadragon over DZI and IIIF, Leaflet, neuroglancer over Zarr."""
+"""Viewers that others wrote show the right pixels: OpenSeadragon over DZI and IIIF, Leaflet, neuroglancer and napari
+over Zarr."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,10 +21,11 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from hyperslab import RemoteStream
 from hyperslab.viewer.assets import STATIC
 from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
-from tests.tools import node_modules
+from tests.tools import napari_python, node_modules
 from tests.viewer.support import Pixels, Viewer, pixels
 
 HEIGHT: Final = 600
@@ -73,6 +77,12 @@ with viewer.config_state.txn() as config:
     config.show_ui_controls = config.show_panel_borders = False
 print(viewer.get_viewer_url(), flush=True)
 sys.stdin.read()
+"""
+NAPARI = """
+import json, sys
+from napari_ome_zarr import napari_get_reader
+levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
+print(json.dumps([[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]))
 """
 
 
@@ -156,3 +166,26 @@ def _share_of_equal(tab: Tab) -> float:
     """Of the squares around the middle."""
     shown, wanted = pixels(tab.page.screenshot())[..., 0], PICTURE[200:400, 200:500]
     return float((abs(shown[MIDDLES].astype(int) - wanted[MIDDLES]) <= 1).mean())
+
+
+def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> None:
+    kinds = {"t": ("time", None, 2), "y": ("space", HEIGHT, 200), "x": ("space", WIDTH, 200)}
+    dimensions = [{"name": n, "type": kind, "size": size, "chunk": c} for n, (kind, size, c) in kinds.items()]
+    image = {"key": "a", "dtype": "|u1", "dimensions": dimensions, "pyramid": {"method": "decimate"}}
+    frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
+
+    def check(rows: int) -> None:
+        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        levels = [frames[:rows, ::step, ::step] for step in (1, 2, 4)]
+        expected = [[list(level.shape), int(level[-1].sum(dtype="u8"))] for level in levels]
+        assert done.stdout.splitlines()[-1:] == [json.dumps(expected)], done.stderr
+
+    with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
+        url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [image]}
+        with closing(RemoteStream(url, settings)) as stream:
+            stream.append(frames[0])
+        check(1)  # its frame is stored, and in no chunk
+        with RemoteStream(url, settings, if_exists="resume") as stream:
+            stream.append(frames[1:])
+        check(3)
