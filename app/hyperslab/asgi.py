@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from hyperslab.api.app import Application
 from hyperslab.api.app import create_app as create_api
@@ -15,6 +16,8 @@ from hyperslab.errors import BadDefinition, BadPath
 from hyperslab.settings import Settings, StoreSettings, load
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.keys import normalise_path
+
+T = TypeVar("T")
 
 
 def create_app(settings: Settings | None = None) -> Application:
@@ -43,45 +46,30 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
 
 def api_options(settings: Settings) -> ApiOptions:
     """What the HTTP layer is told."""
-    return ApiOptions(
-        cors_origins=tuple(settings.cors_origins),
-        allowed_hosts=tuple(settings.allowed_hosts),
+    url = settings.documentation_url
+    return _made(
+        ApiOptions,
+        settings,
+        docs=True,
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
         write_tokens=tuple(token.get_secret_value() for token in settings.write_tokens),
-        max_read_bytes=settings.max_response_bytes,
-        max_json_bytes=settings.max_json_bytes,
-        max_csv_bytes=settings.max_csv_bytes,
-        max_upload_bytes=settings.max_upload_bytes,
-        max_points=settings.max_points,
-        tile_cache_bytes=settings.tile_cache_bytes,
-        answer_cache_bytes=settings.answer_cache_bytes,
-        max_tile_bytes=settings.max_tile_bytes,
-        max_listed=settings.max_listed,
-        immutable_seconds=settings.immutable_seconds,
-        request_threads=settings.request_threads,
-        queue_seconds=settings.queue_seconds,
-        idle_seconds=settings.idle_seconds,
-        metrics_folder=settings.metrics_folder,
-        documentation_url=None if settings.documentation_url is None else str(settings.documentation_url),
+        documentation_url=None if url is None else str(url),
     )
+
+
+def _made(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:
+    """An object of a dataclass, whose fields but for these ``others`` are settings of the same names."""
+    names = [field.name for field in fields(cls) if field.name not in others]  # type: ignore[arg-type]
+    return cls(**others, **{name: getattr(settings, name) for name in names})
 
 
 def _mount(name: str, settings: StoreSettings) -> MountedStore:
     try:
-        store = open_store(_store_config(name, settings))
+        store = open_store(_made(StoreConfig, settings, name=name, options=settings.revealed_options()))
         assumed = dict(_assumed(path, stated) for path, stated in settings.assume_metadata.items())
     except BadDefinition as error:
         raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
-    return MountedStore(
-        name,
-        store,
-        writable=settings.writable,
-        recheck=settings.recheck,
-        fill_missing=settings.fill_missing,
-        metadata_key=settings.metadata_key,
-        assume_metadata=assumed,
-        store_data_equal_to_fill_value=settings.store_data_equal_to_fill_value,
-    )
+    return _made(MountedStore, settings, name=name, store=store, assume_metadata=assumed)
 
 
 def _assumed(path: str, stated: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -92,16 +80,3 @@ def _assumed(path: str, stated: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         raise BadDefinition(f"assume_metadata.{path}", str(error)) from error
     except BadDefinition as error:
         raise BadDefinition(f"assume_metadata.{path}.{error.member}", error.reason) from error
-
-
-def _store_config(name: str, settings: StoreSettings) -> StoreConfig:
-    return StoreConfig(
-        name=name,
-        url=settings.url,
-        writable=settings.writable,
-        durability=settings.durability,
-        timeout=settings.timeout,
-        retries=settings.retries,
-        width=settings.width,
-        options=settings.revealed_options(),
-    )

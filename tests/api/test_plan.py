@@ -40,7 +40,7 @@ def test_the_boxes_of_a_plan_make_up_the_slice(example_store: Path) -> None:
 
 
 def test_a_plan_is_made_for_what_would_be_refused(example_store: Path) -> None:
-    with running(example_store, ApiOptions(max_read_bytes=5000)) as found:
+    with running(example_store, ApiOptions(max_response_bytes=5000)) as found:
         plan = httpx.get(f"{found.url}/v1/plan/data/cube").json()
         refused = httpx.get(f"{found.url}/v1/slice/data/cube").json()
 

@@ -248,7 +248,7 @@ def test_a_range_is_not_looked_at_before_the_conditions(client: httpx.Client) ->
 
 
 def test_an_answer_over_a_cap_is_refused_with_a_split_that_fits(example_store: Path) -> None:
-    options = ApiOptions(max_read_bytes=10_000, max_json_bytes=2_000)
+    options = ApiOptions(max_response_bytes=10_000, max_json_bytes=2_000)
     with running(example_store, options) as found, httpx.Client(base_url=found.url) as fresh:
         refused = fresh.get("/v1/slice/data/cube?select=2:18,::2&format=npy")
         as_json = fresh.get("/v1/slice/data/cube?select=0&format=json")

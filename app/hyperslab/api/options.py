@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Sizes in bytes. ``max_read_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
+    """Sizes in bytes. ``max_response_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
 
     ``request_threads`` is how many requests may block on stores at once, and how many more that write;
     ``queue_seconds`` how long one waits for its share of the memory, or a write for a thread, before it is told to come
@@ -18,12 +19,12 @@ class ApiOptions:
     ``allowed_hosts``: see `auth`; ``metrics_folder``: see `metrics`.
     """
 
-    cors_origins: tuple[str, ...] = ("*",)
-    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: Sequence[str] = ("*",)
+    allowed_hosts: Sequence[str] = ()
     docs: bool = True
-    read_tokens: tuple[str, ...] = ()
-    write_tokens: tuple[str, ...] = ()
-    max_read_bytes: int | None = None
+    read_tokens: Sequence[str] = ()
+    write_tokens: Sequence[str] = ()
+    max_response_bytes: int | None = None
     max_json_bytes: int = 16 * MIB
     max_csv_bytes: int = 64 * MIB
     max_upload_bytes: int = 256 * MIB

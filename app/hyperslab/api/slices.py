@@ -89,7 +89,7 @@ class ArrayQuery:
     def most_bytes(self, options: ApiOptions) -> int | None:
         """The cap on the values that go into one answer; objects and bins are held as a whole, in any form."""
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
-        return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_read_bytes)
+        return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
 
     def plan(self, context: Context) -> ReadPlan:
         """What is read; nothing is looked up."""

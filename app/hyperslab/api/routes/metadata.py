@@ -157,7 +157,7 @@ def limits(options: ApiOptions) -> dict[str, int | None]:
     """The most bytes of one request's body and of the values in one answer; null where there is no limit."""
     return {
         "max_request_bytes": options.max_upload_bytes,
-        "max_response_bytes": options.max_read_bytes,
+        "max_response_bytes": options.max_response_bytes,
         "max_json_bytes": options.max_json_bytes,
         "max_csv_bytes": options.max_csv_bytes,
         "max_points": options.max_points,
