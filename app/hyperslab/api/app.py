@@ -55,13 +55,12 @@ def create_app(service: Service, options: ApiOptions | None = None) -> Applicati
     context = _context(service, options)
     app = _Routes(lifespan=_lifespan(context), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
-    for routes in (points, write, edit, changes, stream):
-        app.include_router(routes.router(context))
+    app.include_router(changes.router(context))
     app.router.routes.extend(view.routes())
     if options.docs:
         app.router.routes.extend(docs.routes(options))
     handlers = {}
-    for module in (read, zarr, metadata, tile, stream):
+    for module in (read, zarr, metadata, tile, points, write, edit, stream):
         handlers.update(module.handlers(context))
     tokens = Tokens(options.read_tokens, options.write_tokens, public=view.is_page)
     check = tokens.check if options.read_tokens or options.write_tokens else None

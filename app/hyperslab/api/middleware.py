@@ -22,6 +22,8 @@ from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, Method
 from hyperslab.wire import EXPOSED_HEADERS
 
 Handler = Callable[[Request], Awaitable[Reply]]
+Handlers = Mapping[tuple[str, str], Handler]
+"""By method and front of the path."""
 Pairs = list[tuple[bytes, bytes]]
 
 _READING: Final = ("GET", "HEAD")
@@ -41,22 +43,22 @@ class Frame:
     A problem document is sent if no response has begun. A body that has begun is cut instead: it ends short of its
     Content-Length, which the client sees, and never with a proper end.
 
-    The resources that are read most are found by the front of the path (``/v1/{name}`` or ``/{name}``) and answered by
-    ``handlers``, for GET and HEAD alike: the framework's layers cost as much as a small answer. Its ``routes``, those
-    of the ``app``, have all other paths and all other methods. Responses that still hold are replayed.
+    Nodes and their values are answered by ``handlers``, found by the method and the front of the path (``/v1/{name}``
+    or ``/{name}``); those for GET have HEAD too. The framework's layers cost as much as a small answer: its ``routes``,
+    those of the ``app``, have what is left. Responses that still hold are replayed.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         routes: Sequence[BaseRoute],
-        handlers: Mapping[str, Handler],
+        handlers: Handlers,
         context: Context,
         check: Callable[[Scope], None] | None,
     ) -> None:
         self._app = app
         self._routes = routes
-        self._handlers = {front.encode(): handler for front, handler in handlers.items()}
+        self._handlers = {(method, front.encode()): handler for (method, front), handler in handlers.items()}
         self._metrics = context.metrics
         self._responses = context.responses
         self._origins = frozenset(origin.encode("latin-1") for origin in context.options.cors_origins)
@@ -151,14 +153,15 @@ class Frame:
         path = raw_path(scope)
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
-        handler = self._handlers.get(front)
-        if handler is not None:
+        reads = scope["method"] in _READING
+        handler = self._handlers.get(("GET" if reads else scope["method"], front)) if rest or reads else None
+        if handler is not None or ("GET", front) in self._handlers:
             scope[ROUTE] = front.rpartition(b"/")[2].decode()
-        if handler is None or scope["method"] not in _READING:
+        if handler is None:
             await self._pass_on(scope, receive, send, front)
             return
         async with Request(scope, receive, front.decode(), path) as request:
-            for left in reversed(range(_MOST_TRIES + 1)):
+            for left in reversed(range(_MOST_TRIES + 1 if reads else 1)):
                 request.is_last_try = not left
                 try:
                     response = await (await handler(request)).respond(request)
@@ -183,15 +186,16 @@ class Frame:
 
     def _methods(self, scope: Scope) -> list[str]:
         """The methods that the path of a request has; OPTIONS alone where nothing is there."""
-        front = split_front(raw_path(scope))[0]
-        read = _READING if front in self._handlers else ()
+        front, rest = split_front(raw_path(scope))
+        ours = {method for method in _METHODS if (rest or method == "GET") and (method, front) in self._handlers}
+        ours |= {*_READING} if "GET" in ours else set()
         routes = () if b"%" in front else self._routes
 
         def served(method: str) -> bool:
             asked = {**scope, "path": re.sub("//+", "/", scope["path"]), "method": method}
             return any(route.matches(asked)[0] is Match.FULL for route in routes)
 
-        return [*(method for method in _METHODS if method in read or served(method)), "OPTIONS"]
+        return [*(method for method in _METHODS if method in ours or served(method)), "OPTIONS"]
 
 
 def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response as StarletteResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Send
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.request import Request
@@ -106,21 +104,6 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
     """A JSON document that is not worth a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
     return Response(status, described, dump_json(document))
-
-
-class RoutedResponse(StarletteResponse):
-    """The response of a handler of ours, as FastAPI's routes want to return it."""
-
-    def __init__(
-        self, handler: Callable[[Request], Awaitable[Response]], prefix: str, request: StarletteRequest
-    ) -> None:
-        super().__init__()
-        self._handler = handler
-        self._request = Request(request.scope, request.receive, prefix)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ours has them
-        async with self._request as request:
-            await (await self._handler(request)).send(request, send)
 
 
 _REVALIDATE: Headers = ((b"cache-control", b"no-cache"),)

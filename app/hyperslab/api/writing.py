@@ -1,4 +1,4 @@
-"""What routes that write have in common: their router, and preconditions as checks that the use cases call under their
+"""What routes that write have in common: who may, and preconditions as checks that the use cases call under their
 locks."""
 
 from __future__ import annotations
@@ -6,15 +6,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from fastapi import APIRouter
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response as StarletteResponse
-
 from hyperslab.api.conditional import Conditions, Validators, strong_etag
 from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
-from hyperslab.api.response import Response, RoutedResponse
+from hyperslab.api.response import Response
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.slices import values_etag
 from hyperslab.api.values_out import MEDIA_TYPES
@@ -27,25 +23,17 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage.base import Entry
 
-Handler = Callable[[Context, Request], Awaitable[Response]]
 
+def writing_handlers(
+    context: Context, *routes: tuple[str, str, Callable[[Context, Request], Awaitable[Response]]]
+) -> Handlers:
+    """Of a method, the prefix of all resources that it is for, and what answers: also asks whether a page may."""
 
-def router(context: Context, *routes: tuple[str, str, Handler]) -> APIRouter:
-    """Routes from a method, the prefix of all resources that it is for, and what answers."""
+    async def answer(handler: Callable[[Context, Request], Awaitable[Response]], request: Request) -> Response:
+        context.pages.check(request.scope)
+        return await handler(context, request)
 
-    def endpoint(prefix: str, handler: Handler) -> Callable[[StarletteRequest], Awaitable[StarletteResponse]]:
-        async def answer(request: StarletteRequest) -> StarletteResponse:
-            request.scope[ROUTE] = prefix.rpartition("/")[2]
-            context.pages.check(request.scope)
-            return RoutedResponse(partial(handler, context), prefix, request)
-
-        return answer
-
-    found = APIRouter()
-    for method, prefix, handler in routes:
-        path = prefix + "/{path:path}"
-        found.add_api_route(path, endpoint(prefix, handler), methods=[method], response_class=StarletteResponse)
-    return found
+    return {(method, prefix): partial(answer, handler) for method, prefix, handler in routes}
 
 
 def written_response(tag: str, chunks: int) -> Response:

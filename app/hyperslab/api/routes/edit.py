@@ -8,15 +8,13 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter
-
 from hyperslab.api.context import Context
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import json_object
-from hyperslab.api.writing import node_check
-from hyperslab.api.writing import router as router_of
+from hyperslab.api.writing import node_check, writing_handlers
 from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
@@ -30,9 +28,10 @@ _NOTHING: Final = Remainder()
 _ARRAY_MEMBERS: Final = {*MEMBERS} - {"zarr_format"}
 
 
-def router(context: Context) -> APIRouter:
+def handlers(context: Context) -> Handlers:
     """The routes."""
-    return router_of(context, ("PUT", PREFIX, put_node), ("PATCH", PREFIX, patch_node), ("DELETE", PREFIX, delete_node))
+    routes = (("PUT", put_node), ("PATCH", patch_node), ("DELETE", delete_node))
+    return writing_handlers(context, *[(method, PREFIX, handler) for method, handler in routes])
 
 
 async def put_node(context: Context, request: Request) -> Response:

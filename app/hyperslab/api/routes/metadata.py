@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handler
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
@@ -35,9 +35,9 @@ _GROUP_LINKS: Final = ("tile",)
 _NO_CHILDREN: Final = Children((), None)
 
 
-def handlers(context: Context) -> dict[str, Handler]:
+def handlers(context: Context) -> Handlers:
     """The route."""
-    return {PREFIX: partial(get_metadata, context)}
+    return {("GET", PREFIX): partial(get_metadata, context)}
 
 
 async def get_metadata(context: Context, request: Request) -> Reply:

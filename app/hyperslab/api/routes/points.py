@@ -9,17 +9,14 @@ from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
-from fastapi import APIRouter
 from numpy.typing import NDArray
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response as StarletteResponse
 
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Response, RoutedResponse, array_headers, cost_headers
+from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
 from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of, values_etag
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
@@ -48,16 +45,9 @@ _NPY_MAGIC = b"\x93NUMPY"
 _BYTES_PER_INDEX = 32  # as JSON text, generously
 
 
-def router(context: Context) -> APIRouter:
+def handlers(context: Context) -> Handlers:
     """The route."""
-    routes = APIRouter()
-
-    @routes.post(PREFIX + "/{path:path}", response_class=StarletteResponse)
-    async def post_points(request: StarletteRequest) -> StarletteResponse:
-        request.scope[ROUTE] = "points"
-        return RoutedResponse(partial(_answer, context), PREFIX, request)
-
-    return routes
+    return {("POST", PREFIX): partial(_answer, context)}
 
 
 async def _answer(context: Context, request: Request) -> Response:

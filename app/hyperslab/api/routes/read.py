@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handler
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply
@@ -32,9 +32,10 @@ _STORED: Final = "stored"
 _BOX_BYTES: Final = 64 << 20
 
 
-def handlers(context: Context) -> dict[str, Handler]:
+def handlers(context: Context) -> Handlers:
     """The routes."""
-    return {SLICE: partial(get_slice, context), CHUNK: partial(get_chunk, context), PLAN: partial(get_plan, context)}
+    routes = {SLICE: get_slice, CHUNK: get_chunk, PLAN: get_plan}
+    return {("GET", prefix): partial(handler, context) for prefix, handler in routes.items()}
 
 
 async def get_slice(context: Context, request: Request) -> Reply:

@@ -13,14 +13,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
-from fastapi import APIRouter
 
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handler
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
-from hyperslab.api.writing import router as router_of
+from hyperslab.api.writing import writing_handlers
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
     BadBody,
@@ -70,15 +69,11 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls what blocks, in a thread for writes."""
 
 
-def handlers(context: Context) -> dict[str, Handler]:
-    """The route that reads."""
-    return {PREFIX: partial(get_stream, context)}
-
-
-def router(context: Context) -> APIRouter:
-    """The routes that write."""
-    handlers = (("PUT", put_stream), ("PATCH", patch_stream), ("POST", post_stream), ("DELETE", delete_stream))
-    return router_of(context, *[(method, PREFIX, handler) for method, handler in handlers])
+def handlers(context: Context) -> Handlers:
+    """The routes."""
+    writes = (("PUT", put_stream), ("PATCH", patch_stream), ("POST", post_stream), ("DELETE", delete_stream))
+    written = writing_handlers(context, *[(method, PREFIX, handler) for method, handler in writes])
+    return {("GET", PREFIX): partial(get_stream, context), **written}
 
 
 async def get_stream(context: Context, request: Request) -> Response:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote
 
 from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handler
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Request
@@ -50,7 +50,7 @@ _DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,18})_(?P<y>\d{1,18})"
 _LINKED_JSON: Final = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
 
-def handlers(context: Context) -> dict[str, Handler]:
+def handlers(context: Context) -> Handlers:
     """The route."""
     options = context.options
     tiles = Tiles(
@@ -60,7 +60,7 @@ def handlers(context: Context) -> dict[str, Handler]:
         max_bytes=options.max_tile_bytes,
     )
     context.metrics.watch("tile", tiles.cache_stats)
-    return {PREFIX: partial(get_tile, context, tiles)}
+    return {("GET", PREFIX): partial(get_tile, context, tiles)}
 
 
 async def get_tile(context: Context, tiles: Tiles, request: Request) -> Reply:

@@ -8,11 +8,10 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from fastapi import APIRouter
-
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
 from hyperslab.api.context import Context
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import document_etag
@@ -21,8 +20,14 @@ from hyperslab.api.routes.zarr import PREFIX as ZARR
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
-from hyperslab.api.writing import chunk_check, key_check, node_check, values_check, written_response
-from hyperslab.api.writing import router as router_of
+from hyperslab.api.writing import (
+    chunk_check,
+    key_check,
+    node_check,
+    values_check,
+    writing_handlers,
+    written_response,
+)
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field, select
@@ -35,11 +40,11 @@ _MOST_APPENDED: Final = 1 << 16
 """Chunks that an append may touch: how many it does shows when its body is there."""
 
 
-def router(context: Context) -> APIRouter:
+def handlers(context: Context) -> Handlers:
     """The routes."""
     values = (("PUT", SLICE, put_slice), ("PUT", CHUNK, put_chunk), ("DELETE", CHUNK, delete_chunk))
     keys = (("PUT", ZARR, put_key), ("DELETE", ZARR, delete_key))
-    return router_of(context, *values, ("POST", "/v1/append", append), *keys)
+    return writing_handlers(context, *values, ("POST", "/v1/append", append), *keys)
 
 
 async def put_slice(context: Context, request: Request) -> Response:

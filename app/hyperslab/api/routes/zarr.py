@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handler
+from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Reply, caching
@@ -29,11 +29,13 @@ from hyperslab.wire import HTML
 PREFIX: Final = "/zarr"
 
 
-def handlers(context: Context) -> dict[str, Handler]:
+def handlers(context: Context) -> Handlers:
     """The routes."""
     service = context.service
     faces = {f"{PREFIX}{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS}
-    return {prefix: partial(get_key, context, keys) for prefix, keys in {PREFIX: context.keys, **faces}.items()}
+    return {
+        ("GET", prefix): partial(get_key, context, keys) for prefix, keys in {PREFIX: context.keys, **faces}.items()
+    }
 
 
 async def get_key(context: Context, keys: KeyReader, request: Request) -> Reply:
