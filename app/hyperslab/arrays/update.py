@@ -79,7 +79,7 @@ class ChunkWriter:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         if array.metadata.coding_of is not None:
-            raise BadDefinition("chunk_grid", "a rectilinear grid is read and not written")
+            raise BadDefinition("chunk_grid", "chunks of a rectilinear grid are not written: copy to a regular grid")
         self.array = array
         self.written: dict[Coords, str | None] = {}
         self._metadata = metadata = array.metadata
