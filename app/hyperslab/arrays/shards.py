@@ -148,7 +148,10 @@ class ShardReader(ChunkReader):
         if not wanted:
             return version, False
         if self._is_read_whole(shard, wanted):
-            return self._read_whole(shard, wanted, out, cost), True
+            found = self._read_whole(shard, wanted, out, cost)
+            if found != version != UNKNOWN:  # others of its chunks may have come from the cache
+                raise VersionConflict(shard.key, found)
+            return found, True
         return self._read_ranges(shard, wanted, version, out, cost)
 
     def _not_cached(self, parts: Sequence[Projection], version: str, out: NDArray, cost: ReadCost) -> Iterator[_Wanted]:
