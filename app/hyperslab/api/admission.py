@@ -17,23 +17,15 @@ SMALL = 1 << 20
 class Share:
     """Bytes of the budget that one request holds."""
 
-    def __init__(self, take: Callable[[int, int], Awaitable[None]], try_take: Callable[[int, int], bool]) -> None:
+    def __init__(self, take: Callable[[int, int], Awaitable[None]]) -> None:
         self.nbytes = 0
         self._take = take
-        self._try_take = try_take
 
     async def grow(self, nbytes: int) -> None:
         """Hold ``nbytes`` in all; raises `Overloaded` where none is free within the ``patience`` of `Admission`."""
         if nbytes > max(SMALL, self.nbytes):
             await self._take(nbytes - self.nbytes, self.nbytes)
             self.nbytes = nbytes
-
-    def grows(self, nbytes: int) -> bool:
-        """As `grow` where nobody has to wait for it; False where somebody would."""
-        if not self._try_take(nbytes - self.nbytes, self.nbytes):
-            return False
-        self.nbytes = nbytes
-        return True
 
 
 class Admission:
@@ -63,7 +55,7 @@ class Admission:
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Share]:
         """A share of the budget that is given back at the end."""
-        share = Share(self.take, self._try_take)
+        share = Share(self.take)
         try:
             yield share
         finally:
@@ -72,7 +64,7 @@ class Admission:
 
     async def take(self, nbytes: int, own: int) -> None:
         """Take ``nbytes`` more, for who has his ``own`` already; raises `Overloaded`."""
-        if self._try_take(nbytes, own):
+        if not self._waiting and self._budget.try_reserve(nbytes, own):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((nbytes, own, turn))
@@ -85,9 +77,6 @@ class Admission:
         except asyncio.CancelledError:
             self._leave(nbytes, own, turn)
             raise
-
-    def _try_take(self, nbytes: int, own: int) -> bool:
-        return not self._waiting and self._budget.try_reserve(nbytes, own)
 
     def _leave(self, nbytes: int, own: int, turn: asyncio.Future[None]) -> None:
         if turn.done():  # granted at the very moment of giving up

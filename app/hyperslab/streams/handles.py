@@ -14,12 +14,13 @@ from typing import Final
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.errors import HyperslabError, Overloaded
 from hyperslab.streams.heads import kept_bytes
+from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.record import StreamPlan
 
 PIECE_BYTES: Final = 8 << 20
 """Of a longer body so many bytes are stored at once."""
 LARGEST_PIECE: Final = 128 << 20
-"""Or whole groups of rows up to this size, which a request takes memory for beside that of its stream."""
+"""Or whole groups of rows up to this size, for the one request that sends to a stream."""
 QUEUE_BYTES: Final = 64 << 20
 """What queues of a stream hold; one piece may be longer."""
 _IN_HAND: Final = 6
@@ -131,12 +132,21 @@ class Handles:
                     self.forget(path)
 
 
+def largest_piece(plan: StreamPlan, array: StreamArray) -> int:
+    """Bytes of a body that the one request that sends to a stream stores at once: those of a group of rows, which fill
+    whole stored objects, where they are not too many and go through no queue."""
+    level = array.levels[0]
+    group = level.object_rows * level.row_nbytes
+    return group if PIECE_BYTES < group <= LARGEST_PIECE and plan.settings.ack != "memory" else PIECE_BYTES
+
+
 def memory_bound(plan: StreamPlan) -> int:
     """The most bytes that a stream holds at once: pieces of bodies, queues, rows and chunks that a commit has in
     hand, and the shards, each as encoded chunks and as a whole, one after the other where they are large."""
     levels = [level for array in plan.arrays for level in array.levels]
+    piece = max(largest_piece(plan, array) for array in plan.arrays)
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
     kept = 2 * max(kept_bytes(array) for array in plan.arrays)
     queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
-    return 4 * PIECE_BYTES + queued + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard
+    return 2 * PIECE_BYTES + 2 * piece + queued + kept + _IN_HAND * chunk + (2 if 2 * shard > _LARGE else 4) * shard

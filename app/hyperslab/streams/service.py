@@ -35,7 +35,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import as_prefix
 from hyperslab.streams.commit import Committer
-from hyperslab.streams.handles import Handles, memory_bound
+from hyperslab.streams.handles import PIECE_BYTES, Handles, largest_piece, memory_bound
 from hyperslab.streams.heads import Heads, Mark
 from hyperslab.streams.notes import Notes
 from hyperslab.streams.objects import HEAD
@@ -60,7 +60,8 @@ class Opened:
 
 class Sending:
     """A request that sends to an array, from `Streams.send` until it is called to ``end``. ``at``: where its next byte
-    belongs; ``progress``: how far the array has come, as this request knows."""
+    belongs; ``progress``: how far the array has come, as this request knows; ``piece``: the most bytes that it
+    may store at once."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -70,9 +71,11 @@ class Sending:
         number: int,
         epoch: int | None,
         at: int | None,
+        piece: int,
         end: Callable[[], None],
     ) -> None:
         self.array = stream.plan.arrays[number]
+        self.piece = piece
         self.end = end
         self.progress = writer.progress(stream, number)
         self.at = self.progress.offset if at is None else at
@@ -251,6 +254,7 @@ class Streams:
         with self._handles.lock:
             if at is None and handle.sending.get(number):
                 raise WriteConflict(array.path, "another request sends to this array: say Upload-Offset")
+            piece = PIECE_BYTES if any(handle.sending.values()) else largest_piece(stream.plan, array)
             handle.sending[number] = handle.sending.get(number, 0) + 1
 
         def end() -> None:
@@ -259,7 +263,7 @@ class Streams:
                 handle.last = time.monotonic()
 
         try:
-            return Sending(self, self._writer, stream, number, epoch, at, end)
+            return Sending(self, self._writer, stream, number, epoch, at, piece, end)
         except BaseException:
             end()
             raise

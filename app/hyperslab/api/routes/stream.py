@@ -306,39 +306,36 @@ async def _checked(context: Context, request: Request) -> AsyncIterator[Body]:
 
 async def _receive(context: Context, request: Request, run: _Run, sending: Sending, length: int | None) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
-    that came. A piece that ends with a group of rows goes to chunks at once: where there is memory for whole groups,
-    pieces end there."""
+    that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there."""
     body, patience, loop = Body(request), context.options.idle_seconds, asyncio.get_running_loop()
-    rest, group, most = length if length is not None else LARGEST_PIECE, sending.group, PIECE_BYTES
+    rest, group = length if length is not None else LARGEST_PIECE, sending.group
+    most = sending.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
-    async with context.admission.share() as share:
-        if PIECE_BYTES < group <= LARGEST_PIECE and 2 * rest >= group and share.grows(2 * group):
-            most = group
-        buffers = [np.empty(min(most, max(1, rest)), np.uint8).data for _ in range(2)]
-        at = sending.at
-        while body.more and broken is None:
-            buffers.reverse()
-            count, end = 0, loop.time() + _LONGEST_PIECE
-            room = min(len(buffers[0]), most if not group else max(most // group, 1) * group - at % group)
-            while count < room and body.more and loop.time() < end:
-                step = buffers[0][count : min(room, count + PIECE_BYTES)]
-                try:
-                    received = await body.read_into(step, pause=_PAUSE, within=patience)
-                except Cancelled as error:
-                    received, broken = 0, error
-                    break
-                if not received and body.more and not count:
-                    broken = ClientStalled(at, patience)
-                count += received
-                if received < len(step):
-                    break
-            if storing is not None:
-                await storing
-            storing = asyncio.create_task(run(sending.append, buffers[0][:count]))
-            at += count
+    buffers = [np.empty(min(most, max(1, rest)), np.uint8).data for _ in range(2)]
+    at = sending.at
+    while body.more and broken is None:
+        buffers.reverse()
+        count, end = 0, loop.time() + _LONGEST_PIECE
+        room = min(len(buffers[0]), most if not group else max(most // group, 1) * group - at % group)
+        while count < room and body.more and loop.time() < end:
+            step = buffers[0][count : min(room, count + PIECE_BYTES)]
+            try:
+                received = await body.read_into(step, pause=_PAUSE, within=patience)
+            except Cancelled as error:
+                received, broken = 0, error
+                break
+            if not received and body.more and not count:
+                broken = ClientStalled(at, patience)
+            count += received
+            if received < len(step):
+                break
         if storing is not None:
             await storing
+        storing = asyncio.create_task(run(sending.append, buffers[0][:count]))
+        at += count
+    if storing is not None:
+        await storing
     if broken is not None:
         raise broken
 
