@@ -17,6 +17,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
+from hyperslab.storage.base import MOST_BYTES, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 
@@ -247,6 +248,35 @@ def test_a_shard_without_axes_is_written(tmp_path: Path, inner: Codecs) -> None:
         service.writer.write(A, (), np.asarray(5, "<i4"))
         assert read_all(service) == 5
     assert ts.open({"driver": "zarr3", "kvstore": f"file://{tmp_path}/a/"}).result().read().result() == 5
+
+
+class RewrittenStore(CountingStore):
+    """Another program stores ``then`` at ``key`` just before that is read whole."""
+
+    key, then = "", b""
+
+    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        if key == self.key:
+            self.key = ""
+            self.inner.put(key, self.then)
+        return super().get(key, most)
+
+
+def test_a_shard_that_is_rewritten_before_it_is_read_is_of_one_version_beside_its_cached_chunks(tmp_path: Path) -> None:
+    make(tmp_path, CODECS["codecs behind"], (6, 9))
+    values, shard = np.arange(54, dtype="<i4").reshape(6, 9), tmp_path / "a" / "c" / "0" / "0"
+    with service_on(tmp_path) as service:
+        service.writer.write(A, (), -values)
+        then = shard.read_bytes()
+        service.writer.write(A, (), values)
+    store = RewrittenStore(local_store(tmp_path))
+    service = build([MountedStore("data", store)])
+    array = service.catalog.open_array(A)
+    assert service.reader.read(plan_items(service.reader, array, (slice(0, 2), slice(0, 3))))[0][1, 2] == 11
+    store.key, store.then = "a/c/0/0", then
+
+    np.testing.assert_array_equal(read_all(service), -values)
+    assert not store.key
 
 
 def test_selections_that_repeat_and_reorder_go_where_numpy_puts_them(tmp_path: Path) -> None:
