@@ -62,7 +62,7 @@ def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) ->
     if "id" in configuration:
         raise BadMetadata(key, f"{name}.id", "is no parameter of this codec")
     if name in V3_CODECS:
-        _check_parameters(name, configuration, V3_CODECS[name], key)
+        _check_parameters(name, configuration, V3_CODECS[name], key, exact=True)
     else:
         check_codec_config({**configuration, "id": name.removeprefix("numcodecs.")}, key=key)
 
@@ -83,7 +83,10 @@ def plain_config(config: CodecConfig) -> dict[str, Any]:
     return plain
 
 
-def _check_parameters(name: str, config: CodecConfig, parameters: Mapping[str, Parameter], key: str) -> None:
+def _check_parameters(
+    name: str, config: CodecConfig, parameters: Mapping[str, Parameter], key: str, *, exact: bool = False
+) -> None:
+    """``exact``: an integer is not written as a float, which zarr-python refuses in Zarr v3."""
     for parameter, rule in parameters.items():
         if rule.required and parameter not in config:
             raise BadMetadata(key, f"{name}.{parameter}", f"is missing: expected {rule.expected}")
@@ -93,9 +96,9 @@ def _check_parameters(name: str, config: CodecConfig, parameters: Mapping[str, P
         if parameter not in parameters:
             known = ", ".join(parameters) or "none"
             raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {known})")
-        if not parameters[parameter].accepts(value):
-            expected = parameters[parameter].expected
-            raise BadMetadata(key, f"{name}.{parameter}", f"expected {expected}, found {shown(value)}")
+        rule = parameters[parameter]
+        if not rule.accepts(value) or (exact and rule.whole and type(value) is float):
+            raise BadMetadata(key, f"{name}.{parameter}", f"expected {rule.expected}, found {shown(value)}")
 
 
 def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = None) -> dict[str, Any]:
