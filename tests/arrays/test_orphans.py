@@ -18,6 +18,7 @@ from hyperslab.storage import open_store
 from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, snapshot
+from tests.layouts import LAYOUTS, definition, key
 from tests.s3 import S3Bucket
 
 A = "data/a"
@@ -106,10 +107,16 @@ def test_files_of_others_that_are_spelt_like_chunks_stay(tmp_path: Path, service
     assert (read_all(service, A) == 1).all()
 
 
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("before", LAYOUTS)
+@pytest.mark.parametrize("after", LAYOUTS)
 def test_what_a_deletion_that_was_cut_off_has_left_is_cleared(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, rank: int
 ) -> None:
-    service.creator.create_array(A, DEFINITION)
+    """Whatever the layout of the array that comes next, so that nothing is in the way of the one after it. What no
+    array of this rank could have stays."""
+    old, new = (definition(layout, [4] * rank, [2] * rank, fill_value=1) for layout in (before, after))
+    service.creator.create_array(A, old)
     service.writer.write(A, (), np.array(8, "<i4"))
     store = service.catalog.mounts["data"].store
 
@@ -120,11 +127,16 @@ def test_what_a_deletion_that_was_cut_off_has_left_is_cleared(
         patched.setattr(store, "delete_prefix", cut_off)
         with pytest.raises(StoreError):
             service.creator.delete(A)
-    assert (tmp_path / "a" / "0.0").exists()
+    assert (tmp_path / key(before, "a/" + ".".join("0" * rank))).exists()
+    others = {"7.7.7", "c/7/7/7"}
+    for name in others:
+        (tmp_path / "a" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / name).write_bytes(b"mine")
 
-    create(service, DEFINITION)
+    replace(service, new)
 
     assert (read_all(service, A) == 1).all()
+    assert set(snapshot(tmp_path / "a")) - {".zarray", "zarr.json"} == others
 
 
 @pytest.mark.parametrize("make", [create, put_key])

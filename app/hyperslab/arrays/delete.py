@@ -26,6 +26,7 @@ from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge, StoreFull
+from hyperslab.storage.base import Entry
 from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
@@ -83,11 +84,16 @@ def refuse_hidden(
         raise NodeExists(mount.path(prefix), "group" if node is None else node.kind, "children", "none", key, [key])
 
 
-def mark_deletion(mount: MountedStore, prefix: str) -> None:
-    """Note that what lies below a prefix and is spelt like a chunk may be left of an array that is being deleted. On a
-    full disk that cannot be noted, and is no reason to delete nothing."""
+def mark_deletion(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> None:
+    """Note that what lies below a prefix and is spelt like a chunk may be left of an array that is being deleted, and
+    how its chunks are spelt, as far as that is known. On a full disk that cannot be noted, and is no reason to delete
+    nothing."""
+    keys = ""
+    if isinstance(node, ArrayNode):
+        rank = len(node.metadata.shape)
+        keys = node.metadata.grid.key((0,) * rank).replace("0", "*" if rank else "0")
     with suppress(StoreFull):
-        mount.store.put(_marker(prefix), b"")
+        mount.store.put(_marker(prefix), keys.encode())
 
 
 def check_free(array: ArrayNode) -> None:
@@ -97,7 +103,8 @@ def check_free(array: ArrayNode) -> None:
 
 
 def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None], *, foreign: bool) -> None:
-    """Remove what would be chunks of a new array, whatever shape it grows to, and nothing else.
+    """Remove what would be chunks of a new array, whatever shape it grows to, and what a deletion which was cut off has
+    left here of an array whose chunks are spelt otherwise; nothing else.
 
     The caller holds the node lock, and has found no node here; ``check`` is called before each removal, and what it
     raises ends the work. Costs one listing, which is empty nearly always. Raises `NodeExists`, before anything is
@@ -105,10 +112,15 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     is not left of an array.
     """
     mount, prefix = array.mount, array.prefix
-    left = {coords: (version, removed) for coords, version, removed in _leftovers(array)}
+    left, spelt_otherwise = dict[Coords, tuple[str, bool]](), set[str]()
+    for coords, entry, removed in _leftovers(array):
+        if coords is None:
+            spelt_otherwise.add(entry.key)
+        else:
+            left[coords] = entry.version, removed
     others = sorted(array.chunk_key(coords) for coords, (_, removed) in left.items() if not removed)
-    marked = bool(others) and mount.store.stat(_marker(prefix)) is not None
-    if others and not (marked or foreign):
+    marker = mount.store.get(_marker(prefix)) if others or spelt_otherwise else None
+    if others and marker is None and not foreign:
         raise NodeExists(array.path, "group", "children", "none", others[0], others[:_SHOWN])
     folders = {array.chunk_key(coords).rpartition("/")[0] for coords in left}
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
@@ -126,7 +138,11 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
 
     if left:
         reader.pool(mount).each(list(left), len(left), remove)
-    if marked:
+    if marker is not None:
+        spelt = re.escape(bytes(marker.data).decode("ascii", "replace"))
+        deleted = re.compile(spelt.replace(r"\*", "(0|[1-9][0-9]{0,18})"))
+        if any(deleted.fullmatch(key, len(prefix)) for key in spelt_otherwise):
+            mount.store.delete_prefix(prefix, check, lambda key: not deleted.fullmatch(key, len(prefix)))
         mount.store.delete(_marker(prefix))
 
 
@@ -155,9 +171,9 @@ def remove(
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
             owns = _owner(mount, inner, node) if is_array and _has_chunks(mount, inner, node) else None
-            _remove_own(mount, inner, owns, inner_turn, foreign=foreign and owns is not None)
+            _remove_own(mount, inner, node, owns, inner_turn, foreign=foreign and owns is not None)
             bury_doubt(node, inner_turn.check)
-    _remove_own(mount, prefix, own, turn, foreign=foreign or linked)
+    _remove_own(mount, prefix, found, own, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
     kept = Remainder()
 
@@ -174,11 +190,13 @@ def remove(
     return kept
 
 
-def _remove_own(mount: MountedStore, prefix: str, owns: Owns | None, turn: Turn, *, foreign: bool) -> None:
+def _remove_own(
+    mount: MountedStore, prefix: str, node: Node | BrokenNode | None, owns: Owns | None, turn: Turn, *, foreign: bool
+) -> None:
     """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
     node's, and only the link goes. Where ``owns`` is None there are no chunks; else a marker stays if this fails."""
     if owns is not None:
-        mark_deletion(mount, prefix)
+        mark_deletion(mount, prefix, node)
     for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup", V3):
         documents.remove_document(mount, prefix + name, turn.check)
     if foreign:
@@ -258,9 +276,10 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
     return {inner: is_array for inner, is_array in inside.items() if not inner.startswith(links)}
 
 
-def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords, str, bool]]:
+def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
     """The keys below a new array that would be its chunks, those outside the shape too, as they would show when it
-    grows: coordinates, version, and whether it is a tombstone (`Store.leaves_tombstones`). Raises `NodeExists`."""
+    grows: coordinates, entry, and whether it is a tombstone (`Store.leaves_tombstones`); without coordinates, what is
+    spelt like a chunk of another array. Raises `NodeExists`."""
     store, prefix = array.mount.store, array.prefix
     if not store.capabilities.listable:
         return
@@ -270,8 +289,8 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords, str, bool]]:
         if not removed and key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", V3):
             raise NodeExists(array.path, "group", "children", "none", entry.key, [entry.key])
         coords = everywhere.parse_key(key)
-        if coords is not None:
-            yield coords, entry.version, removed
+        if coords is not None or (not removed and _CHUNK_LIKE.fullmatch(key)):
+            yield coords, entry, removed
 
 
 def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:

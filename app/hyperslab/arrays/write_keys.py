@@ -80,10 +80,11 @@ class KeyWriter:
                 check(before)
             shared = mount.has_replicas
             exact = before.version if before is not None and (shared or check is not None) else None
-            of_array = name == ".zarray" or (name == V3 and self._array_at(mount, prefix) is not None)
+            array = self._array_at(mount, prefix) if name in (".zarray", V3) else None
             other = V3 if name == ".zarray" else mount.metadata_key  # whose chunks they may be, too
+            of_array = array is not None or name == ".zarray"
             if before is not None and of_array and mount.store.stat(prefix + other) is None:
-                mark_deletion(mount, prefix)
+                mark_deletion(mount, prefix, array)
             try:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:
