@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+import urllib3
 from hypothesis import settings
 
 pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
@@ -11,6 +12,7 @@ pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 settings.register_profile("patient", deadline=None, max_examples=60)  # a busy machine makes no test wrong
 settings.load_profile("patient")
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
+(urllib3.request.__kwdefaults__ or {})["timeout"] = 60.0  # or three
 
 LONGEST = (
     *("streams/test_streams", "consistency/test_replicas", "test_cli", "viewer/test_odd_pictures"),
