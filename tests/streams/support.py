@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class Place:
     folder: Path
     bucket: S3Bucket | None
     s3: S3Server
+    copied: dict[str, str] = field(default_factory=dict)
+    """Of each object in the copy, its ETag."""
 
     @property
     def store(self) -> Mapping[str, Any]:
@@ -33,12 +35,14 @@ class Place:
         """A folder with what the store holds now, as other programs see it."""
         if self.bucket is not None:
             pages = self.s3.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket.name)
-            for path in [path for path in self.folder.rglob("*") if path.is_file()]:
-                path.unlink()
-            for key in [each["Key"] for page in pages for each in page.get("Contents", [])]:
-                path = self.folder / key
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(self.read(key))
+            found = {each["Key"]: each["ETag"] for page in pages for each in page.get("Contents", [])}
+            for key in self.copied.keys() - found.keys():
+                (self.folder / key).unlink()
+            for key in [key for key, tag in found.items() if self.copied.get(key) != tag]:
+                (self.folder / key).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / key).write_bytes(self.read(key))
+            self.copied.clear()
+            self.copied.update(found)
         return self.folder
 
     def read(self, key: str) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import io
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +24,7 @@ from hyperslab.api.routes import stream as routes
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.files import LogFile
+from hyperslab.streams.service import Sending, Streams
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, served
@@ -50,6 +53,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "pyramid": {"method": "mean"},
     },
 }
+SIDE = [dimension("y", 512, 256), dimension("x", 512, 256)]
 IN_BUCKETS = ("2-D", "channels", "sharded")
 
 
@@ -65,6 +69,13 @@ def client(lab: Lab) -> httpx.Client:
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return list(rng.integers(0, 200, (count, *model.frame_shape)).astype(model.dtype))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def opened(client: httpx.Client, path: str, *arrays: dict[str, Any], **settings: Any) -> None:
@@ -302,10 +313,7 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
     sender.patch(b"".join(frame.tobytes() for frame in frames[:4]), None)
     if lab.place.bucket is None:  # another process seems to have sent after this one
         os.utime(lab.place.folder / "expired" / ".hyperslab.stream" / "stream.json", (time.time() + 2,) * 2)
-    deadline = time.monotonic() + 30
-    while b'"closed"' not in lab.place.read("expired/.hyperslab.stream/stream.json"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: b'"closed"' in lab.place.read("expired/.hyperslab.stream/stream.json"))
     model.frames = [*frames[:4]]
     check_files(lab, sender, model, final=False)
     assert client.get("/v1/stream/lab/expired").json()["state"] == "closed"
@@ -313,6 +321,35 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
     model.frames = [*frames]
     check_reads(sender, model)
     assert client.get("/v1/stream/lab/expired").json()["state"] == "open"
+
+
+def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go, send = threading.Event(), threading.Event(), Streams.send
+
+    def waiting(*arguments: Any) -> Sending:
+        began.set()
+        assert go.wait(60)
+        return send(*arguments)
+
+    async def run() -> None:
+        store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+        app, url = create_app(Settings(stores={"lab": store})), "/v1/stream/lab/run"
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            array = {"key": "a", **ARRAYS["frames"]}
+            answer = await client.put(url, json={"arrays": [array], "expires_in": 1})
+            assert answer.status_code == 201, answer.text
+            monkeypatch.setattr(Streams, "send", waiting)
+            patched = asyncio.create_task(client.patch(url, content=b"x"))
+            assert await asyncio.to_thread(began.wait, 60)
+            patched.cancel()
+            await asyncio.wait([patched])
+            go.set()
+            record = tmp_path / "run" / ".hyperslab.stream" / "stream.json"
+            await asyncio.to_thread(wait_until, lambda: b'"closed"' in record.read_bytes())
+
+    asyncio.run(run())
 
 
 @BOTH
@@ -399,6 +436,32 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
         check_reads(sender, model)
         client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "run" / "a", mode="r")[...], model.values(final=True))
+
+
+def test_what_a_frame_and_a_group_of_rows_cost_a_bucket(tmp_path: Path, s3_server: S3Server) -> None:
+    place = place_of("bucket", tmp_path, s3_server)
+    array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 4), *SIDE]}
+    frame = np.random.default_rng(0).bytes(512 * 512 * 2)
+    assert place.bucket is not None
+    with FaultProxy(s3_server.url) as proxy:
+        store = {**place.store, "options": dict(place.bucket.at(proxy.url).options)}
+
+        def asked(method: str, path: str) -> int:
+            return sum(each[0] == method and path in each[1] for each in proxy.answers)
+
+        with running_server({"lab": store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+            opened(client, "lab/run", array)
+            sender = Sender(client, "lab/run", "a")
+            sender.patch(frame, 0).raise_for_status()
+            for number in (1, 2):
+                proxy.heal()
+                sender.patch(frame, number * len(frame)).raise_for_status()
+                assert len(proxy.answers) - asked("HEAD", "/watch") <= 5, proxy.answers
+            proxy.heal()
+            sender.patch(frame, 3 * len(frame)).raise_for_status()
+            wait_until(lambda: asked("PUT", "/head") == 2)  # the bytes are in the tail, and then in chunks
+            assert [asked("PUT", f"/run/a/0/{y}/{x}") for y in (0, 1) for x in (0, 1)] == [1, 1, 1, 1]
+            assert len(proxy.answers) - asked("HEAD", "/watch") <= 33, proxy.answers
 
 
 def test_a_discard_beside_a_commit_of_another_replica_leaves_no_chunks(tmp_path: Path, s3_server: S3Server) -> None:

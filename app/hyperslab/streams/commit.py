@@ -39,10 +39,18 @@ class Committer:
         self._reader = reader
 
     def open(self, array: StreamArray, level: int, stream: str) -> tuple[ArrayNode, Mark]:
-        """A level as it is stored, and its mark; raises `ArrayFailed` where somebody else has changed it."""
+        """A level as it is stored, and its mark; raises `ArrayFailed` where somebody else has changed it. Of one in an
+        object store that was opened before, only the document that says so is looked up."""
         wanted = array.levels[level]
+        node = self._catalog.remembered(wanted.path)
         try:
-            node = self._catalog.open_array(wanted.path, fresh=True)
+            known = node.documents.get(node.document_key) if isinstance(node, ArrayNode) else None
+            if (
+                not isinstance(node, ArrayNode)
+                or known is None
+                or node.mount.store.versions(node.prefix, [node.document_key]) != [known]
+            ):
+                node = self._catalog.open_array(wanted.path, fresh=True)
         except (NodeNotFound, WrongKind) as error:
             raise ArrayFailed(wanted.path, "it is gone, or another node is in its place") from error
         mark = Mark.of(node)

@@ -130,6 +130,11 @@ class ObjectTail:
     def end(self) -> int:
         return self.head.end
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether nobody in this process knows of a newer head."""
+        return self._tails.heads.version_of((self._store.name, self._kept + HEAD)) == self._version
+
     def append(self, data: bytes | memoryview, note: tuple[int, bytes] | None = None) -> None:
         """Store bytes behind the end, and with them metadata of a frame."""
         head = self.head

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
@@ -59,30 +59,44 @@ class Opened:
 
 
 class Sending:
-    """A request that sends to an array, from `Streams.send` until it is called to ``end``. ``at``: where its next byte
-    belongs; ``progress``: how far the array has come, as this request knows; ``piece``: the most bytes that it
-    may store at once."""
+    """What a request sends to an array; a context, which counts as one that sends. ``at``: where its next byte belongs;
+    ``progress``: how far the array has come, as this request knows; ``piece``: the most bytes that it may store at
+    once, known in the context."""
 
     def __init__(  # noqa: PLR0917
         self,
         streams: Streams,
         writer: ArrayWriter,
+        handles: Handles,
         stream: Stream,
         number: int,
         epoch: int | None,
         at: int | None,
-        piece: int,
-        end: Callable[[], None],
     ) -> None:
         self.array = stream.plan.arrays[number]
-        self.piece = piece
-        self.end = end
+        self.piece = PIECE_BYTES
         self.progress = writer.progress(stream, number)
         self.at = self.progress.offset if at is None else at
         self._said = at
-        self._streams = streams
+        self._streams, self._writer, self._handles = streams, writer, handles
         self._stream, self._number, self._epoch = stream, number, epoch
-        self._store = writer.take if stream.plan.settings.ack == "memory" else writer.append
+        self._handle = handles.of(stream.path, stream.plan)
+
+    def __enter__(self) -> Self:
+        """Raises `WriteConflict` where it was not said where the bytes belong, and another request sends to the
+        array."""
+        sending = self._handle.sending
+        with self._handles.lock:
+            if self._said is None and sending.get(self._number):
+                raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
+            self.piece = PIECE_BYTES if any(sending.values()) else largest_piece(self._stream.plan, self.array)
+            sending[self._number] = sending.get(self._number, 0) + 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._handles.lock:
+            self._handle.sending[self._number] -= 1
+            self._handle.last = time.monotonic()
 
     def move(self, at: int) -> None:
         """Go on at another offset."""
@@ -117,7 +131,11 @@ class Sending:
             return
         path, key, stop = self._stream.path, self.array.key, self.at + len(data)
         try:
-            self.progress = self._store(self._stream, self._number, self.at, data, self._epoch, note)
+            if self._stream.plan.settings.ack == "memory":
+                self.progress = self._writer.take(self._stream, self._number, self.at, data, self._epoch, note)
+            else:
+                known = self.progress
+                self.progress = self._writer.append(self._stream, self._number, self.at, data, self._epoch, note, known)
         except (MismatchingUploadOffset, CompletedUpload) as error:
             self.progress = self._streams.progress(path, key)
             if self._said is None or stop > self.progress.end:
@@ -243,30 +261,12 @@ class Streams:
     # --- frames ------------------------------------------------------------------------------------------------------
 
     def send(self, path: str, key: str | None, at: int | None = None, epoch: int | None = None) -> Sending:
-        """Begin to send to an array, from the offset ``at`` on, or where it ends; to be ended by the caller.
+        """What a request sends to an array, from the offset ``at`` on, or where it ends.
 
-        Raises `StreamNotFound`, `BadParameter`, `StaleEpoch`, `CompletedUpload`, and `WriteConflict` where it does not
-        say where, and another request sends to the array.
+        Raises `StreamNotFound`, `BadParameter`, `StaleEpoch` and `CompletedUpload`.
         """
         stream = self._open(path, epoch=epoch)
-        number, array = stream.array(key)
-        handle = self._handles.of(stream.path, stream.plan)
-        with self._handles.lock:
-            if at is None and handle.sending.get(number):
-                raise WriteConflict(array.path, "another request sends to this array: say Upload-Offset")
-            piece = PIECE_BYTES if any(handle.sending.values()) else largest_piece(stream.plan, array)
-            handle.sending[number] = handle.sending.get(number, 0) + 1
-
-        def end() -> None:
-            with self._handles.lock:
-                handle.sending[number] -= 1
-                handle.last = time.monotonic()
-
-        try:
-            return Sending(self, self._writer, stream, number, epoch, at, piece, end)
-        except BaseException:
-            end()
-            raise
+        return Sending(self, self._writer, self._handles, stream, stream.array(key)[0], epoch, at)
 
     def skip(  # noqa: PLR0917
         self, path: str, key: str | None, frames: int, reason: str, at: int | None = None, epoch: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -81,23 +81,36 @@ class ArrayWriter:
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def append(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> Progress:  # noqa: PLR0917
-        """See `Sending.append`; returns how far the array has come then."""
+    def append(  # noqa: PLR0917
+        self,
+        stream: Stream,
+        number: int,
+        at: int,
+        data: Buffer,
+        epoch: int | None,
+        note: Buffer,
+        known: Progress | None = None,
+    ) -> Progress:
+        """See `Sending.append`; returns how far the array has come then. ``known``: how far it had come when ``stream``
+        was as it is, which of a tail in an object store need not be looked up again: what changes it finds that it is
+        another one."""
+        tail = None if known is None else known.tails.tails.get(0)
+        is_newest = isinstance(tail, ObjectTail) and tail.is_newest
 
-        def once(stream: Stream) -> Progress:
-            progress = self._writable(stream, number)
+        def once(now: Stream) -> Progress:
+            progress = self._writable(now, number, known if now is stream else None)
             progress.check_offset(at, len(data))
             rows = progress.rows
             if stream.mount.is_remote:
                 frame = at // progress.array.frame_nbytes
-                self._object_tail(stream, progress, epoch).append(data, (frame, bytes(note)) if note else None)
+                self._object_tail(now, progress, epoch).append(data, (frame, bytes(note)) if note else None)
             else:
-                rows = max(rows, self._append_to_logs(stream, number, at, data, note))
+                rows = max(rows, self._append_to_logs(now, number, at, data, note))
             if stream.plan.settings.ack == "chunk":
-                self.commit(stream, number, whole=False)
+                self.commit(now, number, whole=False)
             return replace(progress, end=at + len(data), rows=rows)
 
-        progress = self._alone(stream, number, epoch, once)
+        progress = self._alone(stream, number, epoch, once, at_first=is_newest)
         self._tell(stream, progress.array)
         self._commit_later(stream, number, progress)
         return progress
@@ -425,8 +438,8 @@ class ArrayWriter:
 
         return self._records.change(stream, noted)
 
-    def _writable(self, stream: Stream, number: int) -> Progress:
-        progress = self._gauge.progress(stream, number)
+    def _writable(self, stream: Stream, number: int, known: Progress | None = None) -> Progress:
+        progress = known or self._gauge.progress(stream, number)
         ends = self._handles.of(stream.path, stream.plan).ends
         ends[number] = max(progress.end, ends.get(number, 0))
         if progress.error is not None:
@@ -444,11 +457,14 @@ class ArrayWriter:
         epoch: int | None,
         work: Callable[[Stream], T],
         states: Sequence[State] = ("open", "closed"),
+        *,
+        at_first: bool = False,
     ) -> T:
-        """Do what changes the tail of an array, with the stream as it is then, and again where somebody else was first;
-        what a store fails to do is the array's error from then on."""
-        for _ in attempts():
-            appending = self._appending(stream, number, epoch, states)
+        """Do what changes the tail of an array, with the stream as it is then, or ``at_first`` as it is known; and
+        again where somebody else was first. What a store fails to do is the array's error from then on."""
+        for attempt in attempts():
+            known = at_first and attempt == 0
+            appending = nullcontext(stream) if known else self._appending(stream, number, epoch, states)
             with suppress(VersionConflict), appending as now, self._failing(now, number):
                 return work(now)
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")

@@ -7,7 +7,7 @@ import asyncio
 import io
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -136,8 +136,7 @@ async def patch_stream(context: Context, request: Request) -> Response:
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
     run: _Run = partial(context.writes.run, f"{request.tail}/{key}")
-    sending = await run(context.streams.send, request.tail, key, offset, epoch)
-    try:
+    with await run(context.streams.send, request.tail, key, offset, epoch) as sending:
         length = request.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
@@ -153,8 +152,6 @@ async def patch_stream(context: Context, request: Request) -> Response:
             await _receive(context, request, run, sending, known)
         if completes == "?1":
             await run(sending.complete)
-    finally:
-        sending.end()
     progress = sending.progress
     headers = _upload_headers(progress)
     if progress.settings.ack != "memory":
@@ -203,19 +200,17 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
     try:
         async with _checked(context, request) as body, context.admission.share() as share:
             entries = _Entries(body, context.options.idle_seconds)
-            while (key := await entries.key()) is not None:
-                if key not in sending:
-                    sending[key] = await run(streams.send, path, key, 0, epoch)
-                array = sending[key].array
-                await share.grow(array.frame_nbytes + LARGEST_NOTE)
-                frame, note, data = await entries.frame(array.frame_nbytes)
-                sending[key].move(frame * array.frame_nbytes)
-                await run(sending[key].append, data, note)
+            with ExitStack() as stack:
+                while (key := await entries.key()) is not None:
+                    if key not in sending:
+                        sending[key] = stack.enter_context(await run(streams.send, path, key, 0, epoch))
+                    array = sending[key].array
+                    await share.grow(array.frame_nbytes + LARGEST_NOTE)
+                    frame, note, data = await entries.frame(array.frame_nbytes)
+                    sending[key].move(frame * array.frame_nbytes)
+                    await run(sending[key].append, data, note)
     except HyperslabError as found:
         error = found
-    finally:
-        for each in sending.values():
-            each.end()
     offsets = {}
     for name in [each.array.key for each in sending.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
