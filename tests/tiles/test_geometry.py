@@ -105,7 +105,9 @@ def test_a_tile_at_the_edge_has_the_step_of_all_others() -> None:
     assert (found.rows, found.columns) == (Span(0, 8, 250), Span(0, 8, 256))
 
 
-@pytest.mark.parametrize(("rotation", "expected"), [("0", (False, 0)), ("90", (False, 1)), ("!270", (True, 3))])
+@pytest.mark.parametrize(
+    ("rotation", "expected"), [("0", (False, 0)), ("90.0", (False, 1)), ("!270", (True, 3)), ("360", (False, 0))]
+)
 def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> None:
     found = parse(rotation=rotation)
 
@@ -128,7 +130,7 @@ def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> 
         ("size", "!5,"),
         ("size", "large"),
         ("rotation", "45"),
-        ("rotation", "360"),
+        ("rotation", "361"),
         ("rotation", "-90"),
         ("file", "best.png"),
         ("file", "default.tif"),

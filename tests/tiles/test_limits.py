@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import TooLarge
-from hyperslab.tiles.limits import Amount
 from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.read import Amount
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import tiles_on, write_plain
+from tests.tiles.support import Query, tiles_on, write_attributes, write_plain
 
 
 def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], codec: object = None) -> None:
@@ -52,7 +55,7 @@ def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: P
 
     frame = tiles.frame("data/a", parse_query([]))
     assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 2
-    assert tiles.reader.allows(frame, frame.grid.region(2, 0, 0))
+    assert tiles.reader.excess(frame, frame.grid.region(2, 0, 0)) is None
     larger = tiles.frame("data/a", parse_query([("tile_size", "512")]))
     with pytest.raises(TooLarge, match="smaller ones"):
         tiles.reader.plan(larger, larger.grid.region(1, 0, 0))
@@ -102,3 +105,52 @@ def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Pa
     found = tiles.tile("data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
 
     assert found.memory > 4096 * 4096
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "query", "read"),
+    [
+        ((256, 256), (64, 64), [], 256 * 256),
+        ((256, 256), (64, 64), [("decode", "cf")], (1 + 8) * 256 * 256),
+        ((16_000, 16_000), (250, 250), [], 64 << 20),
+    ],
+)
+def test_the_memory_of_a_tile_is_what_is_read_at_once_and_its_pixels(
+    tmp_path: Path,
+    tiles: Tiles,
+    shape: tuple[int, int],
+    chunks: tuple[int, int],
+    query: Query,
+    read: int,
+) -> None:
+    write_empty(tmp_path / "a", shape, chunks)
+    (tmp_path / "a" / ".zattrs").write_text('{"scale_factor": 0.5}')
+
+    found = tiles.tile("data/a", parse_query([("rescale", "0,9"), *query]), (0, 0, 0), "png")
+
+    assert found.memory == read + 16 * (250**2 if shape[0] > 256 else 256**2)
+
+
+def test_images_of_a_well_are_read_concurrently_as_far_as_their_chunks_fit(
+    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_attributes(tmp_path / "a", {"well": {"version": "0.4", "images": [{"path": "0"}, {"path": "1"}]}})
+    for name in "01":
+        write_empty(tmp_path / "a" / name, (4096, 4096), (4096, 4096), BZ2)
+        (tmp_path / "a" / name / "0.0").unlink()
+    in_hand: list[int] = []
+    each = WorkerPool.map
+
+    def watched(*args: Any, nbytes: int = 0) -> Any:
+        in_hand.append(nbytes)
+        return each(*args, nbytes=nbytes)
+
+    monkeypatch.setattr(WorkerPool, "map", watched)
+    monkeypatch.setattr(WorkerPool, "most_helpers", lambda _, count, nbytes: min(count, 3) if nbytes else 9)
+
+    frame = tiles.frame("data/a", parse_query([]))
+    plan = tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
+    assert tiles.reader.working_memory(plan) == 2 * plan.largest > 2 * 4096 * 4096
+    in_hand.clear()
+    tiles.reader.read(plan, as_labels=False, nodata=None, cancel=None, cost=ReadCost())
+    assert in_hand == [plan.largest]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hyperslab.errors import BadMetadata, ChunkCorrupt, NodeNotFound, TooLarge, WrongKind
+from hyperslab.errors import BadMetadata, ChunkCorrupt, FieldUnknown, NodeNotFound, TooLarge, WrongKind
 from hyperslab.tiles import iiif
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.query import parse_query
@@ -248,7 +247,7 @@ def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
 
     with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
         frame = tiles.frame("data/a", parse_query([]))
-        found = iiif.info_document(frame.grid, "x", partial(tiles.reader.allows, frame))
+        found = iiif.info_document(frame.grid, "x", lambda region: tiles.reader.excess(frame, region) is None)
         for factor in (1, 2, 4):
             fetch(tiles, factor)
         for factor in (8, 16):
@@ -391,6 +390,22 @@ def test_what_is_no_image_is_refused_with_the_reason(
         info(tiles, "data/a")
 
 
+def test_channels_without_a_colour_have_one_in_turn_and_samples_of_photographs_their_own(
+    tmp_path: Path, tiles: Tiles
+) -> None:
+    write_image(tmp_path / "many", [ramp(9, 4, 4)], "cyx")
+    write_image(tmp_path / "one", [ramp(1, 4, 4)], "cyx")
+    write_array(tmp_path / "photograph", ramp(4, 4, 4, dtype="u1"))
+
+    def colours(path: str) -> list[str]:
+        return [channel["color"] for channel in info(tiles, path)["channels"]]
+
+    turn = ["00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FFFFFF"]
+    assert colours("data/many") == [*turn, *turn[:2]]
+    assert colours("data/one") == ["FFFFFF"]
+    assert colours("data/photograph")[:3] == ["FF0000", "00FF00", "0000FF"]
+
+
 # --- plates, wells, collections --------------------------------------------------------------------------------
 
 
@@ -464,6 +479,14 @@ def test_a_well_shows_its_fields_side_by_side(tmp_path: Path, tiles: Tiles) -> N
     assert shown[0, 0].tolist() == [50, 50, 50, 255]
     assert shown[0, found["images"][1]["x"]].tolist() == [51, 51, 51, 255]
     assert field["kind"] == "multiscale"
+
+
+@pytest.mark.parametrize("path", ["data/a", "data/a/A/1", "data/a/A/1/0"])
+def test_a_field_that_no_image_has_is_told_of(tmp_path: Path, tiles: Tiles, path: str) -> None:
+    write_plate(tmp_path / "a")
+
+    with pytest.raises(FieldUnknown, match="'nope'"):
+        tiles.frame(path, parse_query([("field", "nope")]))
 
 
 @pytest.mark.parametrize("missing", ["A/1", "B/2"])

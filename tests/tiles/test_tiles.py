@@ -216,20 +216,26 @@ REFUSALS: list[tuple[tuple[int, ...], str, tuple[int, int, int], list[tuple[str,
     *(((4, 4), dtype, ORIGIN, [], NotRepresentable, "brightness") for dtype in ("S4", "<U3", "V5")),
     ((9,), "f8", ORIGIN, [], NotRepresentable, "two axes"),
     *((shape, "f8", ORIGIN, [], TileNotFound, "") for shape in ((0, 5), (0, 0), (0, 4, 4))),
+    ((0, 4, 4), "f8", ORIGIN, [], TileNotFound, "no cells"),
     *(
         ((100, 100), "f8", place, [SMALL], TileNotFound, "tiles" if 0 <= place[0] < 2 else "levels 0 to 1")
         for place in ((0, 1, 0), (0, 0, 1), (2, 0, 0), (1, -1, 0), (1, 2, 0), (99, 0, 0))
     ),
     ((4, 8, 8), "f8", ORIGIN, [("d0", "4")], TileNotFound, "d0"),
     ((4, 8, 8), "f8", ORIGIN, [("w", "1")], BadParameter, "w=1"),
-    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,w")], BadParameter, "axes"),
-    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,%64%31")], BadParameter, "axes"),
-    ((4, 8, 8), "f8", ORIGIN, [("d1", "1")], BadParameter, "d1=1"),
+    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,w")], BadParameter, "axes='d1,w': expected one of the axes d0, d1, d2"),
+    ((4, 8, 8), "f8", ORIGIN, [("axes", "d1,%64%31")], BadParameter, "two different axes"),
+    ((4, 8, 8), "f8", ORIGIN, [("d1", "1")], BadParameter, "d1=1: expected an axis outside the plane: d0"),
+    ((8, 8), "f8", ORIGIN, [("d1", "1")], BadParameter, "an axis outside the plane: there is none"),
+    ((4, 8, 8), "f8", ORIGIN, [("flip", "d0")], BadParameter, "axes of the plane, d1 and d2"),
+    ((4, 8, 8), "f8", ORIGIN, [("c", "0")] * 17, BadParameter, "at most 16 channels"),
+    ((4, 8, 8), "f8", ORIGIN, [("c", "1")], TileNotFound, "c has 1 cells"),
     ((4, 8, 8), "f8", ORIGIN, [("d0", "1"), ("d0", "2")], BadParameter, "one index"),
     ((4, 8, 8), "f8", ORIGIN, [("colormap_name", "nope")], BadParameter, "colormap_name"),
     ((4, 8, 8), "f8", ORIGIN, [("colormap_name", "cmap:nope")], BadParameter, "colormap_name"),
-    ((4, 8, 8), "f8", ORIGIN, [("color", "f00"), ("color", "0f0")], BadParameter, "color"),
-    ((4, 8, 8), "f8", ORIGIN, [("labels", "1")], BadParameter, "labels"),
+    ((4, 8, 8), "f8", ORIGIN, [("color", "f00"), ("color", "0f0")], BadParameter, "one for each of 1 "),
+    ((4, 8, 8), "f8", ORIGIN, [("labels", "1")], BadParameter, "an array of integers, this one has float64"),
+    ((4, 8, 8), "f8", ORIGIN, [("c", "0"), ("c", "0"), ("colormap", "f00,0f0")], BadParameter, "a single channel"),
 ]
 
 
@@ -353,8 +359,7 @@ def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch
 
     with tiles_on(tmp_path) as tiles:
         whole = tile(tiles, "data/a", (0, 0, 0), query)
-    for module in ("read", "limits"):
-        monkeypatch.setattr(f"hyperslab.tiles.{module}.STRIP_BYTES", 50_000)
+    monkeypatch.setattr("hyperslab.tiles.read.STRIP_BYTES", 50_000)
     with tiles_on(tmp_path) as tiles:
         in_strips = tile(tiles, "data/a", (0, 0, 0), query)
 

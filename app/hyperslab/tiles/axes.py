@@ -96,11 +96,6 @@ def default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
     return len(axes) - 2, len(axes) - 1
 
 
-def channel_axis(axes: Sequence[Axis], plane: tuple[int, int]) -> int | None:
-    """The axis whose planes are laid over each other; None where there is none outside the plane."""
-    return next((i for i, axis in enumerate(axes) if axis.type == "channel" and i not in plane), None)
-
-
 def default_index(axis: Axis, wanted: int | None = None) -> int:
     """Where an axis outside the plane begins: where its metadata wants, the middle of space and of an axis without a
     name, else at 0."""

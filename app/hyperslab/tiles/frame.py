@@ -11,7 +11,7 @@ import numpy as np
 
 from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
-from hyperslab.tiles.axes import Axis, channel_axis, default_index, default_plane
+from hyperslab.tiles.axes import Axis, default_index, default_plane
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.query import TileQuery
@@ -91,7 +91,7 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
         if rows == columns:
             raise BadParameter("axes", ",".join(query.axes), "two different axes")
         plane = rows, columns
-    channel = channel_axis(axes, plane)
+    channel = next((i for i, axis in enumerate(axes) if axis.type == "channel" and i not in plane), None)
     indices, channels = _choose_indices(image, query, plane, channel)
     grid, pitch = _layout(image, plane, query.tile_size)
     scale, aspect = (1.0, 1.0), query.aspect
@@ -99,7 +99,6 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
         height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
         scale = height / grid.height, width / grid.width
         grid = TileGrid(height, width, grid.size)
-    channels = _choose_channels(image, channel, channels)
     flipped = [] if query.flip == "auto" else _find_axes(image, query.flip, "flip")
     if not set(flipped) <= set(plane):
         names = " and ".join(axes[axis].name for axis in plane)
@@ -153,7 +152,15 @@ def _choose_indices(
             indices[i] = _wrapped(image, axis_facts, chosen[i])
         elif i not in plane and i != channel:
             indices[i] = default_index(axis_facts, defaults.get(axis_facts.name.lower()))
-    return tuple(indices), tuple(channels)
+    if len(channels) > _MOST_CHANNELS:
+        raise BadParameter("c", channels, f"at most {_MOST_CHANNELS} channels in one picture")
+    facts = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
+    if channels:
+        return tuple(indices), tuple(_wrapped(image, facts, index) for index in channels)
+    if channel is not None and image.omero is not None:
+        active = [i for i, c in enumerate(image.omero.channels[: facts.size]) if c.active]
+        return tuple(indices), tuple(active[:_MOST_CHANNELS]) or (0,)
+    return tuple(indices), (0, 1, 2) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
 
 
 def _wrapped(image: Image, axis: Axis, index: int) -> int:
@@ -162,18 +169,6 @@ def _wrapped(image: Image, axis: Axis, index: int) -> int:
     if not 0 <= wrapped < axis.size:
         raise TileNotFound(image.path, f"{axis.name}={index}", f"the axis {axis.name} has {axis.size} cells")
     return wrapped
-
-
-def _choose_channels(image: Image, channel: int | None, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    axis = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
-    if len(wanted) > _MOST_CHANNELS:
-        raise BadParameter("c", list(wanted), f"at most {_MOST_CHANNELS} channels in one picture")
-    if wanted:
-        return tuple(_wrapped(image, axis, index) for index in wanted)
-    if channel is not None and image.omero is not None:
-        active = [i for i, c in enumerate(image.omero.channels[: axis.size]) if c.active]
-        return tuple(active[:_MOST_CHANNELS]) or (0,)
-    return tuple(range(3)) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
 
 
 def _layout(image: Image, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:

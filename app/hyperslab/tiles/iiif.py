@@ -65,7 +65,11 @@ def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bo
     Sizes and tiles that it does not allow are not offered, but for the finest tiles.
     """
     zooms = range(grid.maxzoom + 1)
-    sizes = [region.shape for region in (_whole(grid, grid.factor(z)) for z in zooms) if allows(region)]
+    wholes = []
+    for factor in map(grid.factor, zooms):
+        rows, columns = ceil(grid.height / factor), ceil(grid.width / factor)
+        wholes.append(Region(Span(0, factor, rows), Span(0, factor, columns)))
+    sizes = [region.shape for region in wholes if allows(region)]
     factors = [grid.factor(z) for z in zooms[:-1] if allows(grid.region(z, 0, 0))] + [1]
     return {
         "@context": "http://iiif.io/api/image/3/context.json",
@@ -85,11 +89,6 @@ def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bo
     }
 
 
-def _whole(grid: TileGrid, factor: int) -> Region:
-    rows, columns = ceil(grid.height / factor), ceil(grid.width / factor)
-    return Region(Span(0, factor, rows), Span(0, factor, columns))
-
-
 def _is_small_enough(width: int, height: int) -> bool:
     return width * height <= MOST_PIXELS and max(width, height) <= MOST_ACROSS
 
@@ -99,41 +98,35 @@ def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequ
 
     Raises `BadParameter`.
     """
-    mirrored, quarters = _parse_rotation(rotation)
+    turned = re.fullmatch(rf"(!)?({_NUMBER})", rotation)
+    if turned is None or float(turned[2]) not in (0, 90, 180, 270, 360):
+        raise BadParameter("rotation", rotation, "0, 90, 180, 270 or 360, after a ! to mirror first")
     quality, _, fmt = file.rpartition(".")
     if quality not in QUALITIES:
         raise BadParameter("quality", quality, f"one of {', '.join(QUALITIES)}")
     if fmt not in FORMATS:
         raise BadParameter("format", fmt, f"one of {', '.join(FORMATS)}")
-    return ImageRequest(region, size, mirrored, quarters, quality == "gray", fmt)
+    return ImageRequest(region, size, turned[1] is not None, int(float(turned[2])) // 90 % 4, quality == "gray", fmt)
 
 
 def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
     """Left, top, width and height in cells, cut at the edges; at least one cell."""
-    left, top, width, height = _named_region(grid, text) or _parse_box(grid, text)
+    left, top, width, height = 0, 0, grid.width, grid.height
+    if text == "square":
+        left, top = (max(width - height, 0) // 2, max(height - width, 0) // 2)
+        width = height = min(width, height)
+    elif text != "full":
+        match = re.fullmatch(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", text)
+        numbers = [float(n) for n in match.groups()[1:]] if match else []
+        if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
+            raise BadParameter("region", text, "full, square, x,y,w,h or pct:x,y,w,h")
+        if match[1] is not None:
+            numbers = [n / 100 * extent for n, extent in zip(numbers, (width, height) * 2, strict=True)]
+        left, top = round(numbers[0]), round(numbers[1])
+        width, height = min(round(numbers[2]), width - left), min(round(numbers[3]), height - top)
     if width <= 0 or height <= 0:
         raise BadParameter("region", text, f"a part of the {grid.width} by {grid.height} pixels")
     return left, top, width, height
-
-
-def _named_region(grid: TileGrid, text: str) -> tuple[int, int, int, int] | None:
-    if text == "full":
-        return 0, 0, grid.width, grid.height
-    if text == "square":
-        side = min(grid.width, grid.height)
-        return (grid.width - side) // 2, (grid.height - side) // 2, side, side
-    return None
-
-
-def _parse_box(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
-    match = re.fullmatch(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", text)
-    numbers = [float(n) for n in match.groups()[1:]] if match else []
-    if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
-        raise BadParameter("region", text, "full, square, x,y,w,h or pct:x,y,w,h")
-    if match[1] is not None:
-        numbers = [n / 100 * extent for n, extent in zip(numbers, (grid.width, grid.height) * 2, strict=True)]
-    left, top = round(numbers[0]), round(numbers[1])
-    return left, top, min(round(numbers[2]), grid.width - left), min(round(numbers[3]), grid.height - top)
 
 
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
@@ -171,7 +164,7 @@ def _fitted(
 
 
 def _largest_scale(width: int, height: int) -> float:
-    """That of the largest picture which can be query for; nothing is made larger than it is."""
+    """That of the largest picture which can be asked for; nothing is made larger than it is."""
     return min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
 
 
@@ -186,10 +179,3 @@ def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, floa
         if all(ceil(extent / whole) == count for extent, count in zip(cells, pixels, strict=True)):
             return whole, whole
     return ratios[0], ratios[1]
-
-
-def _parse_rotation(text: str) -> tuple[bool, int]:
-    match = re.fullmatch(r"(!)?([0-9]{1,3})", text)
-    if match is None or int(match[2]) not in (0, 90, 180, 270):
-        raise BadParameter("rotation", text, "0, 90, 180 or 270, after a ! to mirror first")
-    return match[1] is not None, int(match[2]) // 90

@@ -97,8 +97,15 @@ class Image:
 
 
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
-    """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`."""
-    chosen = _choose_field(node, field)
+    """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`. ``field`` None: the first that
+    can be drawn."""
+    fields = node.metadata.dtype.fields
+    if field is None:
+        chosen = next((f for f in fields if _undrawable(f.numpy) is None), fields[0] if fields else None)
+    else:
+        chosen = next((f for f in fields if f.name == field), None)
+        if chosen is None:
+            raise FieldUnknown(node.path, field, [f.name for f in fields])
     name = node.path.rpartition("/")[2]
     dtype = node.metadata.dtype.numpy if chosen is None else chosen.numpy
     reason = _undrawable(dtype)
@@ -117,20 +124,9 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
         dtype=dtype,
         version=joined_versions(node.version),
         field=chosen,
-        fields=tuple(f.name for f in node.metadata.dtype.fields),
+        fields=tuple(f.name for f in fields),
         problems=problems,
     )
-
-
-def _choose_field(node: ArrayNode, name: str | None) -> Field | None:
-    """The field of this name; without a name the first that can be drawn."""
-    fields = node.metadata.dtype.fields
-    if name is None:
-        return next((field for field in fields if _undrawable(field.numpy) is None), fields[0] if fields else None)
-    found = next((field for field in fields if field.name == name), None)
-    if found is None:
-        raise FieldUnknown(node.path, name, [field.name for field in fields])
-    return found
 
 
 def _undrawable(dtype: np.dtype[Any]) -> str | None:

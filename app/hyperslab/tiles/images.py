@@ -11,7 +11,7 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, Impossible, NodeNotFound, WrongKind
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, FieldUnknown, Impossible, NodeNotFound, WrongKind
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.axes import Axis, ome_axes
 from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joined_versions
@@ -236,6 +236,8 @@ class Images:
             ((i, image) for i, image in enumerate(chain.from_iterable(opened)) if image is not None), (0, None)
         )
         if template is None:
+            if field is not None:  # it may be that alone which they have not
+                raise FieldUnknown(group.path, field, [*self.open(path).fields])
             problem = f"none of {len(tried)} images that were looked for is there, of {len(mosaic.cells)} in all"
             raise BadMetadata(f"{group.prefix}.zattrs", "plate" if plate else "well", problem)
         problems = ome.problems

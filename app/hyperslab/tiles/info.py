@@ -10,8 +10,6 @@ from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.image import Level
-from hyperslab.tiles.orientation import Orientation
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import (
@@ -46,6 +44,8 @@ def info_document(
     )
     image, grid = frame.image, frame.grid
     array = image.levels[0].array
+    # the metadata, the values that the windows come from, and the coordinates
+    seen = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
     return {
         "tilejson": "3.0.0",
         "path": image.path,
@@ -65,7 +65,14 @@ def info_document(
         "tile_size": grid.size,
         "minzoom": tiles.reader.minzoom(frame),
         "maxzoom": grid.maxzoom,
-        "levels": [_level(frame, level) for level in image.levels],
+        "levels": [
+            {
+                "path": level.array.path,
+                "shape": list(level.array.metadata.shape),
+                "factor": [level.factors[axis] for axis in frame.plane],
+            }
+            for level in image.levels
+        ],
         "selection": {
             axis.name: index for axis, index in zip(image.axes, frame.indices, strict=True) if index is not None
         },
@@ -82,7 +89,7 @@ def info_document(
         "decoded": None if frame.decoder is None else frame.decoder.document(array.attributes),
         "problems": [*image.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{suffix}"],
-        "etag": _tag(frame, sample, natural),
+        "etag": hashlib.blake2b(seen.encode(), digest_size=12).hexdigest(),
     }
 
 
@@ -149,14 +156,6 @@ def _brightness(
     return sample, damage, channels
 
 
-def _level(frame: Frame, level: Level) -> Json:
-    return {
-        "path": level.array.path,
-        "shape": list(level.array.metadata.shape),
-        "factor": [level.factors[axis] for axis in frame.plane],
-    }
-
-
 def _mosaic(frame: Frame) -> Json:
     """Where the images of a plate or a well lie, and the rows and columns of a plate, in cells of the finest level;
     None for all other images."""
@@ -174,9 +173,3 @@ def _mosaic(frame: Frame) -> Json:
         found["rows"] = [{"name": name, "y": i * pitch_y} for i, name in enumerate(rows)]
         found["columns"] = [{"name": name, "x": i * pitch_x} for i, name in enumerate(columns)]
     return found
-
-
-def _tag(frame: Frame, sample: Sample | None, natural: Orientation) -> str:
-    """Changes with the metadata, with the values that the windows come from, and with the coordinates."""
-    tag = "damaged" if sample is None else sample.tag
-    return hashlib.blake2b(f"{frame.image.version}|{tag}|{natural}".encode(), digest_size=12).hexdigest()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
-from typing import Any
+from math import ceil, gcd
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,15 +20,26 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import Selection, normalise
-from hyperslab.errors import TileNotFound
+from hyperslab.engine.runs import Region as ChunkRegion
+from hyperslab.engine.runs import chunk_runs
+from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Cell, Image, Level
 from hyperslab.tiles.images import Images
-from hyperslab.tiles.limits import STRIP_BYTES, check_amount, coarsest_zoom, excess, strip_rows
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
 from hyperslab.wire import SelectionItem
+
+STRIP_BYTES: Final = 16 << 20
+"""What lies under a picture is read in strips of about so many bytes."""
+_MOST_CHUNKS: Final = 1 << 14
+"""A second or two of work, however few bytes they hold."""
+_AT_FULL_SIZE: Final = 4
+"""So many times as much is allowed at full size, one chunk for each pixel of an ordinary tile: what no zoom could show
+in fewer is seen at least there."""
+_DECODED_PER_BYTE: Final = 16
+"""So many bytes may be decoded for each byte that may be read, as deep chunks and long ones make it many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
-    """All that has to be read for a region. ``nbytes`` are read before anything is made smaller."""
+    """All that has to be read for a region. ``nbytes`` are read before anything is made smaller; ``largest``: bytes
+    that the chunk in hand takes beside them, of the block where it is most."""
 
     frame: Frame
     region: Region
     blocks: tuple[Block, ...]
     nbytes: int
+    largest: int
     tag: str
 
 
@@ -66,13 +79,26 @@ class RegionReader:
         self._reader = reader
         self._max_bytes = max_bytes
 
-    def allows(self, frame: Frame, region: Region) -> bool:
-        """Whether a region reads no more than is allowed."""
-        return excess(frame, frame.cells(region), self._max_bytes) is None
+    def excess(self, frame: Frame, region: Region) -> TooLarge | None:
+        """The limit that reading a region is over (bytes, chunks, or what these decode to), told from arithmetic alone;
+        None if it may be read."""
+        amount = Amount.of(frame, frame.cells(region))
+        if amount.nbytes > self._max_bytes:
+            return TooLarge("the array data under one picture", amount.nbytes, self._max_bytes)
+        times = 1 if max(amount.steps) > 1 else _AT_FULL_SIZE
+        if amount.chunks > times * _MOST_CHUNKS:
+            return TooLarge("the chunks under one picture", amount.chunks, times * _MOST_CHUNKS, unit="chunks")
+        most = times * _DECODED_PER_BYTE * self._max_bytes
+        if amount.chunks * amount.level.array.metadata.chunk_nbytes <= most and amount.nbytes <= STRIP_BYTES:
+            return None  # as nearly always
+        return TooLarge("what is decoded for one picture", amount.decoded, most) if amount.decoded > most else None
 
     def minzoom(self, frame: Frame) -> int:
-        """The coarsest zoom whose tiles read no more than is allowed."""
-        return coarsest_zoom(frame, self._max_bytes)
+        """The coarsest zoom of which no tile is too large: 0 unless there are too few stored levels; the finest one if
+        all are."""
+        grid = frame.grid
+        allowed = (z for z in range(grid.maxzoom) if self.excess(frame, grid.region(z, 0, 0)) is None)
+        return next(allowed, grid.maxzoom)
 
     def plan(self, frame: Frame, region: Region, cancel: Cancel | None = None) -> RegionPlan:
         """What to read. Raises `Cancelled`, `TileNotFound` for an image without cells, and `TooLarge` if a region would
@@ -80,8 +106,14 @@ class RegionReader:
         image = frame.image
         if image.is_empty:
             raise TileNotFound(image.path, "any", "the array has no cells")
+        too_large = self.excess(frame, region)
+        if too_large is not None:
+            grid, z = frame.grid, self.minzoom(frame)
+            advice = f"tiles can be drawn from zoom {z} of {grid.maxzoom}, coarser ones need a pyramid of stored levels"
+            if self.excess(frame, grid.region(z, 0, 0)) is not None:
+                advice = f"tiles of {grid.size} pixels are too large at any zoom, smaller ones (tile_size) need less"
+            raise replace(too_large, advice=advice)
         region = frame.cells(region)
-        check_amount(frame, region, self._max_bytes)
         if image.mosaic is None or frame.cell_pitch is None:
             blocks = [self._block(frame, image, region, (0, 0), cancel)]
         else:
@@ -93,17 +125,16 @@ class RegionReader:
         digest = hashlib.blake2b(image.version.encode(), digest_size=12)
         for block in blocks:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())
-        return RegionPlan(frame, region, tuple(blocks), sum(b.plan.nbytes for b in blocks), digest.hexdigest())
+        nbytes = sum(block.plan.nbytes for block in blocks)
+        largest = max([self._reader.working_memory(block.plan) for block in blocks], default=0)
+        return RegionPlan(frame, region, tuple(blocks), nbytes, largest, digest.hexdigest())
 
     def working_memory(self, plan: RegionPlan) -> int:
         """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
-        largest = self._largest(plan)
-        if not largest:
+        if not plan.largest:
             return 0
-        return largest * (1 + self._reader.pool(plan.frame.image.mount).most_helpers(len(plan.blocks) - 1, largest))
-
-    def _largest(self, plan: RegionPlan) -> int:
-        return max([self._reader.working_memory(block.plan) for block in plan.blocks], default=0)
+        pool = self._reader.pool(plan.frame.image.mount)
+        return plan.largest * (1 + pool.most_helpers(len(plan.blocks) - 1, plan.largest))
 
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
@@ -141,7 +172,7 @@ class RegionReader:
             masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
             return values, np.concatenate(masks, axis=-2)
 
-        parts = self._reader.pool(frame.image.mount).map(read_block, plan.blocks, cancel, nbytes=self._largest(plan))
+        parts = self._reader.pool(frame.image.mount).map(read_block, plan.blocks, cancel, nbytes=plan.largest)
         alone = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
         values, hidden = parts[0] if alone else _assembled(plan, parts)
         if any(frame.flip):
@@ -155,7 +186,10 @@ class RegionReader:
     ) -> Block | None:
         """None if the image is missing, broken or unlike the others."""
         image = self._images.open_cell(cell.path, frame.image.field_name)
-        if image is None or not _is_like(image, frame.image):
+        if image is None or len(image.axes) != len(frame.image.axes):
+            return None
+        axes = zip(image.axes, frame.image.axes, strict=True)
+        if any(a.name != b.name or (a.size != b.size and a.type not in ("space", "time")) for a, b in axes):
             return None
         rows, columns = frame.plane
         shape = min(frame.cell_shape[0], image.axes[rows].size), min(frame.cell_shape[1], image.axes[columns].size)
@@ -260,15 +294,85 @@ def _strips(frame: Frame, block: Block) -> Iterator[Edges]:
         yield rows[first : last + 1]
 
 
+# --- how much is read ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What reading a region of this size takes at most, at any place where tiles can begin: ``cells`` along the two
+    axes of the plane, of all images that a mosaic could have there. ``steps`` are cells per pixel."""
+
+    frame: Frame
+    level: Level
+    steps: tuple[float, float]
+    cells: tuple[int, int]
+    nbytes: int
+    chunks: int
+
+    @classmethod
+    def of(cls, frame: Frame, region: Region) -> Amount:
+        """The amount of a region in cells."""
+        image = frame.image
+        steps = region.rows.step, region.columns.step
+        level = choose_level(image.levels, frame.plane, steps)
+        shape, chunk = image.level_shape(level), level.array.metadata.chunks
+        repeats = (1, 1) if image.mosaic is None else (image.mosaic.rows, image.mosaic.columns)
+        extents, chunks = [], 1
+        for span, axis, times in zip((region.rows, region.columns), frame.plane, repeats, strict=True):
+            size = shape[axis]
+            cells = min(ceil(span.step * span.count / level.factors[axis]), size * times)
+            extents.append(cells)
+            if axis >= len(chunk):
+                continue
+            length, whole = chunk[axis], ceil(size / chunk[axis])
+            if times == 1:
+                chunks *= min(whole, ceil((cells + length - gcd(cells, length)) / length))
+            else:  # images side by side
+                chunks *= min(times, ceil(cells / max(size, 1)) + 1) * min(whole, ceil((cells - 1) / length) + 1)
+        if frame.channel_axis is not None and frame.channel_axis < len(chunk):
+            chunks *= len({channel // chunk[frame.channel_axis] for channel in frame.channels})
+        rows, columns = extents
+        nbytes = rows * columns * len(frame.channels) * image.dtype.itemsize
+        return cls(frame, level, steps, (rows, columns), nbytes, chunks)
+
+    @property
+    def decoded(self) -> int:
+        """About how many bytes are decoded, wherever the frame stands on its other axes.
+
+        That is whole chunks, or what of each has to be decoded if that is less; again for each strip that cuts it.
+        """
+        (rows, columns), axis, chunks = self.cells, self.frame.plane[0], self.level.array.metadata.chunks
+        of_chunk = at_once = min(rows, chunks[axis]) if axis < len(chunks) else 1
+        if self.steps[0] > self.level.factors[axis]:  # else the region is read in one piece
+            at_once = min(at_once, strip_rows(rows, self.nbytes, chunks[axis] if axis < len(chunks) else 1))
+        return self.chunks * ceil(of_chunk / at_once) * self._decoded_of_chunk((at_once, columns))
+
+    def _decoded_of_chunk(self, cells: tuple[int, int]) -> int:
+        """Bytes of a chunk that are decoded if so many cells of it are wanted, along the two axes of the plane: those
+        at its end, as a stream is decoded from its beginning."""
+        array, frame = self.level.array.metadata, self.frame
+        partial = array.codec.partial
+        if partial is None:
+            return array.chunk_nbytes
+        wanted = dict(zip(frame.plane, cells, strict=True))
+        if frame.channel_axis is not None:
+            wanted[frame.channel_axis] = len(frame.channels)
+        ends = [max(1, min(chunk, size)) for chunk, size in zip(array.chunks, array.shape, strict=True)]
+        regions: list[ChunkRegion] = [slice(max(end - wanted.get(i, 1), 0), end, 1) for i, end in enumerate(ends)]
+        runs = chunk_runs(regions, array.chunks, order=array.order, gap=partial.gap)
+        return min(array.chunk_nbytes, partial.usual_work(runs))
+
+
+def strip_rows(cells: int, nbytes: int, chunk: int) -> int:
+    """How many rows of ``cells``, which take ``nbytes``, fit into a strip.
+
+    Strips end where chunks (of ``chunk`` rows) do, if one fits: else the chunks between two are decoded twice.
+    """
+    rows = max(1, cells * STRIP_BYTES // max(nbytes, 1))
+    return rows // chunk * chunk if rows >= chunk else rows
+
+
 # --- images of a mosaic ----------------------------------------------------------------------------------------
-
-
-def _is_like(image: Image, template: Image) -> bool:
-    """Whether a frame of the template can be laid over an image."""
-    return len(image.axes) == len(template.axes) and all(
-        axis.name == wanted.name and (axis.size == wanted.size or axis.type in ("space", "time"))
-        for axis, wanted in zip(image.axes, template.axes, strict=True)
-    )
 
 
 def _overlaps(

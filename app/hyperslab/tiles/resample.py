@@ -89,34 +89,18 @@ def _sum_dtype(dtype: np.dtype[Any], rows: Edges, columns: Edges) -> np.dtype[An
 
 def _box_sums(values: NDArray, rows: Edges, columns: Edges, dtype: np.dtype[Any]) -> NDArray:
     """Rows first: they lie in memory one after the other, and less is left to do for the columns."""
-    return _sum_columns(_sum_rows(values, rows, dtype), columns, dtype)
-
-
-def _sum_rows(values: NDArray, edges: Edges, dtype: np.dtype[Any]) -> NDArray:
-    step = _uniform_step(edges)
-    if step is None:
-        return np.add.reduceat(values[..., : edges[-1], :], edges[:-1], axis=-2, dtype=dtype)
-    out = np.zeros((*values.shape[:-2], len(edges) - 1, values.shape[-1]), dtype)
-    for offset in range(step):
-        part = values[..., offset : edges[-1] : step, :]
-        out[..., : part.shape[-2], :] += part
-    return out
-
-
-def _sum_columns(values: NDArray, edges: Edges, dtype: np.dtype[Any]) -> NDArray:
-    step = _uniform_step(edges)
-    if step is None:
-        return np.add.reduceat(values[..., : edges[-1]], edges[:-1], axis=-1, dtype=dtype)
-    out = np.zeros((*values.shape[:-1], len(edges) - 1), dtype)
-    for offset in range(step):
-        part = values[..., offset : edges[-1] : step]
-        out[..., : part.shape[-1]] += part
-    return out
-
-
-def _uniform_step(edges: Edges) -> int | None:
-    """The common size of all boxes, of which the last may be smaller; None where there is none or it is large."""
-    sizes = np.diff(edges)
-    step = int(sizes[0])
-    uniform = bool(np.all(sizes[:-1] == step)) and 0 < sizes[-1] <= step
-    return step if uniform and step <= 16 else None  # of more, `numpy.add.reduceat` is as fast
+    for edges, rest in ((rows, (slice(None),)), (columns, ())):
+        axis, stop, sizes = -1 - len(rest), int(edges[-1]), np.diff(edges)
+        step = int(sizes[0])
+        uniform = bool(np.all(sizes[:-1] == step)) and 0 < sizes[-1] <= step
+        if not uniform or step > 16:  # of more, `numpy.add.reduceat` is as fast
+            values = np.add.reduceat(values[(..., slice(stop), *rest)], edges[:-1], axis=axis, dtype=dtype)
+            continue
+        shape = list(values.shape)
+        shape[axis] = len(sizes)
+        sums = np.zeros(shape, dtype)
+        for offset in range(step):
+            part = values[(..., slice(offset, stop, step), *rest)]
+            sums[(..., slice(part.shape[axis]), *rest)] += part
+        values = sums
+    return values

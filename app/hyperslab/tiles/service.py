@@ -32,7 +32,7 @@ from hyperslab.tiles.read import RegionPlan, RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
-from hyperslab.tiles.style import draw, legend, make_style
+from hyperslab.tiles.style import Labels, draw, legend, make_style
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -119,12 +119,9 @@ class Tiles:
                 raise TileNotFound(image, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
             return grid.region(z, row, x)
 
-        def full_size(raster: Raster) -> Raster:
-            return flatten(pad(raster, query.tile_size, query.tile_size), query.bg)
-
         if fmt in NUMBER_FORMATS:
             return self._numbers(path, query, choose, fmt, cancel)
-        return self.region(path, query, fmt, choose, cancel, after=full_size, label="tile")
+        return self.region(path, query, fmt, choose, cancel, size=query.tile_size, label="tile")
 
     def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """The whole plane, its longer side of ``size`` pixels or fewer."""
@@ -139,9 +136,10 @@ class Tiles:
 
     def region(
         self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
-        *, after: Callable[[Raster], Raster] = lambda raster: raster, label: str = "",
+        *, size: int = 0, finish: Callable[[Raster], Raster] | None = None, label: str = "",
     ) -> Rendering:  # fmt: skip
-        """A picture of the region that ``choose`` chooses; ``after`` is done to it, and ``label`` says what that is."""
+        """A picture of the region that ``choose`` chooses, in the corner of a square one of ``size`` if it is given;
+        ``finish`` is done to it, and ``label`` says all that."""
         _, style, plan = self.evaluate(
             path,
             query,
@@ -151,8 +149,10 @@ class Tiles:
         )
 
         def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.reader.read(plan, style.as_labels, style.nodata, cancel, cost)
-            return Encoded(encode_picture(after(draw(values, hidden, style)), fmt, quality=query.quality))
+            as_labels = isinstance(style.colouring, Labels)
+            raster = draw(*self.reader.read(plan, as_labels, style.nodata, cancel, cost), style)
+            raster = flatten(pad(raster, size, size) if size else raster, style.background)
+            return Encoded(encode_picture(raster if finish is None else finish(raster), fmt, quality=query.quality))
 
         quality = "" if fmt == "png" else query.quality
         return self._rendering(plan, f"{style.identity}|{fmt}|{quality}|{label}", fmt, render)

@@ -33,7 +33,6 @@ from hyperslab.tiles.render import (
     composite,
     dense,
     fade,
-    flatten,
     painted,
     to_steps,
 )
@@ -76,11 +75,6 @@ class Style:
     background: RGB | None
 
     @property
-    def as_labels(self) -> bool:
-        """Whether values stand for things and have no mean."""
-        return isinstance(self.colouring, Labels)
-
-    @property
     def identity(self) -> str:
         """All that tells two styles of one image apart."""
         colouring: object = self.colouring
@@ -92,7 +86,8 @@ class Style:
 
 
 def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
-    """The picture of ``(channels, height, width)`` values, some of which are ``hidden``."""
+    """The picture of ``(channels, height, width)`` values, some of which are ``hidden``; the background is behind it
+    still."""
     values, colouring = one_component(values, style.component), style.colouring
     plane, missing = values[0], None if hidden is None else hidden[0]
     raster: Raster
@@ -104,7 +99,7 @@ def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
         found, index = dense(plane)
         colours = label_colours(found, colouring.chosen, only_chosen=colouring.only_chosen)
         raster = painted(index, colours, missing)
-    return flatten(fade(raster, style.opacity), style.background)
+    return fade(raster, style.opacity)
 
 
 def make_style(
@@ -116,7 +111,6 @@ def make_style(
 
     Raises `BadParameter` for what does not go together, and what ``windows`` gives in place of a window or raises.
     """
-    _check_repeated(frame, query)
     colouring: Labels | Lookup | Additive | None = _labels_wanted(frame, query)
     if colouring is None:
         colours = _channel_colours(frame, query)
@@ -142,7 +136,6 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
     together.
     """
     index = np.broadcast_to(np.arange(query.size) * 256 // query.size, (16, query.size)).astype(np.uint8)
-    _check_repeated(frame, query)
     labels = _labels_wanted(frame, query)
     if labels is not None:
         if not labels.chosen:
@@ -162,14 +155,6 @@ def _scale(low: float, high: float, frame: Frame, query: TileQuery, place: int) 
     facts, invert = channel_facts(frame, frame.channels[place]), at(query.invert, place)
     inverted = invert if invert is not None else facts is not None and facts.inverted
     return Scale(float(low), float(high), float(query.gamma), inverted)
-
-
-def _check_repeated(frame: Frame, query: TileQuery) -> None:
-    """Raise `BadParameter` for more colours, windows or inversions than there are channels to have them."""
-    for name in ("color", "rescale", "invert"):
-        number, most = len(getattr(query, name)), len(frame.channels)
-        if number > most:
-            raise BadParameter(name, number, f"at most one for each of {most} channels")
 
 
 def _channel_colours(frame: Frame, query: TileQuery) -> tuple[RGB | None, ...]:
@@ -195,7 +180,14 @@ def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
 
 
 def _labels_wanted(frame: Frame, query: TileQuery) -> Labels | None:
-    """How to colour values that stand for things; None if they are brightness."""
+    """How to colour values that stand for things; None if they are brightness.
+
+    Raises `BadParameter`, also for more colours, windows or inversions than there are channels to have them.
+    """
+    for name in ("color", "rescale", "invert"):
+        number, most = len(getattr(query, name)), len(frame.channels)
+        if number > most:
+            raise BadParameter(name, number, f"at most one for each of {most} channels")
     if isinstance(query.colormap, Mapping):
         return Labels(query.colormap, only_chosen=True)
     known = frame.image.image_label

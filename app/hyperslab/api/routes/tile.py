@@ -228,14 +228,17 @@ async def _get_iiif_base(asked: _Asked, _: re.Match[str]) -> Reply:
 async def _get_iiif_info(asked: _Asked, _: re.Match[str]) -> Reply:
     """The description of the image service."""
     frame = await asked.frame()
-    allows = partial(asked.tiles.reader.allows, frame)
+
+    def allows(region: Region) -> bool:
+        return asked.tiles.reader.excess(frame, region) is None
+
     return asked.document(iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows), _LINKED_JSON)
 
 
 async def _get_iiif_image(asked: _Asked, match: re.Match[str]) -> Reply:
     """A part of the image in any size that is not larger than it is."""
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    draw = partial(asked.tiles.region, after=wanted.finished, label=wanted.finish)
+    draw = partial(asked.tiles.region, finish=wanted.finished, label=wanted.finish)
 
     def choose(frame: Frame) -> Region:
         return wanted.region(frame.grid)
