@@ -30,7 +30,6 @@ _WATCHED_FOR: Final = 900.0
 _RENEW_AFTER: Final = 300.0
 LOOK_AFTER: Final = 1.0
 """Seconds for which a look at the watch mark of a remote store holds."""
-_ENTRY: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Log:
     def with_entries(self, entries: Sequence[str]) -> Log:
         """Entries added at the end, as many kept as there is room for."""
         kept = (*self.entries, *entries)[-MOST_ENTRIES:]
-        while sum(map(len, kept)) > MOST_ENTRIES * _ENTRY:
+        while sum(map(len, kept)) > MOST_ENTRIES * 512:
             kept = kept[len(kept) // 2 :]
         return Log(self.generation, self.next + len(entries), kept)
 

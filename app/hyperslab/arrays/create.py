@@ -230,7 +230,7 @@ class Creator:
         read any more; `BadDefinition` for documents so large that nobody would read them back; `WrongKind` below an
         array."""
         for name in prefix.split("/"):
-            if name in (".zarray", ".zgroup", ".zattrs", ".zmetadata", V3, mount.metadata_key):
+            if name in (".zarray", *mount.document_names):
                 raise BadPath(prefix.rstrip("/"), f"{name!r} is the name of a metadata document")
         inside = len(attributes_text(wanted.attributes))
         size = 0 if wanted.metadata is None else len(wanted.metadata.to_bytes())

@@ -2,18 +2,20 @@
 
 Also what a deletion has left before a new array comes: one that is killed half way leaves chunks, and so does a plain
 client that removes only an array's document. They must not become the data of the new one, and are told from files of
-others that are spelt like chunks by a marker, which says that a deletion has begun and not ended. (To a plain client
-keys are just keys: if it puts the document back, it has its chunks back.)
+others that are spelt like chunks by a marker, which says that a deletion has begun and not ended, and how the chunks
+are spelt. Who repeats the deletion, or deletes a group above, ends it. (To a plain client keys are just keys: if it
+puts the document back, it has its chunks back.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
+from urllib.parse import quote, unquote
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node, data_id
@@ -30,8 +32,8 @@ from hyperslab.storage.base import Entry
 from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
-_CHUNK_LIKE = re.compile(r"c|(c[./])?\d+([./]\d+)*", re.ASCII)
-_V2_NAMES = (".zgroup", ".zattrs", ".zmetadata")
+_CHUNK_LIKE = "c|(c[./])?[0-9]+([./][0-9]+)*"
+_MARKERS = f"{HIDDEN}/deleted/"
 
 Owns = Callable[[str], bool]
 """Whether a key belongs to a node."""
@@ -49,7 +51,7 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     """Raise `NodeExists` if anything lies below a node that is none of its own documents and chunks."""
     if mount.store.is_link(prefix):
         return  # only the link goes
-    owns = _owner(mount, prefix, node)
+    owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
     found = sorted(islice((entry.key for entry in mount.store.list_prefix(prefix) if not owns(entry.key)), _SHOWN))
     if not found and isinstance(node, GroupNode):  # what only a .zmetadata knows has no key
         found = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
@@ -60,8 +62,7 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
     """Raise `NodeExists` if a document of v2 would lie beside one of Zarr v3, and count for nothing; ``coexisting``:
     also if there are others beside it already."""
-    names = (V3, mount.metadata_key, ".zgroup")
-    v3, *others = mount.store.versions(prefix, [prefix + name for name in names])
+    *others, v3 = mount.store.versions(prefix, [prefix + name for name in mount.node_names])
     if v3 is not None and (coexisting or not any(others)):
         raise NodeExists(mount.path(prefix), "Zarr v3 node", "zarr_format", 2, 3, [prefix + V3])
 
@@ -72,28 +73,38 @@ def refuse_hidden(
     """Raise `NodeExists` if an array that replaces what lies at ``prefix`` would take a key of something else for a
     chunk of its own."""
     arrays = {inner for inner, is_array in _nodes_below(mount, prefix).items() if is_array}
-    chunks, owners = _every_chunk(new), {prefix: _owner(mount, prefix, node)}
+    chunks, owners = _every_chunk(new), {prefix: _owner(mount, prefix, chunk_spellings(mount, prefix, node))}
     for entry in mount.store.list_prefix(prefix):
         key = entry.key
         if chunks.parse_key(key[len(prefix) :]) is None:
             continue
         roots = [root for root in prefixes(key.rpartition("/")[0]) if root in arrays]
-        owners |= {r: _owner(mount, r, _open(catalog, mount, r)) for r in roots if r not in owners}
+        for root in roots:
+            if root not in owners:
+                owners[root] = _owner(mount, root, chunk_spellings(mount, root, _open(catalog, mount, root)))
         if any(owners[root](key) for root in (prefix, *roots)):
             continue
         raise NodeExists(mount.path(prefix), "group" if node is None else node.kind, "children", "none", key, [key])
 
 
-def mark_deletion(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> None:
-    """Note that what lies below a prefix and is spelt like a chunk may be left of an array that is being deleted, and
-    how its chunks are spelt, as far as that is known. On a full disk that cannot be noted, and is no reason to delete
-    nothing."""
-    keys = ""
+def mark_deletion(mount: MountedStore, prefix: str, spelt: Set[str]) -> None:
+    """Note that what lies below a prefix and is ``spelt`` so (see `chunk_spellings`) may be left of an array that is
+    being deleted. On a full disk that cannot be noted, and is no reason to delete nothing."""
+    with suppress(StoreFull):
+        mount.store.put(_marker(prefix), "\n".join(sorted(spelt)).encode())
+
+
+def chunk_spellings(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> Set[str]:
+    """How the chunks of a node are spelt, with ``*`` for each number, and what a deletion that was cut off has left at
+    its place; ``""`` stands for all that may be a chunk: of an array that cannot be read (None: that has no document of
+    its own)."""
+    marker = mount.store.get(_marker(prefix))
+    left = set[str]() if marker is None else {*bytes(marker.data).decode("ascii", "replace").split("\n")}
     if isinstance(node, ArrayNode):
         rank = len(node.metadata.shape)
-        keys = node.metadata.grid.key((0,) * rank).replace("0", "*" if rank else "0")
-    with suppress(StoreFull):
-        mount.store.put(_marker(prefix), keys.encode())
+        return left | {node.metadata.grid.key((0,) * rank).replace("0", "*" if rank else "0")}
+    unknown = not left if node is None else isinstance(node, BrokenNode) and node.kind == "array"
+    return left | {""} if unknown else left
 
 
 def check_free(array: ArrayNode) -> None:
@@ -112,15 +123,17 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     is not left of an array.
     """
     mount, prefix = array.mount, array.prefix
-    left, spelt_otherwise = dict[Coords, tuple[str, bool]](), set[str]()
+    left, spelt_otherwise = dict[Coords, tuple[str, bool]](), list[str]()
     for coords, entry, removed in _leftovers(array):
         if coords is None:
-            spelt_otherwise.add(entry.key)
+            spelt_otherwise.append(entry.key)
         else:
             left[coords] = entry.version, removed
-    others = sorted(array.chunk_key(coords) for coords, (_, removed) in left.items() if not removed)
-    marker = mount.store.get(_marker(prefix)) if others or spelt_otherwise else None
-    if others and marker is None and not foreign:
+    keys = sorted(array.chunk_key(coords) for coords, (_, removed) in left.items() if not removed)
+    marked = mount.store.stat(_marker(prefix)) is not None if keys or spelt_otherwise else False
+    owns = _owner(mount, prefix, chunk_spellings(mount, prefix, None) if marked else set())
+    others = [key for key in keys if not owns(key)]
+    if others and not foreign:
         raise NodeExists(array.path, "group", "children", "none", others[0], others[:_SHOWN])
     folders = {array.chunk_key(coords).rpartition("/")[0] for coords in left}
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
@@ -138,11 +151,9 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
 
     if left:
         reader.pool(mount).each(list(left), len(left), remove)
-    if marker is not None:
-        spelt = re.escape(bytes(marker.data).decode("ascii", "replace"))
-        deleted = re.compile(spelt.replace(r"\*", "(0|[1-9][0-9]{0,18})"))
-        if any(deleted.fullmatch(key, len(prefix)) for key in spelt_otherwise):
-            mount.store.delete_prefix(prefix, check, lambda key: not deleted.fullmatch(key, len(prefix)))
+    if any(map(owns, spelt_otherwise)):
+        mount.store.delete_prefix(prefix, check, lambda key: key not in spelt_otherwise or not owns(key))
+    if marked:
         mount.store.delete(_marker(prefix))
 
 
@@ -158,7 +169,7 @@ def remove(
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
     found = _open(catalog, mount, prefix)
-    own = _owner(mount, prefix, found) if not linked and _has_chunks(mount, prefix, found) else None
+    spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
     turn.check()
     documents.leave_out(catalog.versions, mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
@@ -170,10 +181,10 @@ def remove(
         turn.check()
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
-            owns = _owner(mount, inner, node) if is_array and _has_chunks(mount, inner, node) else None
-            _remove_own(mount, inner, node, owns, inner_turn, foreign=foreign and owns is not None)
+            chunks = chunk_spellings(mount, inner, node) if is_array else set[str]()
+            _remove_own(mount, inner, chunks, inner_turn, foreign=foreign and bool(chunks))
             bury_doubt(node, inner_turn.check)
-    _remove_own(mount, prefix, found, own, turn, foreign=foreign or linked)
+    _remove_own(mount, prefix, spelt, turn, foreign=foreign or linked)
     bury_doubt(found, turn.check)
     kept = Remainder()
 
@@ -190,59 +201,46 @@ def remove(
     return kept
 
 
-def _remove_own(
-    mount: MountedStore, prefix: str, node: Node | BrokenNode | None, owns: Owns | None, turn: Turn, *, foreign: bool
-) -> None:
+def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *, foreign: bool) -> None:
     """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
-    node's, and only the link goes. Where ``owns`` is None there are no chunks; else a marker stays if this fails."""
-    if owns is not None:
-        mark_deletion(mount, prefix, node)
-    for name in () if mount.store.is_link(prefix) else (mount.metadata_key, ".zgroup", V3):
+    node's, and only the link goes. Where there may be chunks, ``spelt`` so, a marker stays if this fails."""
+    if spelt:
+        mark_deletion(mount, prefix, spelt)
+    for name in () if mount.store.is_link(prefix) else mount.node_names:
         documents.remove_document(mount, prefix + name, turn.check)
     if foreign:
         mount.store.delete_prefix(prefix, turn.check)
-    elif owns is not None:
+    elif spelt:
+        owns = _owner(mount, prefix, spelt)
         mount.store.delete_prefix(prefix, turn.check, lambda key: not owns(key))
     else:
         for name in (".zattrs", ".zmetadata"):
             documents.remove_document(mount, prefix + name, turn.check)
-    if owns is not None:
+    if spelt:
         mount.store.delete(_marker(prefix))
 
 
 def _marker(prefix: str) -> str:
-    return f"{HIDDEN}/deleted/{blake2b(prefix.encode(), digest_size=12).hexdigest()}"
+    """The key of the marker of a prefix, which it names; where that is longer than names may be, by a digest."""
+    name = quote(f"/{prefix}", safe="")
+    return _MARKERS + (name if len(name) < 256 else blake2b(prefix.encode(), digest_size=12).hexdigest())
 
 
 def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
     if not mount.store.is_link(prefix):
         return False
     try:
-        return any(mount.store.versions(prefix, [prefix + name for name in (mount.metadata_key, ".zgroup", V3)]))
+        return any(mount.store.versions(prefix, [prefix + name for name in mount.node_names]))
     except BadPath:  # a link that leads out of the store
         return False
 
 
-def _has_chunks(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> bool:
-    """Whether a node may have chunks: what is no group, or one that only its children show, with what a deletion that
-    was cut off has left."""
-    if isinstance(node, GroupNode):
-        return node.implicit and mount.store.stat(_marker(prefix)) is not None
-    return node is None or node.kind == "array"
-
-
-def _owner(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> Owns:
-    """What belongs to one node: its documents and, of an array, its chunks, those outside the shape too.
-
-    Of an array that cannot be read (None: that has no document of its own) all that is spelt like a chunk.
-    """
-    own = frozenset(prefix + name for name in (mount.metadata_key, *_V2_NAMES, V3))
-    if not _has_chunks(mount, prefix, node):
-        return own.__contains__
-    if isinstance(node, ArrayNode):
-        chunks = _every_chunk(node.metadata)
-        return lambda key: key in own or chunks.parse_key(key[len(prefix) :]) is not None
-    return lambda key: key in own or _CHUNK_LIKE.fullmatch(key, len(prefix)) is not None
+def _owner(mount: MountedStore, prefix: str, spelt: Set[str]) -> Owns:
+    """What belongs to one node: its documents and what is ``spelt`` like its chunks, those outside the shape too."""
+    own = {prefix + name for name in mount.document_names}
+    patterns = [re.escape(each).replace(r"\*", "(0|[1-9][0-9]{0,18})") if each else _CHUNK_LIKE for each in spelt]
+    chunk = re.compile("|".join(patterns))
+    return lambda key: key in own or chunk.fullmatch(key, len(prefix)) is not None
 
 
 def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNode | None:
@@ -253,14 +251,15 @@ def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNo
 
 
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
-    """The prefix of every node below another one, and whether it may be an array; none behind a link: that is a node of
-    its own, elsewhere. Memory grows with the nodes and not with the chunks."""
-    found: dict[str, bool] = {}
+    """The prefix of every node below another one, and whether it may be an array, or be one whose deletion was cut off;
+    none behind a link: that is a node of its own, elsewhere. Memory grows with nodes, not chunks."""
+    marked = [unquote(marker.key.removeprefix(_MARKERS)) for marker in mount.store.list_dir(_MARKERS).entries]
+    found = {name[1:]: True for name in marked if name.startswith("/")}
     consolidated = prefixes(prefix)
     for entry in mount.store.list_prefix(prefix):
         folder, slash, name = entry.key.rpartition("/")
         inner = folder + slash
-        if name in (mount.metadata_key, *_V2_NAMES, V3):
+        if name in mount.document_names:
             found[inner] = found.get(inner, False) or name in (mount.metadata_key, V3)
             consolidated += [inner] if name == ".zmetadata" and inner != prefix else []
     for root in consolidated:
@@ -286,10 +285,10 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
     everywhere = _every_chunk(array.metadata)
     for entry, removed in store.list_all(prefix):
         key = entry.key[len(prefix) :]
-        if not removed and key.rpartition("/")[2] in (array.mount.metadata_key, ".zgroup", V3):
+        if not removed and key.rpartition("/")[2] in array.mount.node_names:
             raise NodeExists(array.path, "group", "children", "none", entry.key, [entry.key])
         coords = everywhere.parse_key(key)
-        if coords is not None or (not removed and _CHUNK_LIKE.fullmatch(key)):
+        if coords is not None or (not removed and re.fullmatch(_CHUNK_LIKE, key)):
             yield coords, entry, removed
 
 

@@ -19,7 +19,6 @@ from hyperslab.engine.metadata import ArrayMetadata
 OWN_MEMBER = "hyperslab"
 LARGEST = (1 << 62) - 1
 """The largest size of an axis."""
-_MAY_BE_IGNORED = "must_understand"
 
 Shape = tuple[int, ...]
 
@@ -99,13 +98,13 @@ def _sizes(document: Mapping[str, Any], name: str, shape: Shape) -> Shape | None
 
 def _own(document: Mapping[str, Any]) -> dict[str, Any]:
     member = document.get(OWN_MEMBER)
-    return {k: v for k, v in member.items() if k != _MAY_BE_IGNORED} if isinstance(member, dict) else {}
+    return {k: v for k, v in member.items() if k != "must_understand"} if isinstance(member, dict) else {}
 
 
 def _holding(document: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The document with another member of ours, or without one where there is nothing to say."""
     others = {name: value for name, value in document.items() if name != OWN_MEMBER}
-    marked = {_MAY_BE_IGNORED: False} if document.get("zarr_format") == 3 else {}
+    marked = {"must_understand": False} if document.get("zarr_format") == 3 else {}
     return {**others, OWN_MEMBER: {**marked, **own}} if own else others
 
 

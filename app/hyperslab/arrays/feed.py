@@ -20,14 +20,10 @@ from hyperslab.storage.keys import as_prefix, prefixes
 from hyperslab.wire import format_selection
 
 _DOCUMENTS: Final = frozenset({".zattrs", ".zgroup", "zarr.json"})
-_LOCAL_TICK: Final = 0.02
-_REMOTE_TICK: Final = 0.5
 _LOOK_AFTER: Final = 5.0
 """Seconds between two looks at what other programs have changed."""
 _MOST_SEEN: Final = 10_000
 """Keys below a path that such a look compares; of more, only the documents of the node itself."""
-_MOST_BOXES: Final = 64
-_MOST_KNOWN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class ChangeFeed:
         shape, identity = (None, "") if array is None else (array.metadata.shape, array.data_id)
         known[node.path] = shape, node.attributes, identity
         known.move_to_end(node.path)
-        while len(known) > _MOST_KNOWN:
+        while len(known) > 10_000:
             known.popitem(last=False)
 
     def _wake(self) -> None:
@@ -132,7 +128,7 @@ class ChangeFeed:
             self._woken.notify_all()
 
     def _run(self) -> None:
-        tick = _REMOTE_TICK if self._mount.is_remote else _LOCAL_TICK
+        tick = 0.5 if self._mount.is_remote else 0.02
         while True:
             try:
                 self._log.watch()
@@ -337,6 +333,6 @@ def _boxes(grid: ChunkGrid, coords: Iterable[Coords]) -> list[tuple[slice, ...]]
         if boxes and box and boxes[-1][:-1] == box[:-1] and boxes[-1][-1].stop == box[-1].start:
             box = (*box[:-1], slice(boxes.pop()[-1].start, box[-1].stop))
         boxes.append(box)
-    if len(boxes) <= _MOST_BOXES:
+    if len(boxes) <= 64:
         return boxes
     return [tuple(slice(min(p.start for p in axis), max(p.stop for p in axis)) for axis in zip(*boxes, strict=True))]

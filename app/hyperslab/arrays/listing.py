@@ -81,9 +81,7 @@ def children(
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Outcome] = {}
         of_v3: list[str] = []
-        versions = iter(
-            _versions(mount, prefix, [f"{prefix}{n}/{d}" for n in batch for d in (mount.metadata_key, ".zgroup", V3)])
-        )
+        versions = iter(_versions(mount, prefix, [f"{prefix}{n}/{name}" for n in batch for name in mount.node_names]))
         for name, array, group, v3 in zip(batch, versions, versions, versions, strict=True):
             is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
@@ -108,7 +106,7 @@ def children(
 def search(mount: MountedStore, prefix: str, end: float, after: str | None = None, *, must: bool = True) -> Outcome:
     """What a folder is that has no document of Zarr v2: None if no node lies below (TensorStore writes no groups).
     ``must``: searches one folder more, however late it is, so that there is an end some time."""
-    documents = {mount.metadata_key, ".zgroup", ".zmetadata", V3}
+    documents = {*mount.node_names, ".zmetadata"}
     folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
     while must or time.monotonic() <= end:
         folder, listed = next(folders, (None, None))

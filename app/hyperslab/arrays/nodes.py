@@ -58,6 +58,16 @@ class MountedStore:
         """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
+    @property
+    def node_names(self) -> tuple[str, str, str]:
+        """Names of the documents that make a node: an array or a group of Zarr v2, and either of v3."""
+        return self.metadata_key, ".zgroup", V3
+
+    @property
+    def document_names(self) -> tuple[str, ...]:
+        """Names of all documents that a node may have."""
+        return (*self.node_names, ".zattrs", ".zmetadata")
+
     def path(self, prefix: str) -> str:
         """The logical path of what is at a prefix."""
         return f"{self.name}/{prefix}".rstrip("/")

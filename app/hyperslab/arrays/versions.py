@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TypeAlias
 
-from hyperslab.arrays.nodes import V3, MountedStore
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.storage.base import Stored
 
@@ -98,7 +98,7 @@ class VersionBook:
         """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
         if mount.recheck == "always":
             return
-        own = {prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup", ".zmetadata", V3)}
+        own = {prefix + name for name in mount.document_names}
 
         def is_meant(name: _Name) -> bool:
             return name[0] == mount.name and (name[1] in own if documents else name[1].startswith(prefix))

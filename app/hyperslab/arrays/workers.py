@@ -104,9 +104,9 @@ class WorkerPool:
 
     def most_helpers(self, count: int, nbytes: int) -> int:
         """How many threads may help one caller with ``count`` items of ``nbytes`` each: with a quarter of what all may
-        hold, or three items where these are larger."""
+        hold, or three items where these are larger, as far as all may hold these."""
         most = max(0, min(self._most_helpers, count))
-        return min(most, max(_IN_HAND // 4, 3 * nbytes) // nbytes) if nbytes else most
+        return min(most, max(_IN_HAND // 4, min(3 * nbytes, _IN_HAND)) // nbytes) if nbytes else most
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

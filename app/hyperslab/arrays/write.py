@@ -52,10 +52,6 @@ from hyperslab.wire import SelectionItem
 
 Part = TypeVar("Part", bound=Projection)
 
-_MOST_KEYS_NAMED = 1000
-_LARGE = 256 << 20
-"""Stored objects that take more bytes than this are written one after the other."""
-
 
 @dataclass(frozen=True, slots=True)
 class Current:
@@ -92,7 +88,7 @@ class Writer:
         """Bytes that writing so many stored objects takes besides their values: of those in hand at once, what is
         stored, the changed copy, and what lies between the codecs."""
         each = object_memory(self._reader, array)
-        return each * (1 + (0 if each > _LARGE else self._reader.pool(array.mount).most_helpers(objects - 1, each)))
+        return each * (1 + self._reader.pool(array.mount).most_helpers(objects - 1, each))
 
     def write(
         self,
@@ -319,21 +315,14 @@ def write_objects(
     """Call ``write``, which hands them to ``writer``, for every stored object; an error on the way says which were
     written before it."""
     array, written = writer.array, writer.written
-    each = object_memory(reader, array)
+    pool, each = reader.pool(array.mount), object_memory(reader, array)
     try:
-        if each > _LARGE:
-            for coords, parts in objects.items():
-                write(coords, parts)
-                if cancel is not None:
-                    cancel.check()
-        else:
-            pool = reader.pool(array.mount)
-            pool.each(objects.items(), len(objects), lambda item: write(*item), cancel, nbytes=each)
+        pool.each(objects.items(), len(objects), lambda item: write(*item), cancel, nbytes=each)
     except HyperslabError as error:
         if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
             raise
-        stored = [array.chunk_key(coords) for coords in islice(written, _MOST_KEYS_NAMED)]
-        failed = [array.chunk_key(coords) for coords in objects if coords not in written][:_MOST_KEYS_NAMED]
+        stored = [array.chunk_key(coords) for coords in islice(written, 1000)]
+        failed = [array.chunk_key(coords) for coords in objects if coords not in written][:1000]
         if isinstance(error, StoreError):
             raise type(error)(error.store, error.key, error.reason, stored, failed) from error
         kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten

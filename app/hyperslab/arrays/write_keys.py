@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.delete import check_free, mark_deletion, new_array, refuse_v3
+from hyperslab.arrays.delete import check_free, chunk_spellings, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
@@ -84,7 +84,7 @@ class KeyWriter:
             other = V3 if name == ".zarray" else mount.metadata_key  # whose chunks they may be, too
             of_array = array is not None or name == ".zarray"
             if before is not None and of_array and mount.store.stat(prefix + other) is None:
-                mark_deletion(mount, prefix, array)
+                mark_deletion(mount, prefix, chunk_spellings(mount, prefix, array))
             try:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:

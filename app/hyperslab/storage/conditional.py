@@ -43,7 +43,6 @@ _TOMBSTONE_TAG: Final = "41eedaba3b9bb3dc7c9ed8598ae07999"
 _TOKEN: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
-_DELETED: Final = (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
 
 
 def version_of(connection: Connection, meta: ObjectMeta | PutResult) -> str:
@@ -154,7 +153,7 @@ class ConditionalDeletes:
             return
         for attempt in attempts(self._puts.retries + 1):
             status = self._request(path, version)
-            if status in _DELETED or (attempt and status == HTTPStatus.NOT_FOUND):
+            if status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT) or (attempt and status == HTTPStatus.NOT_FOUND):
                 return
             if status in (HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED):
                 raise VersionConflict(key, None)
@@ -169,7 +168,7 @@ class ConditionalDeletes:
                 self._honoured = False
                 with suppress(*OBSTORE_ERRORS), _probe(self._connection) as (path, version):
                     refused = self._request(path, _NO_SUCH_VERSION) == HTTPStatus.PRECONDITION_FAILED
-                    self._honoured = refused and self._request(path, version) in _DELETED
+                    self._honoured = refused and self._request(path, version) in (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
             return self._honoured
 
     def is_tombstone(self, path: str, meta: Mapping[str, Any]) -> bool:

@@ -158,7 +158,7 @@ class ObjectStore(Store):
         below = self._path(prefix).rstrip("/")
         listed = self._call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
         objects = [m for m in listed["objects"] if m["path"] != below and not self._deletes.is_tombstone(m["path"], m)]
-        entries = [entry for entry in map(self._entry, objects) if not has_hidden_segment(entry.key)]
+        entries = [entry for entry in map(self._entry, objects) if not is_hidden(entry.key[len(prefix) :])]
         names = (path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
         return Listing.of(entries, (name for name in names if not is_hidden(name)))
 
