@@ -6,6 +6,7 @@ Nothing is imported here that the process would have to load for itself.
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,10 @@ PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.a
 
 
 def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str, folder: str) -> None:
-    """``python -m hyperslab`` in a folder, with its output in a file."""
+    """``python -m hyperslab`` in a folder, with its output in a file. Its workers come from a process that has imported
+    the server, too."""
+    from uvicorn import _subprocess
+
     from hyperslab.__main__ import main
 
     os.chdir(folder)
@@ -32,4 +36,7 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str], outpu
         os.dup2(sink.fileno(), 2)
     sys.stdout.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
     sys.argv = ["hyperslab", *arguments]
+    workers = multiprocessing.get_context("forkserver")
+    workers.set_forkserver_preload(PRELOADED)
+    _subprocess.spawn = workers  # type: ignore[assignment]
     sys.exit(main())

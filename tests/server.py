@@ -62,13 +62,14 @@ class Server:
 
 @contextmanager
 def running_server(
-    stores: Stores, *, environment: Mapping[str, str] | None = None, **settings: Any
+    stores: Stores, *, environment: Mapping[str, str] | None = None, executed: bool = False, **settings: Any
 ) -> Iterator[Server]:
     """``hyperslab serve`` in a process of its own; ``settings`` are those of the settings model.
 
-    Its log is printed when it ends, for pytest to show where the test has failed.
+    ``executed``: with workers that are its children. Its log is printed when it ends, for pytest to show where the test
+    has failed.
     """
-    start = _executed if "workers" in settings or (environment or {}).keys() - {HEAPS} else _forked
+    start = _executed if executed or (environment or {}).keys() - {HEAPS} else _forked
     with _started(start, (), _environment(stores, settings, environment), show=True) as server:
         yield server
 

@@ -68,7 +68,7 @@ def stopped(pid: int) -> Iterator[None]:
 def test_the_numbers_of_two_workers_are_one_whatever_becomes_of_a_worker_or_of_their_folder(
     example_store: Path,
 ) -> None:
-    with running_server({"data": example_store}, workers=2, cache_bytes=1000) as server:
+    with running_server({"data": example_store}, executed=True, workers=2, cache_bytes=1000) as server:
         wait_for(lambda: told(server)["limit"] == 2000)
         first, second = workers(server)
         mapped = "".join(Path(f"/proc/{worker}/maps").read_text() for worker in (first, second))

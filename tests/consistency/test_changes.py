@@ -146,7 +146,9 @@ class Copy:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def read(self, path: str, select: str = "") -> np.ndarray[Any, Any] | None:
-        response = random.choice(self.clients).get(f"/v1/slice/{path}", params={"select": select} if select else {})
+        client, params = random.choice(self.clients), {"select": select} if select else {}
+        while (response := client.get(f"/v1/slice/{path}", params=params)).status_code == 503:
+            pass  # written again and again while it was read
         if response.status_code != 200:
             return None
         return np.frombuffer(response.content, DTYPE).reshape(json.loads(response.headers["array-shape"]))

@@ -6,6 +6,7 @@ import threading
 from itertools import count, product
 from typing import Any
 
+import aiohttp
 import httpx
 import numpy as np
 import pytest
@@ -26,9 +27,17 @@ def make(server: Server, path: str, layout: str, shape: list[int], stored: list[
     assert answer.status_code == 201, answer.text
 
 
-def read(server: Server, path: str, select: str = "") -> NDArray:
-    answer = httpx.get(f"{server.url}/v1/slice/{path}", params={"select": select}, timeout=60)
+def ask(method: str, server: Server, path: str, select: str = "") -> httpx.Response:
+    """A slice, asked for again where it was written again and again while it was read."""
+    url = f"{server.url}/v1/slice/{path}"
+    while (answer := httpx.request(method, url, params={"select": select}, timeout=60)).status_code == 503:
+        pass
     assert answer.status_code == 200, answer.text
+    return answer
+
+
+def read(server: Server, path: str, select: str = "") -> NDArray:
+    answer = ask("GET", server, path, select)
     shape = [int(size) for size in answer.headers["array-shape"].strip("[]").split(",")]
     return np.frombuffer(answer.content, "<i4").reshape(shape)
 
@@ -37,13 +46,13 @@ def read_with_zarr(server: Server, path: str) -> NDArray:
     """Again where a shard was put meanwhile: Zarr asks for its index and then for ranges."""
 
     def version() -> str:
-        return httpx.head(f"{server.url}/v1/slice/{path}").headers["etag"] if path.endswith("shards") else ""
+        return ask("HEAD", server, path).headers["etag"] if path.endswith("shards") else ""
 
     while True:
         before = version()
         try:
             values: NDArray = np.asarray(zarr.open_array(f"{server.url}/zarr/{path}", mode="r")[...])
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError, aiohttp.ClientError):
             if version() == before:
                 raise
             continue

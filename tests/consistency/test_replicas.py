@@ -24,11 +24,11 @@ WORKERS = 8
 SHAPE, CHUNKS = (48, 48), (16, 16)
 CLIENTS = 8
 OPERATIONS = [
-    ("disk", "v2", 60),
-    ("disk", "v3", 15),
-    ("disk", "shards", 75),
-    ("bucket", "v2", 8),
-    ("bucket", "shards", 8),
+    ("disk", "v2", 25),
+    ("disk", "v3", 10),
+    ("disk", "shards", 30),
+    ("bucket", "v2", 4),
+    ("bucket", "shards", 4),
 ]
 """Store, layout, and how many for each client; a test bucket takes some ten milliseconds a request."""
 
@@ -87,7 +87,7 @@ def test_sixteen_processes_write_shared_chunks_and_lose_nothing(replicas: list[S
 
 def test_increments_under_if_match_are_never_lost(replicas: list[Server]) -> None:
     """Read, add one, write on condition that nothing changed; who is told 412 reads again."""
-    for store, layout, each in (("disk", "v2", 6), ("disk", "shards", 6), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+    for store, layout, each in (("disk", "v2", 3), ("disk", "shards", 3), ("bucket", "v2", 1), ("bucket", "shards", 1)):
         array = make(replicas[0], f"{store}/counter/{layout}", layout)
         urls = [f"{server.url}/v1/slice/{store}/counter/{layout}?select=0:20,0:20" for server in replicas]
         with ThreadPoolExecutor(CLIENTS) as pool:
@@ -101,6 +101,9 @@ def increment(urls: list[str], times: int, seed: int) -> None:
     done = 0
     while done < times:
         read = http.request("GET", chance.choice(urls))
+        if read.status == 503:  # written again and again while it was read
+            continue
+        assert read.status == 200, read.data
         value = np.frombuffer(read.data, "<i4") + 1
         headers = {"If-Match": read.headers["ETag"], "Content-Type": "application/octet-stream"}
         answer = http.request("PUT", chance.choice(urls), body=value.tobytes(), headers=headers)
@@ -110,7 +113,7 @@ def increment(urls: list[str], times: int, seed: int) -> None:
 
 def test_changes_through_clients_of_both_replicas_are_never_lost(replicas: list[Server]) -> None:
     """Boxes of four chunks, and an attribute."""
-    for store, layout, each in (("disk", "v2", 6), ("disk", "shards", 6), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+    for store, layout, each in (("disk", "v2", 3), ("disk", "shards", 3), ("bucket", "v2", 1), ("bucket", "shards", 1)):
         path = f"{store}/changed/{layout}"
         array = make(replicas[0], path, layout)
 
@@ -129,7 +132,7 @@ def test_changes_through_clients_of_both_replicas_are_never_lost(replicas: list[
 
 
 def test_appenders_on_both_replicas_get_disjoint_regions(replicas: list[Server]) -> None:
-    for store, layout, each in (("disk", "v2", 5), ("disk", "shards", 5), ("bucket", "v2", 1), ("bucket", "shards", 2)):
+    for store, layout, each in (("disk", "v2", 3), ("disk", "shards", 3), ("bucket", "v2", 1), ("bucket", "shards", 1)):
         array = make(replicas[0], f"{store}/log/{layout}", layout)
         array.resize((0, SHAPE[1]))
         urls = [f"{server.url}/v1/append/{store}/log/{layout}" for server in replicas]

@@ -20,6 +20,7 @@ from hyperslab.arrays.service import build
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import PartlyWritten
 from hyperslab.storage import open_store
+from hyperslab.storage.base import WritersSafe
 from tests.consistency.conftest import TakeOver
 from tests.faults import Before, FaultProxy, Status
 from tests.layouts import definition, key
@@ -66,11 +67,10 @@ def pair(s3_server: S3Server) -> Iterator[tuple[Replica, Replica]]:
 def start(stack: ExitStack, bucket: S3Bucket, endpoint: str) -> Replica:
     proxy = stack.enter_context(FaultProxy(endpoint))
     store = open_store(bucket.at(proxy.url).config(name="data", writable=True, timeout=120.0))
-    service = build([MountedStore("data", store, writable=True)])
-    url = stack.enter_context(served(create_app(service)))
-    client = stack.enter_context(httpx.Client(base_url=url, timeout=120))
-    assert client.get("/readyz").json()["stores"]["data"]["capabilities"]["writers_safe"] == "replicas anywhere"
-    return Replica(client, proxy)
+    store.check()  # here, and not when somebody asks whether the service is ready: that has a time limit
+    assert store.capabilities.writers_safe is WritersSafe.REPLICAS
+    url = stack.enter_context(served(create_app(build([MountedStore("data", store, writable=True)]))))
+    return Replica(stack.enter_context(httpx.Client(base_url=url, timeout=120)), proxy)
 
 
 def in_background(

@@ -113,11 +113,12 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(lab: Lab
     model = Model({"key": "a", **ARRAYS[name]})
     opened(client, f"lab/{run}", model.settings, zarr_format=3 if name == "sharded" else 2)
     sender = Sender(client, f"lab/{run}", "a")
-    count = 1 if name == "2-D" else 4 * model.per_row if name == "stacks" else 7 * model.per_row + seed
+    rows = 7 if lab.place.bucket is None and name != "stacks" else 4
+    count = 1 if name == "2-D" else rows * model.per_row + (seed if name != "stacks" else 0)
     frames = frames_of(model, count, seed)
     raw, offset = b"".join(frame.tobytes() for frame in frames), 0
     size = len(raw) // count
-    largest = [size // 2, 5 * model.per_row * size][seed]
+    largest = [size, 5 * model.per_row * size][seed]
     while offset < len(raw):
         cut = min(len(raw), offset + int(rng.integers(1, largest + 2)))
         answer = sender.patch(raw[offset:cut], offset if rng.random() < 0.8 else None)
@@ -128,7 +129,7 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(lab: Lab
         assert again.status_code == (204 if min(start + size, len(raw)) <= offset else 409)
         assert again.headers["upload-offset"] == str(offset)
         assert sender.patch(b"x", offset + 1).json()["expected-offset"] == offset
-        if rng.random() < 0.5:
+        if rng.random() < 0.3:
             check_reads(sender, model)
         if rng.random() < 0.2:
             assert client.post(f"/v1/stream/lab/{run}/flush").status_code == 200
@@ -145,7 +146,8 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(lab: Lab
 
 
 @BOTH
-def test_missing_frames_read_as_fill_values_and_are_named(client: httpx.Client) -> None:
+def test_missing_frames_read_as_fill_values_and_are_named(lab: Lab) -> None:
+    client = lab.client
     model = Model({"key": "a", **ARRAYS["channels"], "fill_value": 9})
     opened(client, "lab/missing", model.settings)
     sender, frames = Sender(client, "lab/missing", "a"), frames_of(model, 40)
@@ -162,7 +164,8 @@ def test_missing_frames_read_as_fill_values_and_are_named(client: httpx.Client) 
                 assert client.post("/v1/stream/lab/missing/skip", json=skipped).status_code == 204
         model.frames += new
         sent += len(new)
-        check_reads(sender, model)
+        if lab.place.bucket is None or action < -2:  # whose requests take longer
+            check_reads(sender, model)
     expected = [[3, 5], [6, 15], [17, 18], [20, 34]]
     assert sender.state()["missing"] == expected
     assert sender.patch(bytes(size), 3 * size).status_code == 409
@@ -376,7 +379,7 @@ def test_frames_that_are_acknowledged_in_memory_are_stored_in_their_order(lab: L
 def test_of_two_who_send_to_one_place_through_two_replicas_one_wins(
     tmp_path: Path, s3_server: S3Server, kind: str
 ) -> None:
-    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 24
+    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 24 if kind == "folder" else 10
     size = 11 * 13 * 2
 
     def send(seed: int, client: httpx.Client) -> None:
