@@ -123,10 +123,10 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     is not left of an array.
     """
     mount, prefix = array.mount, array.prefix
-    left, spelt_otherwise = dict[Coords, tuple[str, bool]](), list[str]()
+    left, spelt_otherwise = dict[Coords, tuple[str, bool]](), set[str]()
     for coords, entry, removed in _leftovers(array):
         if coords is None:
-            spelt_otherwise.append(entry.key)
+            spelt_otherwise.add(entry.key)
         else:
             left[coords] = entry.version, removed
     keys = sorted(array.chunk_key(coords) for coords, (_, removed) in left.items() if not removed)
