@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2326, 9),
-    "api": (5959, 36),
+    "api": (5958, 36),
     "arrays": (6776, 28),  # 250 of it read shards
     "cache": (172, 1),
     "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
@@ -25,9 +25,9 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "engine": (7031, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3306, 15),
     "streams": (3718, 15),
-    "tiles": (4188, 20),
+    "tiles": (4182, 20),
     "viewer": (78, 2),
-    "wire": (715, 6),
+    "wire": (704, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 

@@ -107,7 +107,7 @@ class Representation:
             more = ((b"content-range", part.content_range(size).encode()),)
         headers = (*self._describing(media_type), *more)
         if isinstance(body, bytes | memoryview) and layout is None:
-            data = body if len(part) == size else memoryview(body)[part.start : part.stop]
+            data = body if ranges is None else memoryview(body)[part.start : part.stop]
             if status == 200 and self.sources is not None and self.etag is not None:
                 self.context.responses.put(request, self.sources, self.etag, headers, self._validating(), data)
             return Response(status, (*headers, *self.cost), in_memory(self.context, data))

@@ -91,10 +91,6 @@ class ArrayQuery:
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
         return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
 
-    def plan(self, context: Context) -> ReadPlan:
-        """What is read; nothing is looked up."""
-        return context.service.reader.plan(self.array, self.selection, self.field, self.source)
-
 
 def array_query(
     request: Request, array: ArrayNode, items: Sequence[SelectionItem], *, negotiate: bool = True
@@ -339,7 +335,7 @@ async def array_reply(
         boxes = query.boxes(limit) if query.bins is None else []
         raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
     began = perf_counter()
-    plan = query.plan(context)
+    plan = reader.plan(array, query.selection, query.field, query.source)
     # small is about as much as a stream would hold of it
     most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= _MOST_CHUNKS and query.nbytes <= most

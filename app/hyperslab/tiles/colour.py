@@ -135,7 +135,10 @@ def _hashed_colours(labels: Numbers) -> Table:
     hue = (bits & 0xFFFF).astype(float) / 0x10000
     saturation = 0.55 + 0.45 * ((bits >> 16) & 0xFF).astype(float) / 255
     value = 0.75 + 0.25 * ((bits >> 24) & 0xFF).astype(float) / 255
-    rgb = [_hsv_part(offset, hue, saturation, value) for offset in (5, 3, 1)]
+    rgb = []
+    for offset in (5, 3, 1):  # red, green and blue of HSV
+        k = (offset + 6 * hue) % 6
+        rgb.append(value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1))
     return _bytes(np.stack([*rgb, np.ones_like(hue)], axis=1))
 
 
@@ -144,12 +147,6 @@ def _mix(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
     return x ^ (x >> np.uint64(33))
-
-
-def _hsv_part(offset: int, hue: Any, saturation: Any, value: Any) -> Any:
-    """One of red (5), green (3) and blue (1) of colours in HSV, all from 0 to 1."""
-    k = (offset + 6 * hue) % 6
-    return value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1)
 
 
 def _bytes(colours: Any) -> Table:

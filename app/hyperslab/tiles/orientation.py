@@ -66,10 +66,8 @@ class Orientations:
         self._reader = reader
 
     def resolve(self, path: str, query: TileQuery) -> TileQuery:
-        """The query with what ``auto`` stands for in ``flip`` and ``aspect``; raises what `Images.open` and
-        `make_frame` raise."""
-        if query.flip != "auto" and query.aspect != "auto":
-            return query
+        """The query with what ``auto`` stands for in ``flip`` and ``aspect``, of which one is to be found out; raises
+        what `Images.open` and `make_frame` raise."""
         found = self.of(make_frame(self._images.open(path, query.field), query))
         flip = found.flip if query.flip == "auto" else query.flip
         return replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)

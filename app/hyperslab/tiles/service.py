@@ -98,8 +98,8 @@ class Tiles:
         return self._cache.stats()
 
     def frame(self, path: str, query: TileQuery) -> Frame:
-        """The plane that a query wants; raises what `Images.open` and `make_frame` raise."""
-        return make_frame(self.images.open(path, query.field), self.orientations.resolve(path, query))
+        """The plane that a query wants; raises as `evaluate`."""
+        return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
 
     def tile(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None = None) -> Rendering:
         """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
@@ -177,7 +177,8 @@ class Tiles:
         If the store is remote, they are asked about the image as it was when it was last opened, while that is checked.
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
-        query = self.orientations.resolve(path, query)
+        if "auto" in (query.flip, query.aspect):
+            query = self.orientations.resolve(path, query)
         image: Image | None = None
         guess: Frame | None = None
         last = self.images.last(path, query.field)

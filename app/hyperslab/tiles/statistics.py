@@ -146,24 +146,22 @@ class Statistics:
             if sample is None or sample.tag != tag:
                 small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
                 with nullcontext() if small else self._large_reads:
-                    sample = self._summary(subject, plans, cancel, exact=exact, tag=tag)
+                    try:
+                        sample = _summary(self._read_all(plans, subject, cancel), exact=exact, tag=tag)
+                    except ChunkCorrupt as error:
+                        sample = self._salvaged(subject, cancel, tag, error)
             return sample, version, sample.values.nbytes + 1024
 
         return self._samples.load(subject.key, version, load).value
 
-    def _summary(
-        self, subject: Subject, plans: list[ReadPlan], cancel: Cancel | None, *, exact: bool, tag: str
-    ) -> Sample:
+    def _salvaged(self, subject: Subject, cancel: Cancel | None, tag: str, error: ChunkCorrupt) -> Sample:
         """If a chunk is damaged, any chunk of another place or level tells more than an error would."""
-        try:
-            return _summary(self._read_all(plans, subject, cancel), exact=exact, tag=tag)
-        except ChunkCorrupt as error:
-            for finer in range(len(subject.image.levels)):
-                plans, _ = self._plans(subject, cancel, finer, single=True)
-                parts = self._read_all(plans, subject, cancel, damaged=True)
-                if parts:
-                    return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(error))
-            raise
+        for finer in range(len(subject.image.levels)):
+            plans, _ = self._plans(subject, cancel, finer, single=True)
+            parts = self._read_all(plans, subject, cancel, damaged=True)
+            if parts:
+                return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(error))
+        raise error
 
     def _plans(
         self, subject: Subject, cancel: Cancel | None, finer: int = 0, *, single: bool = False

@@ -62,33 +62,22 @@ def _parse_item(text: str, part: str, position: int) -> SelectionItem:
     if stripped.startswith("["):
         if not stripped.endswith("]"):
             raise BadSelection(text, stripped, position, "expected a comma after the list")
-        return _parse_list(text, stripped[1:-1], position + 1)
-    if ":" in stripped:
-        return _parse_slice(text, stripped, position)
-    return _parse_integer(text, stripped, position)
-
-
-def _parse_list(text: str, inner: str, position: int) -> list[int]:
-    if not inner.strip():
-        return []
-    result = []
-    *parts, last = inner.split(",")
-    for part in [*parts, last] if last.strip() or not parts else parts:
-        result.append(_parse_integer(text, part, position))
-        position += len(part) + 1
-    return result
-
-
-def _parse_slice(text: str, part: str, position: int) -> slice:
-    bounds: list[int | None] = []
-    at = position
-    for bound in part.split(":"):
+        *numbers, last = stripped[1:-1].split(",")
+        indices, at = [], position + 1
+        for number in [*numbers, last] if last.strip() else numbers:
+            indices.append(_parse_integer(text, number, at))
+            at += len(number) + 1
+        return indices
+    if ":" not in stripped:
+        return _parse_integer(text, stripped, position)
+    bounds, at = [], position
+    for bound in stripped.split(":"):
         bounds.append(_parse_integer(text, bound, at) if bound.strip() else None)
         at += len(bound) + 1
     if len(bounds) > 3:
-        raise BadSelection(text, part, position, "a slice has at most start:stop:step")
+        raise BadSelection(text, stripped, position, "a slice has at most start:stop:step")
     if len(bounds) == 3 and bounds[2] == 0:
-        raise BadSelection(text, part, position, "the step must not be zero")
+        raise BadSelection(text, stripped, position, "the step must not be zero")
     return slice(*bounds)
 
 

@@ -112,10 +112,11 @@ async def get_plan(context: Context, request: Request) -> Reply:
     items = query.selection()
     array = await context.open_array(request.tail)
     asked = array_query(request, array, items, negotiate=False)
-    plan = await look_up(context, request, asked.plan(context))
+    reader = context.service.reader
+    plan = await look_up(context, request, reader.plan(array, asked.selection, asked.field, asked.source))
     limit = asked.most_bytes(context.options)
     box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
-    cached = context.service.reader.count_cached(plan)
+    cached = reader.count_cached(plan)
     etag = values_etag(plan.tag, asked.words)
     document = {
         "path": array.path,

@@ -144,7 +144,7 @@ class _Asked:
             cached = None if drawn.moved else drawn
         if cached is None:
             return picture
-        return picture.with_content(Content(cached.body, _described(cached), cost_headers(0, 0, None, {})))
+        return picture.with_content(_content(cached, cost_headers(0, 0, None, {})))
 
 
 def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
@@ -156,13 +156,12 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
         raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
     # all of it at once is a good answer still, with a tag that no other one ever has
     etag = etag_of(token_bytes()) if encoded.moved else None
-    return Content(encoded.body, _described(encoded), spent, etag)
+    return _content(encoded, spent, etag)
 
 
-def _described(encoded: Encoded) -> Headers:
-    if encoded.shape is None or encoded.dtype is None:
-        return ()
-    return array_headers(encoded.shape, encoded.dtype)
+def _content(encoded: Encoded, spent: Headers, etag: str | None = None) -> Content:
+    is_picture = encoded.shape is None or encoded.dtype is None
+    return Content(encoded.body, () if is_picture else array_headers(encoded.shape, encoded.dtype), spent, etag)
 
 
 _Route = Callable[[_Asked, re.Match[str]], Awaitable[Reply]]
