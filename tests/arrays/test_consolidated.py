@@ -71,6 +71,17 @@ def test_it_knows_the_documents_of_arrays_by_their_own_name(tmp_path: Path) -> N
         assert "a/.array" not in metadata
 
 
+def test_a_group_that_is_known_there_alone_keeps_its_attributes(tmp_path: Path, service: Service) -> None:
+    """When something is made below it."""
+    known = {"g/.zgroup": {"zarr_format": 2}, "g/.zattrs": {"unit": "m"}}
+    (tmp_path / ".zmetadata").write_text(json.dumps({"zarr_consolidated_format": 1, "metadata": known}))
+
+    service.creator.create_array("data/g/a", {"shape": [4], "dtype": "<i4"})
+
+    assert service.catalog.open_group("data/g").attributes == {"unit": "m"}
+    assert consolidated(tmp_path).items() >= known.items()
+
+
 def test_what_has_changed_while_a_client_gathered_it_is_put_right(tmp_path: Path, service: Service) -> None:
     """As zarr-python does it: it reads all documents and puts what it has seen, however long ago that was."""
     for name in "ab":

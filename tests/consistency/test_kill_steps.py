@@ -3,6 +3,7 @@ nobody's way."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -117,5 +118,60 @@ def test_what_is_left_shows_nowhere_and_is_in_nobodys_way(budget: Budget, state:
                 delete_above(second)
             left = [entry.key for entry in second.catalog.mounts["data"].store.list_prefix("")]
             assert [key for key in left if key not in DOCUMENTS] == []
+        if spent:
+            return
+
+
+CONSOLIDATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "v2": (".zmetadata", {"zarr_consolidated_format": 1, "metadata": {}}),
+    "v3": (
+        "zarr.json",
+        {
+            "zarr_format": 3,
+            "node_type": "group",
+            "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": {}},
+        },
+    ),
+}
+
+
+def names_in(service: Service, layout: str) -> tuple[set[str], set[str]]:
+    """The documents in the consolidated metadata of the root, and those below it in the store."""
+    store, (key, _) = service.catalog.mounts["data"].store, CONSOLIDATED[layout]
+    stored = store.get(key)
+    assert stored is not None
+    whole = json.loads(bytes(stored.data))
+    known = whole.get("consolidated_metadata", whole)["metadata"]
+    names = {name if layout == "v2" else f"{name}/zarr.json" for name in known}
+    ours = (".zarray", ".zattrs", *DOCUMENTS)
+    found = {entry.key for entry in store.list_prefix("") if entry.key.rpartition("/")[2] in ours}
+    return names, found - {key}
+
+
+@pytest.mark.parametrize("act", ["create", "delete"])
+@pytest.mark.parametrize("layout", CONSOLIDATED)
+def test_consolidated_metadata_names_no_array_that_is_gone_and_all_when_the_request_is_repeated(
+    budget: Budget, layout: str, act: str
+) -> None:
+    for kill_after in count():
+        budget.left = float("inf")
+        with service(f"{layout}-{act}-{kill_after}") as first:
+            key, document = CONSOLIDATED[layout]
+            first.key_writer.put(f"data/{key}", json.dumps(document).encode())
+            if act == "delete":
+                create(layout)(first)
+            budget.left = kill_after
+            with suppress(Killed):
+                (create(layout) if act == "create" else delete)(first)
+            spent = budget.left
+        budget.left = float("inf")
+
+        with service(f"{layout}-{act}-{kill_after}") as second:
+            known, found = names_in(second, layout)
+            assert known <= found
+            with suppress(NodeNotFound):
+                (create(layout, "open") if act == "create" else delete)(second)
+            known, found = names_in(second, layout)
+            assert known == found
         if spent:
             return

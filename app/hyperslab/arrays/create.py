@@ -37,7 +37,7 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
+from hyperslab.storage.keys import normalise_path, prefixes
 
 Mode = Literal["create", "open", "replace"]
 """``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
@@ -122,7 +122,7 @@ class Creator:
                 if check is not None:
                     check(node)
                 check_fits(node)
-                return NewNode(node, created=False)
+                return NewNode(self._followed(node), created=False)
         if zarr_format == 3:
             document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
             metadata = v3_creation.checked(document)
@@ -223,7 +223,7 @@ class Creator:
                 if node is None or isinstance(node, BrokenNode) or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return self._taken(node, mode, wanted)
-            return NewNode(self._catalog.open_node(path, fresh=True), created=True, kept=kept)
+            return NewNode(self._followed(self._catalog.open_node(path, fresh=True)), created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
         """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
@@ -256,7 +256,7 @@ class Creator:
         if mode == "create":
             raise NodeExists(node.path, node.kind)
         wanted.check_fits(node)
-        return NewNode(node, created=False)
+        return NewNode(self._followed(node), created=False)
 
     def _store_node(
         self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn
@@ -266,7 +266,7 @@ class Creator:
         versions, attributes = self._catalog.versions, wanted.attributes
         if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
             attributes = {**implicit.attributes, **attributes}
-        groups = self._store_groups(mount, prefix, wanted.zarr_format)
+        self._store_groups(mount, prefix, wanted.zarr_format)
         left = mount.store.stat(prefix + ".zattrs")  # of a creator that died, or of an implicit group
         turn.check()  # they may be those of a node that another creator has made meanwhile
         if wanted.zarr_format == 2:
@@ -278,30 +278,35 @@ class Creator:
         put_document(versions, mount, wanted.key(mount, prefix), replace(wanted, attributes=attributes).text(), ABSENT)
         if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
-        for key in groups:  # not before: where they cannot follow, all else is done
-            above = as_prefix(key.rpartition("/")[0])
-            documents.follow(versions, mount, above, (key, above + ".zattrs"))
-        name = V3 if wanted.zarr_format == 3 else ".zgroup" if wanted.metadata is None else ".zarray"
-        documents.follow(versions, mount, prefix, (prefix + name, prefix + ".zattrs"))
 
-    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> list[str]:
-        """Store the documents of groups above a new node that have none in either format; returns their keys.
+    def _followed(self, node: Node) -> Node:
+        """A node that is there, once consolidated metadata says so, and that there are the groups above: who has made
+        them may have been killed before that."""
+        mount, prefix = node.mount, node.prefix
+        of_v3, is_array = node.zarr_format == 3, isinstance(node, ArrayNode)
+        own = prefix + (V3 if of_v3 else ".zarray" if is_array else ".zgroup")
+        if mount is not None and any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
+            above = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1]]
+            documents.follow(self._catalog.versions, mount, prefix, [*above, own, prefix + ".zattrs"])
+        return node
+
+    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> None:
+        """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
 
         A group of Zarr v3 has no children without a document: where there are some already, it stays as it is.
         """
         roots = prefixes(prefix)[:-1]
         found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
         bare = [root for root, group, v3 in zip(roots, found, found, strict=True) if group is v3 is None]
-        if zarr_format == 3:
-            groups = [(root, self._find(mount.path(root))[1]) for root in bare]
-            bare = [root for root, group in groups if group is None or not self._catalog.some_children(group, 1)]
-        stored = []
         for root in bare:
+            node, implicit = self._find(mount.path(root))
+            if node is not None:
+                continue
+            if zarr_format == 3 and implicit is not None and self._catalog.some_children(implicit, 1):
+                continue
             key = root + (V3 if zarr_format == 3 else ".zgroup")
             with suppress(VersionConflict):  # another creator has made the same group
                 put_document(self._catalog.versions, mount, key, _group_text(zarr_format, {}), ABSENT)
-                stored.append(key)
-        return stored
 
 
 def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ changed meanwhile is put right in it; documents that are nowhere else stay as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -128,29 +128,17 @@ def follow(
     versions: VersionBook, mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False
 ) -> None:
     """Carry the documents ``changed`` (keys, with the name ``.zarray`` whatever the store calls it) of the node at
-    ``prefix``, as they are now, into every ``.zmetadata`` above it and at it, or every ``zarr.json`` above it.
+    ``prefix``, or of groups above it, as they are now, into every ``.zmetadata`` above it and at it, or every
+    ``zarr.json`` above it.
 
     ``removed_below`` also takes out every other document below ``prefix``. Raises `ConsolidatedBehind` if the store
     fails, or other writers come first too often: a failure of its own kind, as the change itself is done by then and
     must not be done again.
     """
-    roots, changed = prefixes(prefix), [*changed]
-    of_v3 = tuple([key for key in changed if key == prefix + V3])
-    of_v2 = tuple([key for key in changed if key not in of_v3])
-    keys = [root + ".zmetadata" for root in roots if removed_below or not of_v3]
-    above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
-    key = prefix + ".zmetadata"
     try:
-        groups = mount.store.get_each(above, MAX_CONSOLIDATED_BYTES) if above else []
-        found = zip(above, groups, strict=True)
-        keys += [key for key, group in found if group and b'"consolidated_metadata"' in bytes(group.data)]
-        for key in keys:
-            names = of_v3 if key.endswith(V3) else of_v2
-            _follow_in(versions, mount, key, prefix, names, removed_below=removed_below)
+        _follow_everywhere(versions, mount, prefix, [*changed], removed_below=removed_below)
     except StoreError as error:
-        raise ConsolidatedBehind(error.store, key, error.reason) from error
-    except StoredTooLarge:  # nobody reads what is in that one
-        return
+        raise ConsolidatedBehind(error.store, error.key, error.reason) from error
 
 
 def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
@@ -161,8 +149,23 @@ def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
     Raises `StoreError` where nothing is to be removed, as this cannot be done.
     """
     with suppress(StoreFull):
-        for root in prefixes(prefix)[:-1]:
-            _follow_in(versions, mount, root + ".zmetadata", prefix, (), removed_below=True)
+        _follow_everywhere(versions, mount, prefix, (), removed_below=True)
+
+
+def _follow_everywhere(
+    versions: VersionBook, mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool
+) -> None:
+    """`follow`; raises `StoreError`."""
+    roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
+    keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
+    above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
+    with suppress(StoredTooLarge):  # nobody reads what is in that one
+        groups = zip(above, mount.store.get_each(above, MAX_CONSOLIDATED_BYTES) if above else [], strict=True)
+        keys += [key for key, group in groups if group and b'"consolidated_metadata"' in bytes(group.data)]
+        for key in keys:
+            own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
+            names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
+            _follow_in(versions, mount, key, prefix, names, removed_below=removed_below)
 
 
 class PutKey(NamedTuple):
@@ -229,7 +232,7 @@ def _is_document(name: str) -> bool:
 
 
 def _follow_in(
-    versions: VersionBook, mount: MountedStore, key: str, prefix: str, changed: tuple[str, ...], *, removed_below: bool
+    versions: VersionBook, mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool
 ) -> None:
     """`follow` in the consolidated metadata under ``key``. Those that are broken stay as they are: the change that they
     do not follow is stored already, and whoever reads them is told. Raises `StoreError`."""
@@ -246,12 +249,14 @@ def _follow_in(
             before = _documents_in(stored, key)
             if stored is None or before is None:
                 return
-            after = {name: d for name, d in before.items() if not (removed_below and name.startswith(inner))}
             seen = {name: mount.store.get(_stored_key(mount, name)) for name in changed}
+            # a group above that the store does not have may be known here alone
+            gone = {name[len(root) :] for name, found in seen.items() if found is None and name.startswith(prefix)}
+            gone |= {name for name in before if removed_below and name.startswith(inner)}
+            after = {name: document for name, document in before.items() if name not in gone}
             for name, found in seen.items():
-                if found is None:
-                    after.pop(name[len(root) :], None)
-                elif (document := parse_object(found.data)) is not None:  # a broken one stays as it was there
+                document = None if found is None else parse_object(found.data)
+                if document is not None:  # a broken one stays as it was there
                     if document.get("consolidated_metadata"):  # of a group below: what it holds is here anyway
                         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
                     after[name[len(root) :]] = document
@@ -266,7 +271,7 @@ def _follow_in(
             text = dump_copy(whole)
             with suppress(VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
                 put_document(versions, mount, key, text, stored.version)
-                now = mount.store.versions(prefix, [_stored_key(mount, name) for name in seen]) if seen else []
+                now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
                 if now == [None if found is None else found.version for found in seen.values()]:
                     return
     raise StoreError(mount.name, key, f"other writers came first {MOST_TRIES} times")
