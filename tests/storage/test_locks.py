@@ -40,7 +40,7 @@ def test_waiters_are_served_in_the_order_they_came(first: bool) -> None:
     with locks.hold("k", shared=first), locks.hold("l", shared=True), locks.hold("l", shared=True):
         for waiting, name in enumerate(["w1", "r1", "w2", "r2"]):
             threads.append(start(lambda name=name: visit(name)))  # type: ignore[misc]
-            wait_until(lambda waiting=waiting: len(locks._queues["k"].entries) == waiting + 2)  # type: ignore[misc]
+            wait_until(lambda waiting=waiting: len(locks._queues["k"][0]) == waiting + 2)  # type: ignore[misc]
         assert (len(locks), order) == (2, [])
     for thread in threads:
         thread.join(60)

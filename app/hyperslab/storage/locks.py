@@ -11,31 +11,14 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, takewhile
+from operator import is_not
 from threading import Condition, Lock
 
 from hyperslab.errors import BadPath
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
-
-
-class _Queue:
-    """Holders of one key and those who wait for it, in the order in which they came: ``[shared]`` for each."""
-
-    __slots__ = ("changed", "entries")
-
-    def __init__(self) -> None:
-        self.entries: list[list[bool]] = []
-        self.changed: Condition | None = None  # made by the first that waits
-
-    def admits(self, entry: list[bool]) -> bool:
-        """Whether an entry may hold the key: a shared one beside shared ones, any other at the head."""
-        for other in self.entries:
-            if other is entry:
-                return True
-            if not (entry[0] and other[0]):
-                return False
-        raise AssertionError("an entry stays in the queue until it is released")
 
 
 class KeyedLocks:
@@ -45,7 +28,8 @@ class KeyedLocks:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[str, _Queue] = {}
+        # of each key: its holders and those who wait for it, ``[shared]`` each, in the order in which they came
+        self._queues: dict[str, tuple[list[list[bool]], Condition]] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -57,22 +41,17 @@ class KeyedLocks:
         """Hold ``key`` while the context lasts."""
         entry = [shared]
         with self._lock:
-            queue = self._queues.get(key)
-            if queue is None:
-                queue = self._queues[key] = _Queue()
-            queue.entries.append(entry)
+            queue, changed = self._queues.setdefault(key, ([], Condition(self._lock)))
+            queue.append(entry)
         try:
-            with self._lock:
-                while not queue.admits(entry):
-                    queue.changed = queue.changed or Condition(self._lock)
-                    queue.changed.wait()
+            with self._lock:  # shared ones go together, any other alone
+                changed.wait_for(lambda: all(shared and other[0] for other in takewhile(partial(is_not, entry), queue)))
             yield
         finally:
             with self._lock:
-                queue.entries = [other for other in queue.entries if other is not entry]
-                if queue.changed is not None:
-                    queue.changed.notify_all()
-                if not queue.entries:
+                queue[:] = [other for other in queue if other is not entry]
+                changed.notify_all()
+                if not queue:
                     del self._queues[key]
 
 
