@@ -18,12 +18,12 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2326, 9),
     "api": (5958, 36),
-    "arrays": (6776, 28),  # 250 of it read shards
+    "arrays": (6786, 28),  # 250 of it read shards
     "cache": (172, 1),
     "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
     "engine": (7031, 32),  # 1,200 of it are Zarr v3: sharding and v3*
-    "storage": (3306, 15),
+    "storage": (3285, 15),
     "streams": (3718, 15),
     "tiles": (4182, 20),
     "viewer": (78, 2),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 299
-TEST_LINES = 49_230
+TEST_LINES = 49_300
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000
