@@ -36,6 +36,14 @@ PICTURE: Final = np.kron(
 """Squares of 20 pixels: no multiple of a tile's size, so tiles end within them."""
 MIDDLES: Final = np.s_[10::20, 10::20]
 """Of the squares: at their edges, viewers round as they like."""
+_KINDS: Final = {"t": ("time", None, 2), "y": ("space", HEIGHT, 200), "x": ("space", WIDTH, 200)}
+IMAGE: Final = {
+    "key": "a",
+    "dtype": "|u1",
+    "dimensions": [{"name": n, "type": kind, "size": size, "chunk": c} for n, (kind, size, c) in _KINDS.items()],
+    "pyramid": {"method": "decimate"},
+}
+"""An array of a stream."""
 
 OPENSEADRAGON = """
 <!doctype html><title>loading</title><style>body {{ margin: 0 }} #view {{ width: 700px; height: 600px }}</style>
@@ -93,7 +101,9 @@ def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     array = root.create_array("picture", shape=PICTURE.shape, chunks=(128, 150), dtype="u1")
     array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
     array[...] = PICTURE
-    with running_server({"data": folder}) as server:
+    with running_server({"data": {"url": str(folder), "writable": True}}) as server:
+        with closing(RemoteStream(f"{server.url}/v1/stream/data/run", {"arrays": [IMAGE]})) as stream:
+            stream.append(PICTURE)  # which is in no chunk
         yield server.url
 
 
@@ -148,18 +158,19 @@ def neuroglancer(scene: str) -> Iterator[str]:
         process.terminate()
 
 
+@pytest.mark.parametrize("path", ["picture", "run/a"], ids=["array", "image of a stream"])
 def test_neuroglancer_shows_the_pixels_of_the_link_in_our_page(
-    tab: Tab, webgl_browser: Browser, store_url: str
+    tab: Tab, webgl_browser: Browser, store_url: str, path: str
 ) -> None:
     page = Viewer(tab, store_url)
-    page.open_image("/view/data/picture?rescale=0,255")
+    page.open_image(f"/view/data/{path}?rescale=0,255")
     link = page.page.get_by_role("link", name="Open in neuroglancer").get_attribute("href")
     scene = urllib.parse.unquote((link or "").partition("#!")[2])
 
     with neuroglancer(scene) as url, open_tab(webgl_browser, (300, 200)) as other:
         other.page.goto(url)
         other.wait_until(lambda: _share_of_equal(other) > 0.9)  # letters and buttons lie over the others
-        other.keep("neuroglancer")
+        other.keep(f"neuroglancer-{path}")
 
 
 def _share_of_equal(tab: Tab) -> float:
@@ -169,9 +180,6 @@ def _share_of_equal(tab: Tab) -> float:
 
 
 def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> None:
-    kinds = {"t": ("time", None, 2), "y": ("space", HEIGHT, 200), "x": ("space", WIDTH, 200)}
-    dimensions = [{"name": n, "type": kind, "size": size, "chunk": c} for n, (kind, size, c) in kinds.items()]
-    image = {"key": "a", "dtype": "|u1", "dimensions": dimensions, "pyramid": {"method": "decimate"}}
     frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
 
     def check(rows: int) -> None:
@@ -182,7 +190,7 @@ def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> No
         assert done.stdout.splitlines()[-1:] == [json.dumps(expected)], done.stderr
 
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
-        url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [image]}
+        url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [IMAGE]}
         with closing(RemoteStream(url, settings)) as stream:
             stream.append(frames[0])
         check(1)  # its frame is stored, and in no chunk

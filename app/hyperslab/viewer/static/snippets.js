@@ -89,6 +89,7 @@ export function neuroglancerLink(state, info, centre) {
   const at = { ...positionsOf(state, info), [vertical]: centre.y, [horizontal]: centre.x };
   const order = [horizontal, vertical, ...Object.keys(positionsOf(state, info)).reverse()];
   const axes = order.map((name) => info.axes.find((axis) => axis.name === name));
+  const middle = info.kind === "array" ? 0.5 : 0; // OME-Zarr has whole numbers in the middle of items
   const source = (path) => `${base()}/zarr/${encodePath(path)}/|zarr:`;
   const type = info.kind === "labels" ? "segmentation" : "image";
   const picture = { type, source: source(info.path), name: info.name, ...shaderControls(state, info) };
@@ -99,7 +100,7 @@ export function neuroglancerLink(state, info, centre) {
   };
   const scene = {
     dimensions: Object.fromEntries(axes.map((axis) => [axis.name, dimension(axis)])),
-    position: order.map((name) => at[name] + 0.5),
+    position: order.map((name) => at[name] + middle),
     layers: labels ? [picture, labels] : [picture],
     layout: "xy",
   };
