@@ -24,15 +24,15 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (692, 8),
     "engine": (7031, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3285, 15),
-    "streams": (3718, 15),
+    "streams": (3732, 15),
     "tiles": (4182, 20),
     "viewer": (78, 2),
     "wire": (704, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 299
-TEST_LINES = 49_300
+PRIVATE_CONSTANTS = 300
+TEST_LINES = 49_340
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

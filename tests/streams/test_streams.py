@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import io
+import json
 import os
 import threading
 import time
@@ -305,6 +306,41 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     finished = client.delete("/v1/stream/lab/others?finish=true").raise_for_status().json()["arrays"]
     assert [bool(finished[key]["error"]) for key in senders] == [True, True, False]
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
+
+
+FORGED: list[dict[str, Any]] = [
+    {"made": ["lab/forged-victim"]},
+    {"made": ["other/a"]},
+    {"made": [1]},
+    {"id": "../../forged-victim"},
+    {"state": "gone"},
+    {"epoch": "1"},
+    {"arrays": {"a": {"missing": [], "stored": "1"}}},
+    {"arrays": {"a": {"missing": [[0]]}}},
+]
+
+
+def test_what_somebody_has_forged_of_a_stream_is_refused_and_removes_nothing(lab: Lab) -> None:
+    client, url = lab.client, "/v1/stream/lab/forged"
+    client.put("/v1/metadata/lab/forged-victim", json={"shape": [2], "dtype": "|u1"}).raise_for_status()
+    opened(client, "lab/forged", {"key": "a", **ARRAYS["frames"]})
+    folder = lab.place.folder / "forged"
+    record = folder / ".hyperslab.stream" / "stream.json"
+    document = json.loads(record.read_bytes())
+    (lab.place.folder / "forged-victim.json").write_bytes((record.parent / f"{document['id']}.json").read_bytes())
+    for forged in FORGED:
+        record.write_text(json.dumps({**document, **forged}))
+        asked = [client.get(url), Sender(client, "lab/forged", "a").patch(b"x", 0)]
+        asked += [client.delete(f"{url}?{how}=true") for how in ("finish", "discard")]
+        assert [answer.json()["code"] for answer in asked] == ["bad-metadata"] * 4, forged
+    record.write_text(json.dumps(document))
+    mark = json.loads((folder / "a" / ".zarray").read_bytes())
+    assert document["id"] in json.dumps(mark)
+    (folder / "a" / ".zarray").write_text(json.dumps(mark).replace(document["id"], "../../forged-victim"))
+    assert client.get("/v1/metadata/lab/forged/a").json()["shape"] == [0, 11, 13]
+    assert Sender(client, "lab/forged", "a").patch(b"x", 0).json()["code"] == "array-failed"
+    assert client.delete(f"{url}?discard=true").status_code == 204
+    assert client.get("/v1/metadata/lab/forged-victim").status_code == 200
 
 
 @BOTH

@@ -24,7 +24,7 @@ from hyperslab.errors import BrokenData, ChangedWhileRead, NodeNotFound, WrongKi
 from hyperslab.streams.layout import Box, Level, StreamArray
 from hyperslab.streams.objects import HEAD, ObjectTail
 from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.record import Records, notes_prefix, tail_prefix
+from hyperslab.streams.record import Records, is_id, notes_prefix, tail_prefix
 from hyperslab.streams.tail import Tail, Tails
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -47,7 +47,7 @@ class Mark:
         """None where there is none; the document is untrusted."""
         found = stream_mark(array.metadata) or {}
         stream, *numbers = [found.get(member.name) for member in fields(cls)]
-        if not isinstance(stream, str) or not all(isinstance(number, int) and number >= 0 for number in numbers):
+        if not is_id(stream) or not all(type(number) is int and number >= 0 for number in numbers):
             return None
         return cls(stream, *numbers)  # type: ignore[arg-type]
 

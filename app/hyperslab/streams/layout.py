@@ -114,23 +114,13 @@ class StreamArray:
     def frame_nbytes(self) -> int:
         return math.prod(self.frame_shape) * self.dtype.itemsize
 
-    def frame_index(self, frame: int) -> tuple[int, ...]:
-        """Row and position within the row of a frame, counted as they arrive: the index of the frame in a block of
-        rows of level 0."""
-        inner = self.levels[0].inner[:-2]
-        row, position = divmod(frame, self.frames_per_row)
-        return () if len(self.levels[0].order) == 2 else (row, *map(int, np.unravel_index(position, inner)))
-
     def stored_box(self, frame: int) -> Box:
-        """Where a frame lies in the stored array of level 0; behind a transpose where x is stored before y."""
+        """Where a frame, counted as they arrive, lies in the stored array of level 0."""
         level = self.levels[0]
-        index = self.frame_index(frame)
+        row, position = divmod(frame, self.frames_per_row)
+        inner = map(int, np.unravel_index(position, level.inner[:-2]))
+        index = () if len(level.order) == 2 else (row, *inner)
         return level.as_stored([*[slice(i, i + 1) for i in index], *[slice(0, size) for size in self.frame_shape]])
-
-    def stored_frame(self, frame: np.ndarray) -> np.ndarray:
-        """A view of a frame (y, x) in the shape of its `stored_box`."""
-        level = self.levels[0]
-        return level.stored(frame.reshape((1,) * (len(level.order) - 2) + self.frame_shape))
 
     def plan(self) -> list[dict[str, Any]]:
         """What of each level is known beforehand: path, shape, chunks, shards, and counts of both, null where the

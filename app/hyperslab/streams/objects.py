@@ -96,6 +96,8 @@ class Head:
                 piece.start == end <= piece.stop and piece.position >= 0
                 for piece, end in zip(head.pieces, ends, strict=False)
             )
+            numbers = [head.begin, head.epoch, *[n for each in head.pieces for n in (each.stop, each.position)]]
+            follow &= all(type(number) is int and number >= 0 for number in numbers)
             named = all(map(_NAME.fullmatch, [*head.names, *(name for _, name in head.noted)]))
         except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
             raise BadMetadata(key, None, str(error)) from error
@@ -181,9 +183,11 @@ class ObjectTail:
             self._store.delete(self._prefix + name)
             self._tails.segments.drop((self._store.name, self._prefix + name))
 
-    def settle(self, epoch: int, *, closed: bool = False) -> None:
-        """Have all that was opened before fail to change the tail, and senders of older epochs find this one."""
-        self._replace(replace(self.head, epoch=epoch, closed=closed))
+    def settle(self, epoch: int, *, closed: bool | None) -> None:
+        """Have all that was opened before fail to change the tail, and senders of older epochs find this one;
+        ``closed``: None for as it is."""
+        closed = self.head.closed if closed is None else closed
+        self._replace(replace(self.head, epoch=max(epoch, self.head.epoch), closed=closed))
 
     def read_into(self, start: int, out: NDArray) -> None:
         """Fill ``out`` (C-contiguous bytes) with the array's bytes from ``start`` on; missing ones are fill values.

@@ -10,9 +10,10 @@ shape does not say the same, somebody else has changed it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import MountedStore
@@ -39,6 +40,7 @@ State = Literal["opening", "open", "closed", "finishing", "finished", "discardin
 Ranges = list[tuple[int, int, str]]
 """Half-open ranges of frames, and why they are missing."""
 
+_ID: Final = re.compile(r"[0-9a-f]{16}")
 _PLANS: Final = 64 << 20
 _LARGEST: Final = 64 << 20
 
@@ -143,9 +145,16 @@ class Records:
                 key: ArrayRecord(**{**each, "missing": [(int(a), int(b), str(why)) for a, b, why in each["missing"]]})
                 for key, each in document.pop("arrays").items()
             }
-            return Record(**document, arrays=arrays, version=stored.version)
+            record = Record(**document, arrays=arrays, version=stored.version)
+            numbers = [record.epoch, *[n for each in arrays.values() for n in (each.stored, each.padded)]]
+            below = all(f"{made}/".startswith(f"{mount.path(prefix)}/") for made in record.made)
+            fits = is_id(record.id) and record.state in get_args(State) and below
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadMetadata(f"{prefix}{FOLDER}/stream.json", None, str(error)) from error
+        if not (fits and all(type(n) is int and n >= 0 for n in numbers)):
+            reason = "its id, its state, its numbers or the nodes that it names are not those of a stream here"
+            raise BadMetadata(f"{prefix}{FOLDER}/stream.json", None, reason)
+        return record
 
     def put(self, mount: MountedStore, prefix: str, record: Record) -> Record:
         """Store a record in place of the one that it was made from; raises `VersionConflict`."""
@@ -191,6 +200,11 @@ class Records:
             raise BadMetadata(key, None, str(error)) from error
         self._plans.put(name, "", found, 8 * len(stored.data) + 1024)
         return found
+
+
+def is_id(value: object) -> bool:
+    """Whether a document may name a stream so: it becomes a part of keys."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def tail_prefix(prefix: str, stream: str, number: int) -> str:

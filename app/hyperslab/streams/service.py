@@ -194,7 +194,7 @@ class Streams:
             for node in in_the_way if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
             if dry_run:
-                return Opened(self._dry_run(path, plan), created=False, epoch=1)
+                return _dry_run(path, plan)
             if record is not None:
                 self._remove(self._stream(mount, prefix, record))
             for node in in_the_way:
@@ -245,7 +245,7 @@ class Streams:
         if record.state in ("finished", "finishing"):
             raise CompletedUpload(path)
         if dry_run:
-            return Opened(self._dry_run(path, plan), created=False, epoch=record.epoch)
+            return _dry_run(path, plan)
         self._handles.of(path, plan)
         if record.state == "opening":
             self._make(stream)
@@ -280,9 +280,10 @@ class Streams:
     def complete(self, path: str, key: str | None, epoch: int | None = None) -> None:
         """See `Sending.complete`."""
         stream = self._open(path, epoch=epoch)
-        _, array = stream.array(key)
+        number, array = stream.array(key)
         self._writer.wait(stream)
         self._records.change(stream, lambda record: record.with_array(array.key, complete=True))
+        self._writer.settle(stream, [number], closed=None)
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
         """The metadata of the frames ``[start, stop)`` of an array that are stored, as JSON lines, many at a time."""
@@ -493,33 +494,32 @@ class Streams:
         record, plan = stream.record, stream.plan
         arrays = {}
         for number, array in enumerate(plan.arrays):
-            arrays[array.key] = {
-                **described(array),
-                **counted(self._writer.progress(stream, number)),
-                "padded": record.array(array.key).padded,
-            }
-        handle = self._handles.get(stream.path)
+            counts = counted(self._writer.progress(stream, number))
+            arrays[array.key] = {**described(array), **counts, "padded": record.array(array.key).padded}
         failed = arrays and all(each["error"] is not None for each in arrays.values())
         shown = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
         state = "failed" if failed and shown in ("open", "closed") else shown
-        return {
-            "path": stream.path,
-            "state": state,
-            "arrays": arrays,
-            "memory": {"bound": memory_bound(plan), "used": 0 if handle is None else handle.reserved},
-            "expires_in": plan.settings.expires_in,
-            "finished": record.finished,
-            "warnings": [warning for array in plan.arrays for warning in array.warnings],
-        }
+        handle = self._handles.get(stream.path)
+        used = 0 if handle is None else handle.reserved
+        return _document(stream.path, plan, state, arrays, used=used, finished=record.finished)
 
-    def _dry_run(self, path: str, plan: StreamPlan) -> dict[str, Any]:
-        nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
-        return {
-            "path": path,
-            "state": "dry_run",
-            "arrays": {a.key: {**described(a), **nothing, "plan": a.plan()} for a in plan.arrays},
-            "memory": {"bound": memory_bound(plan), "used": 0},
-            "expires_in": plan.settings.expires_in,
-            "finished": None,
-            "warnings": [warning for array in plan.arrays for warning in array.warnings],
-        }
+
+def _dry_run(path: str, plan: StreamPlan) -> Opened:
+    """What opening a stream would have as its state, and what it would make."""
+    nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
+    arrays = {array.key: {**described(array), **nothing, "plan": array.plan()} for array in plan.arrays}
+    return Opened(_document(path, plan, "dry_run", arrays), created=False, epoch=1)
+
+
+def _document(
+    path: str, plan: StreamPlan, state: str, arrays: dict[str, Any], *, used: int = 0, finished: str | None = None
+) -> dict[str, Any]:
+    return {
+        "path": path,
+        "state": state,
+        "arrays": arrays,
+        "memory": {"bound": memory_bound(plan), "used": used},
+        "expires_in": plan.settings.expires_in,
+        "finished": finished,
+        "warnings": [warning for array in plan.arrays for warning in array.warnings],
+    }

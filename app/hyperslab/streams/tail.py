@@ -68,6 +68,12 @@ class Tail:
                 )
                 if broken or position + nbytes > size or (start != self.end and kind != CUT):
                     break
+                if (
+                    not self.begin <= stop
+                    or (kind == DATA and stop - start != nbytes)
+                    or (kind != CUT and stop < start)
+                ):
+                    break
                 if kind == CUT:
                     self._cut(stop)
                 else:

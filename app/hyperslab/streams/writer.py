@@ -227,13 +227,13 @@ class ArrayWriter:
 
         self._alone(stream, number, None, once)
 
-    def settle(self, stream: Stream, *, closed: bool = False) -> None:
-        """Return when all who have seen the stream in an earlier state have ended, or will fail; ``closed``: tails take
-        no more."""
-        numbers = range(len(stream.plan.arrays))
+    def settle(self, stream: Stream, numbers: Sequence[int] | None = None, *, closed: bool | None = False) -> None:
+        """Return when all who have seen the stream, or arrays of it, in an earlier state have ended, or look again;
+        ``closed``: tails take no more; None: if they did not before."""
+        numbers = range(len(stream.plan.arrays)) if numbers is None else numbers
         self._reader.pool(stream.mount).each(numbers, len(numbers), partial(self._settle, stream, closed))
 
-    def _settle(self, stream: Stream, closed: bool, number: int) -> None:
+    def _settle(self, stream: Stream, closed: bool | None, number: int) -> None:
         store, kept, segments = stream.mount.store, stream.notes(number), stream.tails(number)
         if not stream.mount.is_remote:
             with store.lock(f"{segments}.zgroup"), self._committing(stream, number):
