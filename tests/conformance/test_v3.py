@@ -126,7 +126,8 @@ def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Pa
         readers[writer][filled] = values[filled]
         for reader_name, reader in readers.items():
             np.testing.assert_array_equal(np.asarray(reader[...]), expected, err_msg=f"{reader_name}: {document}")
-    step = tuple(slice(None, None, draw.draw(st.sampled_from([1, 2, -1, -2]))) for _ in shape)
+    steps: list[Any] = [slice(None, None, step) for step in (1, 2, -1, -2, 5, -5)]
+    step = tuple(draw.draw(st.sampled_from([*steps, size // 2, slice(size // 3, size)])) for size in shape)
     picked = draw.draw(st.lists(st.integers(0, shape[0] - 1), min_size=1, max_size=4))
     expected = np.array(readers["zarr-python"][...])
 

@@ -15,8 +15,9 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
 from hyperslab.engine.chain import Buffer
+from hyperslab.engine.codecs import LEAST_STREAM
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import StoredParts
+from hyperslab.engine.indexing import ShardParts, StoredParts
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
@@ -83,6 +84,19 @@ class ShardReader(ChunkReader):
     """
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
+        metadata, block = self._metadata, None
+        if isinstance(parts.parts, ShardParts) and 1 < parts.chunks <= _BATCH_BYTES // metadata.chunk_nbytes:
+            small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.is_object and self._field is None
+            block = parts.parts.block(metadata.chunks) if small else None
+        if block is None:
+            return self._read(parts, version, out, cost)
+        held = np.empty((parts.chunks, *metadata.chunks), metadata.dtype.numpy)
+        found = self._read(StoredParts(parts.coords, block.parts, parts.chunks), version, held, cost)
+        with np.errstate(over="ignore"):
+            block.copy_out(held, out)
+        return found
+
+    def _read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         shard, planned = self._shard(parts.coords, parts.chunks), version
         array, key = self._array, shard.key
         if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old

@@ -28,6 +28,7 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
 
 _HEADER = struct.Struct("<BBBBiii")
+_STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
 _LZ4: Final = 1
 _SNAPPY: Final = 2
@@ -53,12 +54,13 @@ class BloscHeader(NamedTuple):
         if len(head) < HEADER_BYTES:
             raise ValueError(f"{len(head)} bytes are too few for the header of a frame")
         header = cls(*_HEADER.unpack_from(head))
-        version, _, _, typesize, nbytes, blocksize, cbytes = header
+        version, _, flags, typesize, nbytes, blocksize, cbytes = header
         if not 1 <= version <= 2 or typesize == 0 or blocksize < 0 or cbytes < HEADER_BYTES:
             raise ValueError("this is not the header of a frame")
         if not 0 <= nbytes <= limit or (exact and nbytes != limit):
             raise ValueError(f"the header says {nbytes} bytes decoded, expected {limit}")
-        least = HEADER_BYTES + nbytes if header.stored else header.table_stop
+        behind = nbytes if flags & _STORED else 4 * -(-nbytes // blocksize) if blocksize else 0  # data, or the table
+        least = HEADER_BYTES + behind
         if cbytes < least:
             raise ValueError(f"the header says {cbytes} bytes, a frame of what it says has {least} or more")
         return header
@@ -66,7 +68,7 @@ class BloscHeader(NamedTuple):
     @property
     def stored(self) -> bool:
         """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
-        return bool(self.flags & 0x02)
+        return bool(self.flags & _STORED)
 
     @property
     def fast(self) -> bool:

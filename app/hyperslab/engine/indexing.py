@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ __all__ = [
     "ListAxis",
     "PointProjection",
     "Selection",
+    "ShardParts",
     "SliceAxis",
     "StoredParts",
     "broadcast_points",
@@ -137,7 +139,11 @@ class ChunkProjection:
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """The runs of the stored chunk that hold the selected cells; see `runs.chunk_runs`."""
-        return chunk_runs(self.chunk_region, chunks, order=order, gap=gap, limit=limit)
+        regions = self.chunk_region
+        if np.ndarray in map(type, regions):
+            return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
+        bounds = [(each.start, each.stop, each.step) if isinstance(each, slice) else each for each in regions]
+        return _runs_between(tuple(bounds), tuple(chunks), order, gap, limit)
 
 
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
@@ -157,14 +163,85 @@ class StoredParts(NamedTuple, Generic[Part_co]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ShardParts:
-    """The projections of the chunks of one shard, by what each axis contributes."""
+class ShardParts:
+    """The projections of the chunks of one shard, by what each axis contributes. ``strided``: along each axis a
+    progression is selected, or one index."""
 
     axes: tuple[tuple[AxisPart, ...], ...]
+    strided: bool
 
     def __iter__(self) -> Iterator[ChunkProjection]:
         for parts in itertools.product(*self.axes):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
+
+    def block(self, chunks: Sequence[int]) -> ChunkBlock | None:
+        """The same chunks, of this shape each, as a block, if no other chunk lies between them."""
+        if not self.strided or any(abs(a[-1].coord - a[0].coord) >= len(a) for a in self.axes):
+            return None
+        return ChunkBlock(self.axes, tuple(chunks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BlockPart(ChunkProjection):
+    """A whole chunk that goes to its place, ``at``, among those of a `ChunkBlock`."""
+
+    at: int
+
+    @property
+    def covers_chunk(self) -> bool:
+        """Always."""
+        return True
+
+    def contiguous_out(self, out: NDArray[Any], order: str = "C") -> None:
+        """None: libraries take longer to decode a small chunk into place than to decode it and copy it."""
+
+    def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Put ``values`` into the place of the chunk."""
+        out[self.at] = values
+
+    def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
+        """Put the chunk into its place."""
+        out[self.at] = chunk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkBlock:
+    """Neighbouring chunks, and the box that is selected of them: they are decoded one behind the other, and copied into
+    the output at once, which for small chunks takes far less time than to place each."""
+
+    axes: tuple[tuple[AxisPart, ...], ...]
+    chunks: tuple[int, ...]
+
+    @property
+    def parts(self) -> list[ChunkProjection]:
+        """The chunks, in ascending order."""
+        coords = itertools.product(*[sorted([part.coord for part in parts]) for parts in self.axes])
+        return [_BlockPart(each, (), at) for at, each in enumerate(coords)]
+
+    def copy_out(self, held: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy what is selected of the chunks, which are the rows of ``held``, into the output."""
+        rank, counts = len(self.chunks), [len(parts) for parts in self.axes]
+        cut: list[Any] = [...]  # of each chunk, where it is the only one along an axis
+        regions: list[Any] = []  # of all chunks along an axis
+        placed: list[Any] = []
+        for parts, size in zip(self.axes, self.chunks, strict=True):
+            first, last, whole = parts[0], parts[-1], slice(None)
+            inside, outside = first.inside, first.outside
+            if isinstance(inside, int):
+                cut.append(slice(inside, inside + 1))
+                regions.append(0)
+                continue
+            assert isinstance(inside, slice)
+            assert isinstance(outside, slice)
+            length, before = sum([part.length for part in parts]), size * max(0, first.coord - last.coord)
+            region = _progression_slice(before + inside.start, inside.step, length)
+            cut.append(whole if len(parts) > 1 else region)
+            regions.append(region if len(parts) > 1 else whole)
+            placed.append(slice(outside.start, outside.start + length))
+        cells = held.reshape(*counts, *self.chunks)[tuple(cut)]
+        pairs = [axis for pair in zip(range(rank), range(rank, 2 * rank), strict=True) for axis in pair]
+        sizes = [count * size for count, size in zip(counts, cells.shape[rank:], strict=True)]
+        out[(*placed, ...)] = cells.transpose(pairs).reshape(sizes)[(*regions, ...)]
 
 
 def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[StoredParts[ChunkProjection]]:
@@ -175,9 +252,10 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
     elif selection.size:
         facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
         axes = [[*_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer)] for axis, chunks, outer in facts]
+        strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
         for groups in itertools.product(*axes):
-            parts = tuple([parts for _, parts in groups])
-            yield StoredParts(tuple([coord for coord, _ in groups]), _ShardParts(parts), math.prod(map(len, parts)))
+            parts = ShardParts(tuple([parts for _, parts in groups]), strided)
+            yield StoredParts(tuple([coord for coord, _ in groups]), parts, math.prod(map(len, parts.axes)))
 
 
 def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterator[tuple[int, tuple[AxisPart, ...]]]:
@@ -280,6 +358,15 @@ def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...
     if all(isinstance(axis, tuple) for axis in axes):
         return itertools.product(*axes)
     return ((part, *others) for part in axes[0] for others in _product(axes[1:]))
+
+
+@lru_cache(256)
+def _runs_between(
+    bounds: tuple[int | tuple[int, int | None, int], ...], chunks: tuple[int, ...], order: str, gap: int, limit: int
+) -> list[Run]:
+    """`chunk_runs` of indices and slices, which are the same in most chunks of a selection."""
+    regions = [slice(*each) if isinstance(each, tuple) else each for each in bounds]
+    return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
 
 
 # --- copying -----------------------------------------------------------------------------------------------------

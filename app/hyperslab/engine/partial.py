@@ -24,9 +24,9 @@ Part: TypeAlias = tuple[int, Buffer]
 WORTH_SHARE: Final = 0.6
 """Up to this share of a chunk, reading and decoding only that is faster than all of it."""
 GAP_BYTES: Final = 4 << 10
-"""Runs closer together than this are joined: they share a block, or a request."""
+"""Runs of a frame closer together than this are joined: they share a block."""
 RANGE_GAP_BYTES: Final = 16 << 10
-"""Byte ranges closer together than this are fetched as one."""
+"""Byte ranges closer together than this are fetched as one, as are runs of a chunk that is not compressed."""
 SMALL_FAST: Final = 256 << 10
 SMALL_SLOW: Final = 64 << 10
 """Chunks of fewer bytes are decoded whole (by fast and by slow codecs): finding out what to leave out costs as much."""
@@ -71,7 +71,7 @@ class PartialDecoder:
     @property
     def gap(self) -> int:
         """How many items may lie between two runs for which reading them as one costs no more."""
-        return GAP_BYTES // self._dtype.itemsize
+        return (GAP_BYTES if self._is_blosc else RANGE_GAP_BYTES) // self._dtype.itemsize
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
         """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
