@@ -322,13 +322,16 @@ class TestWriting:
         assert value_of(store, f"{prefix}a/b/c") == b"2"
 
     def test_deleting_the_root_prefix_empties_the_store(self, store: Store, prefix: str) -> None:
+        """But for what is the service's own, which is listed where it is asked for."""
         store.delete_prefix("")
         store.put(f"{prefix}a/0.0", b"1")
         store.put(f"{prefix}b", b"2")
+        store.put(".hyperslab/deleted/mark", b"3")
 
         assert store.delete_prefix("") == 2
 
         assert list(store.list_prefix("")) == []
+        assert [entry.key for entry in store.list_dir(".hyperslab/deleted/").entries] == [".hyperslab/deleted/mark"]
         store.put(f"{prefix}a/0.0", b"again")
         assert value_of(store, f"{prefix}a/0.0") == b"again"
 

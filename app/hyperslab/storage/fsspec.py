@@ -103,6 +103,8 @@ class FsspecStore(Store):
         for info in self._ls(prefix):
             key = prefix + _name(info)
             hidden = has_hidden_segment(key)
+            if not prefix and hidden:  # the root keeps its own
+                continue
             if info["type"] == "directory":
                 count += self._delete_prefix(f"{key}/", None, keep)
             elif keep is None or hidden or not keep(key):
