@@ -33,8 +33,14 @@ def normalise_path(text: str) -> str:
         if is_hidden(segment):
             raise BadPath(_shown(text), f"names that begin with {HIDDEN!r} belong to the service")
     path = "/".join(segments)
-    if reason := _unspeakable(path):
-        raise BadPath(_shown(text), reason)
+    if bad := _FORBIDDEN.search(path):
+        raise BadPath(_shown(text), f"the control character {bad.group()!r} is not allowed")
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:
+        raise BadPath(_shown(text), "it is not UTF-8") from None
+    if length > LONGEST_KEY:
+        raise BadPath(_shown(text), f"it has {length} bytes of UTF-8, the limit is {LONGEST_KEY}")
     return path
 
 
@@ -62,17 +68,6 @@ def prefixes(path: str) -> list[str]:
     """Those of a normalised path, or of its prefix, and of all above it, from the root down: ``["", "a/", "a/b/"]``."""
     parts = path.rstrip("/").split("/") if path else []
     return ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
-
-
-def _unspeakable(path: str) -> str | None:
-    """Why no store could spell this key, or None."""
-    if bad := _FORBIDDEN.search(path):
-        return f"the control character {bad.group()!r} is not allowed"
-    try:
-        length = len(path.encode())
-    except UnicodeEncodeError:
-        return "it is not UTF-8"
-    return f"it has {length} bytes of UTF-8, the limit is {LONGEST_KEY}" if length > LONGEST_KEY else None
 
 
 def _shown(text: str) -> str:
