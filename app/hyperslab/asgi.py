@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -20,10 +20,11 @@ from hyperslab.storage.keys import normalise_path
 T = TypeVar("T")
 
 
-def create_app(settings: Settings | None = None) -> Application:
-    """The application; without settings, those of the environment. Raises `BadSettings` and `BadDefinition`."""
+def create_app(settings: Settings | None = None, *, started: Callable[[], Mapping[str, Any]] = dict) -> Application:
+    """The application; without settings, those of the environment. ``started`` is called when it starts, and gives what
+    the state of each request has beside its own. Raises `BadSettings` and `BadDefinition`."""
     settings = settings or load()
-    return create_api(build_service(settings), api_options(settings))
+    return create_api(build_service(settings), api_options(settings), started)
 
 
 def build_service(settings: Settings) -> Service:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -105,34 +105,30 @@ def _serve_here(settings: Settings, listener: socket.socket) -> bool:
     return server.started
 
 
-class _EndsInTime:
-    """Middleware that ends the process some seconds after the first signal to end, whatever is still running.
+class _Deadline:
+    """Ends the process some seconds after the first signal to end, whatever is still running.
 
     uvicorn waits for requests, for as long as it is told to. The interpreter then waits for all threads, and one that
     waits for a lock, or for a store that does not answer, may have to for ever. What is cut off by the end of the
     process is as safe as in one that is killed.
     """
 
-    def __init__(self, app: Callable[[Any, Any, Any], Awaitable[None]], seconds: float) -> None:
-        self._app = app
+    def __init__(self, seconds: float) -> None:
         self._seconds = _whole_seconds(seconds) + _LAST_SECONDS
         self._ending = Event()
 
-    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-        if scope["type"] == "lifespan":  # uvicorn has put its handlers of signals in place
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._watch(number, signal.getsignal(number))
-        scope["hyperslab.ending"] = self._ending  # for responses that have no end of their own
-        return self._app(scope, receive, send)
+    def begin(self) -> dict[str, Any]:
+        """To be called when uvicorn has put its handlers of signals in place; the state of the application tells
+        responses that have no end of their own when to end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, partial(self._handle, signal.getsignal(number)))
+        return {"hyperslab.ending": self._ending}
 
-    def _watch(self, number: int, handler: Any) -> None:
-        def handle(number: int, frame: FrameType | None) -> None:
-            self._ending.set()
-            Thread(target=self._end, name="deadline", daemon=True).start()
-            if callable(handler):
-                handler(number, frame)
-
-        signal.signal(number, handle)
+    def _handle(self, handler: Any, number: int, frame: FrameType | None) -> None:
+        self._ending.set()
+        Thread(target=self._end, name="deadline", daemon=True).start()
+        if callable(handler):
+            handler(number, frame)
 
     def _end(self) -> None:
         time.sleep(self._seconds)
@@ -162,7 +158,7 @@ def application(settings: Settings) -> Any:
     """What a process of `serve` runs: the application, in a process that does nothing else. Raises `BadDefinition`."""
     from hyperslab.asgi import create_app  # the server's whole code, which worker processes load for themselves
 
-    app = _EndsInTime(create_app(settings), settings.shutdown_seconds)
+    app = create_app(settings, started=_Deadline(settings.shutdown_seconds).begin)
     gc.collect()
     gc.freeze()  # what is there now stays
     gc.set_threshold(20_000, 20, 50)  # a request makes hundreds of objects and no cycles: to look often is in vain

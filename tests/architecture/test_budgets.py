@@ -16,7 +16,7 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2326, 9),
+    "": (2323, 9),
     "api": (5958, 36),
     "arrays": (6800, 28),  # 250 of it read shards
     "cache": (172, 1),

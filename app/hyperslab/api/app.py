@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -49,11 +49,16 @@ class _Routes(FastAPI):
         return stack
 
 
-def create_app(service: Service, options: ApiOptions | None = None) -> Application:
-    """The whole HTTP interface over a service, which the application closes when it shuts down."""
+def create_app(
+    service: Service, options: ApiOptions | None = None, started: Callable[[], Mapping[str, Any]] = dict
+) -> Application:
+    """The whole HTTP interface over a service, which the application closes when it shuts down; ``started`` as in
+    `hyperslab.asgi.create_app`."""
     options = options or ApiOptions()
     context = _context(service, options)
-    app = _Routes(lifespan=_lifespan(context), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = _Routes(
+        lifespan=_lifespan(context, started), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     app.include_router(health.router(context))
     app.include_router(changes.router(context))
     app.router.routes.extend(view.routes())
@@ -89,11 +94,11 @@ def _context(service: Service, options: ApiOptions) -> Context:
     )
 
 
-def _lifespan(context: Context) -> Any:
+def _lifespan(context: Context, started: Callable[[], Mapping[str, Any]]) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {REFUSAL: app.state.refusal}
+            yield {REFUSAL: app.state.refusal, **started()}
         context.writes.close()
         context.streams.close()
         context.threads.close()

@@ -99,7 +99,7 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
         height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
         scale = height / grid.height, width / grid.width
         grid = TileGrid(height, width, grid.size)
-    flipped = [] if query.flip == "auto" else _find_axes(image, query.flip, "flip")
+    flipped = _find_axes(image, query.flip, "flip") if query.flip and query.flip != "auto" else []
     if not set(flipped) <= set(plane):
         names = " and ".join(axes[axis].name for axis in plane)
         raise BadParameter("flip", ",".join(query.flip), f"axes of the plane, {names}")

@@ -24,7 +24,7 @@ from hyperslab.wire import EVENTS, JSON
 
 PREFIX: Final = "/v1/changes"
 ENDING: Final = "hyperslab.ending"
-"""Member of the ASGI scope: an `Event` that is set when the process is about to end."""
+"""Member of the state of the application: an `Event` that is set when the process is about to end."""
 
 _COMMENT_SECONDS: Final = 15
 _POLL_SECONDS: Final = 30
@@ -44,7 +44,7 @@ def router(context: Context) -> APIRouter:
         ours.query.only({"since"})
         since = ours.query.text("since") or ours.header(b"last-event-id") or None
         followed = _follow(context, ours.tail, since)
-        ending: Event = request.scope.get(ENDING) or Event()
+        ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
         if not accepts(ours.header(b"accept"), EVENTS) and accepts(ours.header(b"accept"), JSON):
             async with followed as inbox:
                 found = await inbox.next(_POLL_SECONDS if since else 0, ending)

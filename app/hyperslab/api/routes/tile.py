@@ -167,19 +167,14 @@ def _content(encoded: Encoded, spent: Headers, etag: str | None = None) -> Conte
 _Route = Callable[[_Asked, re.Match[str]], Awaitable[Reply]]
 
 
-def _format(match: re.Match[str]) -> str:
-    """The format that the end of a path names."""
-    return "jpg" if match["fmt"] == "jpeg" else match["fmt"]
-
-
 async def _get_tile(asked: _Asked, match: re.Match[str]) -> Reply:
-    fmt, place = _format(match), (int(match["z"]), int(match["x"]), int(match["y"]))
+    fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["z"]), int(match["x"]), int(match["y"]))
     draw, query = asked.tiles.tile, asked.query
     return await asked.picture(fmt, lambda cancel: draw(asked.path, query, place, fmt, cancel), query.empty)
 
 
 async def _get_thumbnail(asked: _Asked, match: re.Match[str]) -> Reply:
-    fmt = _format(match)
+    fmt = match["fmt"].replace("jpeg", "jpg")
     return await asked.picture(fmt, lambda cancel: asked.tiles.thumbnail(asked.path, asked.query, fmt, cancel))
 
 
@@ -205,7 +200,7 @@ async def _get_dzi(asked: _Asked, _: re.Match[str]) -> Reply:
 
 async def _get_dzi_tile(asked: _Asked, match: re.Match[str]) -> Reply:
     """A Deep Zoom tile, cut at the edges."""
-    fmt, place = _format(match), (int(match["level"]), int(match["x"]), int(match["y"]))
+    fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["level"]), int(match["x"]), int(match["y"]))
 
     def choose(frame: Frame) -> Region:
         region = tile_region(frame.grid, *place, overlap=asked.query.overlap)
