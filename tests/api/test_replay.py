@@ -257,7 +257,7 @@ def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_or_has_begun
     service = build([MountedStore("data", store, writable=True)])
     body, asked = VALUES.tobytes(), asking(SLICE)
     put = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with served(create_app(service), timeout_keep_alive=4) as url:
+    with served(create_app(service), timeout_keep_alive=5) as url:
         warmed(url, SLICE)
         with dial(url) as asking_again, dial(url) as beginning, dial(url) as uploading:
             for connection, more in ((beginning, asked[:20]), (uploading, put + body[:10])):

@@ -149,7 +149,8 @@ def test_any_cuts_duplicates_and_wrong_offsets_end_with_the_same_arrays(lab: Lab
 @BOTH
 def test_missing_frames_read_as_fill_values_and_are_named(lab: Lab) -> None:
     client = lab.client
-    model = Model({"key": "a", **ARRAYS["channels"], "fill_value": 9})
+    few_chunks = [T, C, Y | {"chunk": 8}, X | {"chunk": 8}]
+    model = Model({"key": "a", **ARRAYS["channels"], "dimensions": few_chunks, "fill_value": 9})
     opened(client, "lab/missing", model.settings)
     sender, frames = Sender(client, "lab/missing", "a"), frames_of(model, 40)
     size, sent = frames[0].nbytes, 0
