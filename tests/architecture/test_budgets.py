@@ -25,7 +25,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "engine": (7121, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3282, 15),
     "streams": (3732, 15),
-    "tiles": (4182, 20),
+    "tiles": (4179, 20),
     "viewer": (78, 2),
     "wire": (704, 6),
 }

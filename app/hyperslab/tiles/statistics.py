@@ -111,7 +111,17 @@ class Statistics:
 
         Raises as `sample` does, but for damaged chunks.
         """
-        known = [_known_window(frame, channel, query, rescale) for channel, rescale in wanted]
+        known: list[Window | None] = []
+        for channel, rescale in wanted:
+            facts, dtype = channel_facts(frame, channel), frame.dtype
+            if isinstance(rescale, tuple):
+                known.append(rescale)
+            elif rescale is None and facts is not None and facts.window is not None:
+                known.append((facts.window.start, facts.window.end))
+            elif rescale == "dtype" or (rescale is None and dtype.itemsize == 1 and dtype.kind in "bu"):
+                known.append(natural_range(dtype, query.component))
+            else:  # the data says it
+                known.append(None)
         subjects = [subject_of(frame, channel, query) for channel, _ in wanted]
         unknown = {s.key: s for s, window in zip(subjects, known, strict=True) if window is None}
 
@@ -248,19 +258,6 @@ def subject_of(frame: Frame, channel: int, query: TileQuery) -> Subject:
     alone = axis is not None and frame.image.axes[axis].size <= _MOST_CHANNELS
     place = (axis, channel) if alone and axis is not None else None
     return Subject(frame.image, place, query.component, query.nodata, frame.decoder)
-
-
-def _known_window(frame: Frame, channel: int, query: TileQuery, wanted: Rescale | None) -> Window | None:
-    """The window of a channel if the query, the metadata or the dtype says it; None if the data does."""
-    if isinstance(wanted, tuple):
-        return wanted
-    facts = channel_facts(frame, channel)
-    if wanted is None and facts is not None and facts.window is not None:
-        return facts.window.start, facts.window.end
-    dtype = frame.dtype
-    if wanted == "dtype" or (wanted is None and dtype.itemsize == 1 and dtype.kind in "bu"):
-        return natural_range(dtype, query.component)
-    return None
 
 
 def natural_range(dtype: np.dtype[Any], component: Component | None) -> Window:

@@ -76,13 +76,13 @@ async def get_tile(context: Context, tiles: Tiles, request: Request) -> Reply:
                 pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
             except ValueError as error:  # UnicodeDecodeError is one
                 raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
-            asked = _Asked(context, tiles, request, match["path"], parse_query(pairs), f"?{text}" if text else "")
+            asked = _TileRequest(context, tiles, request, match["path"], parse_query(pairs), f"?{text}" if text else "")
             return await route(asked, match)
     raise RouteNotFound(f"{PREFIX}/{tail}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TileRequest:
     """A request for something of the node at ``path``; ``suffix``: its query as it was sent, with its question mark."""
 
     context: Context
@@ -164,41 +164,41 @@ def _content(encoded: Encoded, spent: Headers, etag: str | None = None) -> Conte
     return Content(encoded.body, () if is_picture else array_headers(encoded.shape, encoded.dtype), spent, etag)
 
 
-_Route = Callable[[_Asked, re.Match[str]], Awaitable[Reply]]
+_Route = Callable[[_TileRequest, re.Match[str]], Awaitable[Reply]]
 
 
-async def _get_tile(asked: _Asked, match: re.Match[str]) -> Reply:
+async def _get_tile(asked: _TileRequest, match: re.Match[str]) -> Reply:
     fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["z"]), int(match["x"]), int(match["y"]))
     draw, query = asked.tiles.tile, asked.query
     return await asked.picture(fmt, lambda cancel: draw(asked.path, query, place, fmt, cancel), query.empty)
 
 
-async def _get_thumbnail(asked: _Asked, match: re.Match[str]) -> Reply:
+async def _get_thumbnail(asked: _TileRequest, match: re.Match[str]) -> Reply:
     fmt = match["fmt"].replace("jpeg", "jpg")
     return await asked.picture(fmt, lambda cancel: asked.tiles.thumbnail(asked.path, asked.query, fmt, cancel))
 
 
-async def _get_info(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
     info = partial(info_document, asked.tiles, asked.path, asked.query, asked.url(asked.path), asked.suffix)
     return asked.document(await asked.run(lambda cancel: info(cancel=cancel)))
 
 
-async def _get_histogram(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_histogram(asked: _TileRequest, _: re.Match[str]) -> Reply:
     return asked.document(await asked.run(partial(histogram_document, asked.tiles, asked.path, asked.query)))
 
 
-async def _get_legend(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_legend(asked: _TileRequest, _: re.Match[str]) -> Reply:
     image = await asked.context.threads.run(asked.tiles.legend, asked.path, asked.query)
     return asked.document(image, "image/png")
 
 
-async def _get_dzi(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_dzi(asked: _TileRequest, _: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
     text = descriptor((await asked.frame()).grid, overlap=asked.query.overlap, fmt=asked.query.format)
     return asked.document(text.encode(), "application/xml")
 
 
-async def _get_dzi_tile(asked: _Asked, match: re.Match[str]) -> Reply:
+async def _get_dzi_tile(asked: _TileRequest, match: re.Match[str]) -> Reply:
     """A Deep Zoom tile, cut at the edges."""
     fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["level"]), int(match["x"]), int(match["y"]))
 
@@ -212,14 +212,14 @@ async def _get_dzi_tile(asked: _Asked, match: re.Match[str]) -> Reply:
     return await asked.picture(fmt, lambda cancel: draw(asked.path, query, fmt, choose, cancel), query.empty)
 
 
-async def _get_iiif_base(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_iiif_base(asked: _TileRequest, _: re.Match[str]) -> Reply:
     """The URI of the image itself leads to its description (Image API 3.0 §2)."""
     await asked.frame()
     target = asked.url(f"iiif/{asked.path}/info.json") + asked.suffix
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
 
-async def _get_iiif_info(asked: _Asked, _: re.Match[str]) -> Reply:
+async def _get_iiif_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
     """The description of the image service."""
     frame = await asked.frame()
 
@@ -229,7 +229,7 @@ async def _get_iiif_info(asked: _Asked, _: re.Match[str]) -> Reply:
     return asked.document(iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows), _LINKED_JSON)
 
 
-async def _get_iiif_image(asked: _Asked, match: re.Match[str]) -> Reply:
+async def _get_iiif_image(asked: _TileRequest, match: re.Match[str]) -> Reply:
     """A part of the image in any size that is not larger than it is."""
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
     draw = partial(asked.tiles.region, finish=wanted.finished, label=wanted.finish)
