@@ -223,7 +223,8 @@ class ChunkWriter:
         chunk = metadata.dtype.clean(chunk)
         if self._sparse and (self._levels or not self._fences) and is_all_fill(chunk, metadata):
             return _Changed(change.coords, None, None)
-        return _Changed(change.coords, *metadata.codec.encode_readably(chunk, key))
+        data, readable = metadata.codec.encode_readably(chunk, key)
+        return _Changed(change.coords, data, None if self._levels else readable)  # all of a shard would be much to hold
 
     def _assembled(self, data: Buffer | None, changed: Sequence[_Changed], key: str) -> bytes | None:
         """The bytes of an object that held ``data``; None where all that it holds is the fill value."""
@@ -302,8 +303,8 @@ def object_memory(reader: Reader, array: ArrayNode) -> int:
 
 
 class _Changed(NamedTuple):
-    """A chunk that is another one now: its encoded bytes, None where it is all fill, and its values as they will be
-    read."""
+    """A chunk that is another one now: its encoded bytes, None where it is all fill, and where it lies in no shard its
+    values as they will be read."""
 
     coords: Coords
     data: bytes | None
