@@ -8,14 +8,16 @@ import hashlib
 import io
 import json
 import os
+import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import httpx
 import numpy as np
 import pytest
@@ -23,9 +25,14 @@ import zarr
 
 from hyperslab.api.routes import stream as routes
 from hyperslab.asgi import create_app
+from hyperslab.cache import VersionedCache
+from hyperslab.errors import BadMetadata
 from hyperslab.settings import Settings, StoreSettings
+from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.files import LogFile
+from hyperslab.streams.objects import Head, ObjectTail, ObjectTails, Piece
 from hyperslab.streams.service import Sending, Streams
+from hyperslab.streams.tail import Tail
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, served
@@ -309,6 +316,34 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
 
 
+@pytest.mark.parametrize(
+    ("kind", "start", "stop", "nbytes"),
+    [
+        (0, 10, 5, 0),
+        (0, 10, 2**63, 3),
+        (0, 10, 12, 3),
+        (0, 10, 14, 3),
+        (1, 10, 9, 3),
+        (1, 10, 2**63, 3),
+        (2, 10, 3, 0),
+        (2, 10, 11, 0),
+        (0, 9, 12, 3),
+        (0, 10, 13, 2**62),
+    ],
+)
+def test_a_forged_record_of_a_tail_ends_it(tmp_path: Path, kind: int, start: int, stop: int, nbytes: int) -> None:
+    log = open_store(StoreConfig("lab", str(tmp_path), writable=True)).open_log("a", create=True)
+    assert log is not None
+    Tail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
+    head = struct.pack("<4sBxxxIQQQ", b"hsT1", kind, google_crc32c.value(b"xyz"), start, stop, nbytes)
+    log.write(log.size, [(log.size, head + struct.pack("<I", google_crc32c.value(head)) + b"xyz")])
+    tail = Tail(log, 4, np.zeros(1, np.uint8))
+    tail.append(b"gh")
+    found = np.empty(8, np.uint8)
+    Tail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
+    assert found.tobytes() == b"abcdefgh"
+
+
 FORGED: list[dict[str, Any]] = [
     {"made": ["lab/forged-victim"]},
     {"made": ["other/a"]},
@@ -342,6 +377,37 @@ def test_what_somebody_has_forged_of_a_stream_is_refused_and_removes_nothing(lab
     assert Sender(client, "lab/forged", "a").patch(b"x", 0).json()["code"] == "array-failed"
     assert client.delete(f"{url}?discard=true").status_code == 204
     assert client.get("/v1/metadata/lab/forged-victim").status_code == 200
+
+
+def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: Path) -> None:
+    """Whatever stands in place of any value in it."""
+    pieces = (Piece(4, 10, None, 0, None), Piece(10, 20, "a" * 32, 0, None), Piece(20, 30, None, 0, "why"))
+    good = Head(4, pieces, b"abcdef", {3: "1"}, ((0, "b" * 32),), 2).to_bytes()
+    (length,) = struct.unpack("<I", good[:4])
+    found = json.loads(good[4 : 4 + length])
+
+    def places(at: Any) -> Iterator[tuple[Any, Any]]:
+        for key in at if isinstance(at, dict) else range(len(at)) if isinstance(at, list) else ():
+            yield at, key
+            yield from places(at[key])
+
+    refused, store, tails = 0, open_store(StoreConfig("lab", str(tmp_path))), ObjectTails(VersionedCache(0))
+    for inside, key in [*places(found)]:
+        kept = inside[key]
+        for inside[key] in (None, -1, 0, 1.5, 4.0, 2**70, True, "x", "1", [], {}, [1, 2], [[4, 10, None, 0, None]]):
+            text = json.dumps(found).encode()
+            try:
+                head = Head.parse(struct.pack("<I", len(text)) + text + b"abcdef", "key")
+            except BadMetadata:
+                refused += 1
+                continue
+            tail = ObjectTail(tails, store, "", "", np.zeros(1, np.uint8), head, "version")
+            for piece in head.pieces:
+                if piece.name is None:
+                    tail.read_into(piece.start, np.empty(min(piece.stop - piece.start, 100), np.uint8))
+            assert Head.parse(head.to_bytes(), "key") == head
+        inside[key] = kept
+    assert refused > 200
 
 
 @BOTH

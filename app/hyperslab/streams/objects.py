@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from hyperslab.arrays.extent import LARGEST
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import distinct, dump_json, parse_json
 from hyperslab.errors import BadMetadata, ChangedWhileRead, InDoubt
@@ -92,17 +93,17 @@ class Head:
             }
             head = cls(**{**found, **members}, data=bytes(view[_LENGTH.size + length :]))
             ends = [head.begin, *[piece.stop for piece in head.pieces]]
-            follow = all(
-                piece.start == end <= piece.stop and piece.position >= 0
-                for piece, end in zip(head.pieces, ends, strict=False)
-            )
-            numbers = [head.begin, head.epoch, *[n for each in head.pieces for n in (each.stop, each.position)]]
-            follow &= all(type(number) is int and number >= 0 for number in numbers)
+            follow = all(p.start == end <= p.stop for p, end in zip(head.pieces, ends, strict=False))
+            numbers = [head.epoch, *ends, *[n for piece in head.pieces for n in (piece.start, piece.position)]]
+            follow &= all(type(n) is int and 0 <= n <= LARGEST for n in numbers) and type(head.closed) is bool
+            inside = [p.position + p.stop - p.start for p in head.pieces if p.name is p.reason is None]
+            follow &= max(inside, default=0) <= len(head.data)
+            follow &= all(isinstance(piece.reason, str | None) for piece in head.pieces)
             named = all(map(_NAME.fullmatch, [*head.names, *(name for _, name in head.noted)]))
         except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
             raise BadMetadata(key, None, str(error)) from error
         if not (follow and named):
-            raise BadMetadata(key, "pieces", "they do not follow each other, or have names that are none of ours")
+            raise BadMetadata(key, "pieces", "they do not follow each other, or are none of ours")
         return head
 
 

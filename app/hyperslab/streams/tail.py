@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 import numpy as np
 
+from hyperslab.arrays.extent import LARGEST
 from hyperslab.cache import VersionedCache
 from hyperslab.storage.base import Log, Store
 from hyperslab.streams.objects import ObjectTails
@@ -68,11 +69,8 @@ class Tail:
                 )
                 if broken or position + nbytes > size or (start != self.end and kind != CUT):
                     break
-                if (
-                    not self.begin <= stop
-                    or (kind == DATA and stop - start != nbytes)
-                    or (kind != CUT and stop < start)
-                ):
+                low, high = (self.begin, self.end) if kind == CUT else (self.end, LARGEST)
+                if not low <= stop <= high or (kind == DATA and stop - start != nbytes):
                     break
                 if kind == CUT:
                     self._cut(stop)
