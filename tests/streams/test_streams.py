@@ -284,6 +284,24 @@ def test_a_stream_has_one_sender_and_one_set_of_settings(client: httpx.Client) -
 
 
 @BOTH
+def test_a_request_that_goes_on_when_its_array_is_complete_stores_no_more(client: httpx.Client) -> None:
+    array = {"key": "a", **ARRAYS["frames"]}
+    opened(client, "lab/complete", array)
+    sender, frame = Sender(client, "lab/complete", "a"), frames_of(Model(array), 1)[0].tobytes()
+
+    def body() -> Iterator[bytes]:
+        yield frame
+        wait_until(lambda: bool(sender.state()["offset"] == len(frame)))
+        assert sender.patch(b"", len(frame), **{"Upload-Complete": "?1"}).status_code == 204
+        yield frame
+
+    headers = {"Upload-Offset": "0", "Content-Type": "application/octet-stream"}
+    answer = client.patch("/v1/stream/lab/complete", content=body(), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (409, "completed-upload")
+    assert sender.state()["offset"] == len(frame)
+
+
+@BOTH
 def test_discard_takes_what_the_stream_has_made_and_nothing_else(lab: Lab) -> None:
     client = lab.client
     client.put("/v1/metadata/lab/gone/other", json={"shape": [2], "dtype": "|u1"}).raise_for_status()

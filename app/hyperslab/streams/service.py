@@ -283,7 +283,8 @@ class Streams:
         number, array = stream.array(key)
         self._writer.wait(stream)
         self._records.change(stream, lambda record: record.with_array(array.key, complete=True))
-        self._writer.settle(stream, [number], closed=None)
+        if stream.mount.is_remote:  # in a folder, each piece is stored under a lock, and looks
+            self._writer.settle(stream, [number], closed=None)
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
         """The metadata of the frames ``[start, stop)`` of an array that are stored, as JSON lines, many at a time."""
