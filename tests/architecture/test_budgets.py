@@ -24,7 +24,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (692, 8),
     "engine": (7121, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3282, 15),
-    "streams": (3732, 15),
+    "streams": (3738, 15),
     "tiles": (4179, 20),
     "viewer": (78, 2),
     "wire": (704, 6),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 302
-TEST_LINES = 49_430
+TEST_LINES = 49_490
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -30,9 +30,12 @@ from hyperslab.errors import BadMetadata
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.files import LogFile
+from hyperslab.streams.heads import Heads
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails, Piece
+from hyperslab.streams.progress import Gauge, Progress
 from hyperslab.streams.service import Sending, Streams
 from hyperslab.streams.tail import Tail
+from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, served
@@ -474,6 +477,61 @@ def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
             await asyncio.to_thread(wait_until, lambda: b'"closed"' in record.read_bytes())
 
     asyncio.run(run())
+
+
+def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows move to chunks, and their tails go, between two looks at the store."""
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Heads.rows
+    size = len(data) // 4
+    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for number in (0, 1):
+            assert sender.patch(data[number * size : (number + 1) * size], number * size).status_code == 204
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(Heads, "rows", look)
+            with httpx.Client(base_url=url, timeout=60) as other:
+                rest = data[2 * size : 3 * size]
+                assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
+                wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
+            return look(*arguments)
+
+        monkeypatch.setattr(Heads, "rows", late)
+        assert sender.state()["offset"] == 3 * size
+        assert sender.patch(data[3 * size :], 3 * size).status_code == 204
+
+
+def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, Gauge.progress
+
+    def later(*arguments: Any) -> None:
+        assert go.wait(60)
+        store_queue(*arguments)
+        stored.set()
+
+    def before(*arguments: Any) -> Progress:
+        monkeypatch.setattr(Gauge, "progress", look)
+        found = look(*arguments)
+        go.set()
+        assert stored.wait(60)
+        return found
+
+    monkeypatch.setattr(ArrayWriter, "_store_queue", later)
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=90) as client:
+        opened(client, "lab/run", model.settings, ack="memory")
+        sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
+        assert sender.patch(frame.tobytes(), 0).status_code == 202
+        monkeypatch.setattr(Gauge, "progress", before)
+        assert sender.state()["offset"] == frame.nbytes
 
 
 @BOTH

@@ -75,17 +75,23 @@ class Gauge:
     def progress(self, stream: Stream, number: int) -> Progress:
         """How far an array has come, from what is stored."""
         array, record = stream.plan.arrays[number], stream.record.array(stream.plan.arrays[number].key)
-        row, rows, error = array.levels[0].row_nbytes, 0, record.error
+        row, rows, before, error = array.levels[0].row_nbytes, 0, -1, record.error
         if stream.record.state == "finished":
             return self._final_progress(stream, array)
-        self.forget(stream, number)
-        try:
-            rows = self._committer.open(array, 0, stream.record.id)[1].rows
-        except ArrayFailed as failure:
-            if stream.record.state == "finishing" and self._committer.is_final(array.levels[0]):
-                return self._final_progress(stream, array)
-            error, rows = error or failure.reason, self._first_waiting(stream, number)
-        tails, _ = self._heads.rows(stream.mount, stream.prefix, stream.record.id, number, array, rows)
+        while True:
+            self.forget(stream, number)
+            try:
+                rows = self._committer.open(array, 0, stream.record.id)[1].rows
+            except ArrayFailed as failure:
+                if stream.record.state == "finishing" and self._committer.is_final(array.levels[0]):
+                    return self._final_progress(stream, array)
+                error, rows = error or failure.reason, self._first_waiting(stream, number)
+            if rows == before:
+                break
+            tails, _ = self._heads.rows(stream.mount, stream.prefix, stream.record.id, number, array, rows)
+            if stream.mount.is_remote or (tails.tails and tails.end % tails.nbytes):
+                break
+            before = rows  # a tail that is not there may have moved to chunks since: then there are more rows
         end = tails.end if tails.tails else rows * row
         missing = [*record.missing, *tails.missing(array.frame_nbytes)]
         end = max(end, rows * row, record.stored)

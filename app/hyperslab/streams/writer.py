@@ -152,7 +152,7 @@ class ArrayWriter:
         """How far an array has come, with what this process has in its queue."""
         handle = self._handles.get(stream.path)
         queue = None if handle is None else handle.queues.get(number)
-        waiting = queue is not None and queue.pieces
+        waiting = queue is not None and bool(queue.pieces)  # before the look at the store
         progress = self._gauge.progress(stream, number)
         return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
 
