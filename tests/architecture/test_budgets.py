@@ -17,12 +17,12 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2323, 9),
-    "api": (5958, 36),
-    "arrays": (6801, 28),  # 250 of it read shards
+    "api": (5883, 36),
+    "arrays": (6793, 28),  # 250 of it read shards
     "cache": (172, 1),
     "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
-    "engine": (7121, 32),  # 1,200 of it are Zarr v3: sharding and v3*
+    "engine": (7115, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3282, 15),
     "streams": (3738, 15),
     "tiles": (4179, 20),
@@ -31,7 +31,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 302
+PRIVATE_CONSTANTS = 228
 TEST_LINES = 49_490
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from starlette.types import Scope
@@ -17,9 +17,6 @@ from starlette.types import Scope
 from hyperslab.api.request import raw_path
 from hyperslab.errors import ForeignHost, ForeignOrigin, Unauthorized, WriteForbidden
 
-_READING: Final = frozenset(("GET", "HEAD"))
-_WRITING: Final = frozenset(("PUT", "PATCH", "DELETE"))
-_OPEN: Final = frozenset((b"/healthz", b"/readyz"))
 _MAY_WRITE = "hyperslab.may_write"
 _IS_READER = "hyperslab.is_reader"
 
@@ -37,20 +34,20 @@ class Tokens:
     def check(self, scope: Scope) -> None:
         """Raises `Unauthorized` and `WriteForbidden`; notes in the scope who the bearer is, for `check_may_write`."""
         path = raw_path(scope)
-        if is_open(path) or (scope["method"] in _READING and self._public(path)):
+        if is_open(path) or (scope["method"] in ("GET", "HEAD") and self._public(path)):
             return
         token = _bearer(scope["headers"])
         reader, named_writer = _is_one_of(token, self._readers), _is_one_of(token, self._writers)
         if self._readers and not (reader or named_writer):
             raise Unauthorized("a bearer token is needed to read" if token is None else "no such token")
         scope[_MAY_WRITE], scope[_IS_READER] = named_writer or not self._writers, reader
-        if scope["method"] in _WRITING:
+        if scope["method"] in ("PUT", "PATCH", "DELETE"):
             check_may_write(scope)
 
 
 def is_open(path: bytes) -> bool:
     """Whether a path needs no token, whatever the method."""
-    return path in _OPEN
+    return path in (b"/healthz", b"/readyz")
 
 
 def check_may_write(scope: Scope) -> None:
@@ -76,7 +73,6 @@ def _is_one_of(token: bytes | None, known: Sequence[bytes]) -> bool:
     return token is not None and any(matches)
 
 
-_DEFAULT_PORTS: Final[Mapping[str, str]] = {"http": ":80", "https": ":443"}
 _OURS: Final = (None, "same-origin", "none")
 """What browsers say of requests of the page's own origin, and of none; and programs say nothing."""
 
@@ -114,7 +110,7 @@ class PageCheck:
 
     def _is_known(self, origin: str, host: str) -> bool:
         scheme, _, place = origin.lower().partition("://")
-        port = _DEFAULT_PORTS.get(scheme, "")
+        port = {"http": ":80", "https": ":443"}.get(scheme, "")
         own = bool(place) and place.removesuffix(port) == host.lower().removesuffix(port)
         return own or origin in self._origins or _name(place) in self._hosts
 

@@ -16,19 +16,15 @@ Tags = tuple[str, ...] | Literal["*"]
 """Entity tags as they were sent, quotes and ``W/`` included; ``*`` is any."""
 
 _TAG = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|$)')
-_OPAQUE = re.compile(r"[\x21\x23-\x7e]+")
-
-
-_LONGEST_TAG: Final = 512
 
 
 def strong_etag(version: str) -> str:
     """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled. Of a
     long one, as another web server may give, the digest: headers stay small."""
     bare = version.removeprefix("W/").strip('"')
-    if len(bare) > _LONGEST_TAG:
+    if len(bare) > 512:
         return etag_of(bare.encode())
-    if not _OPAQUE.fullmatch(bare):
+    if not re.fullmatch(r"[\x21\x23-\x7e]+", bare):
         bare = bare.encode().hex()
     return f'"{bare}"'
 

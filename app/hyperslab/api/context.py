@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
 
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import PageCheck
@@ -20,9 +19,6 @@ from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.service import Service
 from hyperslab.errors import HyperslabError, WrongKind
 from hyperslab.streams.service import Streams
-
-_MOST_CHUNKS: Final = 64
-_MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +80,4 @@ class Context:
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
     """Whether to look up the versions of so many chunks, and to put together so many bytes of cached ones, takes a
     fraction of a millisecond: then it runs on the event loop, else in a thread."""
-    return not mount.is_remote and chunks <= _MOST_CHUNKS and nbytes <= _MOST_BYTES
+    return not mount.is_remote and chunks <= 64 and nbytes <= 1 << 20

@@ -43,7 +43,6 @@ code, pre { font-family: ui-monospace, monospace; font-size: .9em; }
 table { border-collapse: collapse; width: 100%; } td { padding: .2rem 1rem .2rem 0; vertical-align: top; }
 td:first-child { white-space: nowrap; }
 """
-_CODE = re.compile(r"`([^`]*)`")
 
 
 def describe(options: ApiOptions) -> dict[str, Any]:
@@ -171,4 +170,4 @@ def _parameters(parameters: Any) -> Iterator[str]:
 
 def _rich(value: str) -> str:
     """Text in which backquotes mark code."""
-    return _CODE.sub(r"<code>\1</code>", escape(value))
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(value))

@@ -22,11 +22,6 @@ ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
-_SAMPLE_SECONDS: Final = 1.0
-"""How old the samples of other workers may be."""
-_FILE_BYTES: Final = 256 << 10
-"""Twice what all series of a worker take, so that a file need not grow, which on a full disk would kill the process."""
 _COUNTED: Final = {
     "hits": "Look-ups that found what they wanted",
     "misses": "Look-ups that did not",
@@ -53,9 +48,9 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._requests = self._counter("requests", "Requests.", "route", "method", "status")
         text = "From the request to the last byte handed to the network."
-        self._seconds = Histogram(
-            "hyperslab_request_seconds", text, ("route",), buckets=_SECONDS, registry=self._registry
-        )
+        upto = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+        name = "hyperslab_request_seconds"
+        self._seconds = Histogram(name, text, ("route",), buckets=upto, registry=self._registry)
         self._sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
         self.abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
         self.cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
@@ -110,7 +105,7 @@ class Metrics:
     async def _keep_sampling(self) -> None:
         while True:
             self._sample()
-            await asyncio.sleep(_SAMPLE_SECONDS)
+            await asyncio.sleep(1)  # how old the samples of other workers may be
 
     def _sample(self) -> None:
         if self._files is not None:
@@ -170,7 +165,8 @@ class _Files:
         name = next(name for name in self._names if not any(path.exists() for path in self._paths(name)))
         for path in self._paths(name):
             new = path.with_suffix(".new")
-            new.write_bytes(bytes(_FILE_BYTES))
+            # twice what all series take: a file that had to grow on a full disk would kill the process
+            new.write_bytes(bytes(256 << 10))
             new.replace(path)  # whole, as others may read it at once
         self._name = name
 

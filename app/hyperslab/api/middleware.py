@@ -28,8 +28,6 @@ Pairs = list[tuple[bytes, bytes]]
 
 _READING: Final = ("GET", "HEAD")
 _METHODS: Final = (*_READING, "POST", "PUT", "PATCH", "DELETE")
-_CLIENT_HAS_LEFT: Final = 499
-_MOST_TRIES: Final = 8
 
 log = logging.getLogger("hyperslab.api")
 
@@ -114,7 +112,7 @@ class Frame:
                 log.exception("cut the answer to %s", scope["path"])
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            labels = (scope.get(ROUTE, "other"), method, status or _CLIENT_HAS_LEFT)
+            labels = (scope.get(ROUTE, "other"), method, status or 499)  # as nginx says that the client has left
             requests, seconds, sent = self._metrics.series[labels]
             requests.inc()
             seconds.observe(perf_counter() - began)
@@ -161,7 +159,7 @@ class Frame:
             await self._pass_on(scope, receive, send, front)
             return
         async with Request(scope, receive, front.decode(), path) as request:
-            for left in reversed(range(_MOST_TRIES + 1 if reads else 1)):
+            for left in reversed(range(9 if reads else 1)):
                 request.is_last_try = not left
                 try:
                     response = await (await handler(request)).respond(request)

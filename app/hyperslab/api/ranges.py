@@ -10,10 +10,6 @@ from functools import cached_property
 
 from hyperslab.errors import RangeNotSatisfiable
 
-_MOST_RANGES = 64
-_LARGEST = 1 << 62
-_SPEC = re.compile(r"([0-9]{0,30})-([0-9]{0,30})", re.ASCII)
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
@@ -46,7 +42,7 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
         return None
     found = [part for spec in parsed if spec is not None and (part := _resolve(spec, size)) is not None]
     merged = _merged(found)
-    if not merged or len(merged) > _MOST_RANGES:
+    if not merged or len(merged) > 64:
         raise RangeNotSatisfiable(text, size)
     return merged
 
@@ -56,13 +52,13 @@ def place_of(text: str) -> tuple[int, int | None] | None:
     one range, and counts it from the beginning."""
     unit, equals, spec = text.partition("=")
     parsed = _parse_spec(spec.strip()) if equals and unit.strip().lower() == "bytes" else None
-    if parsed is None or parsed[0] is None or max(parsed[0], parsed[1] or 0) >= _LARGEST:
+    if parsed is None or parsed[0] is None or max(parsed[0], parsed[1] or 0) >= 1 << 62:
         return None
     return parsed[0], None if parsed[1] is None else parsed[1] + 1
 
 
 def _parse_spec(spec: str) -> tuple[int | None, int | None] | None:
-    match = _SPEC.fullmatch(spec)
+    match = re.fullmatch("([0-9]{0,30})-([0-9]{0,30})", spec)
     if match is None or not (match[1] or match[2]):
         return None
     first = int(match[1]) if match[1] else None

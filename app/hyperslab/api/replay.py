@@ -21,9 +21,6 @@ from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
 MOST_KEYS: Final = 64
-_LARGEST: Final = 512 << 10
-_OVERHEAD: Final = 2048
-_PER_KEY: Final = 512
 _DECISIVE: Final = CONDITIONAL | {b"accept", b"range"}
 """Headers that decide about a response; those that are sent once and known to the cache are no obstacle."""
 
@@ -74,12 +71,13 @@ class ResponseCache:
         headers that a 304 has too. ``data`` None: only the 304 is known."""
         key, _ = _key_and_tag(request.scope)
         nbytes, touched = len(data or b""), sources.touched
-        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > _LARGEST:
+        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > 512 << 10:
             return
         cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
         found = None if data is None else ((*headers, (b"content-length", b"%d" % nbytes), *cost), data)
         cached = _CachedResponse(sources, etag.encode("latin-1"), request.scope[ROUTE], found, always)
-        self._responses.put(key, "", cached, nbytes + _OVERHEAD + _PER_KEY * len(sources.keys))
+        held = nbytes + 2048 + 512 * len(sources.keys)  # with the objects of Python that it takes
+        self._responses.put(key, "", cached, held)
 
     def replay(self, scope: Scope) -> tuple[int, Headers, Buffer] | None:
         """Status, headers and body of the stored response to a request, if there is one and it still holds: 304 for an

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope
@@ -22,12 +22,8 @@ from hyperslab.errors import BadParameter, BadPath
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import SelectionItem, parse_selection
 
-_TRUE = ("true", "1", "yes")
-_FALSE = ("false", "0", "no")
 _UNRESERVED = re.compile(rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
 """Letters, digits and ``-._~`` as they are percent-encoded where nobody need do so."""
-
-_SLASHES = re.compile(rb"//+")
 
 
 def raw_path(scope: Any) -> bytes:
@@ -37,7 +33,7 @@ def raw_path(scope: Any) -> bytes:
     """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.removeprefix(scope.get("root_path", "").encode())
-    raw = _SLASHES.sub(b"/", raw) if b"//" in raw else raw
+    raw = re.sub(rb"//+", b"/", raw) if b"//" in raw else raw
     return _with_plain_front(raw) if b"%" in raw else raw
 
 
@@ -124,9 +120,11 @@ class Query:
         text = self.values.get(name)
         if text is None:
             return default
-        if text.lower() not in (*_TRUE, *_FALSE, *([""] if bare else [])):
+        meant = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": bare or None}
+        found = meant.get(text.lower())
+        if found is None:
             raise BadParameter(name, text, "true or false")
-        return text.lower() not in _FALSE
+        return found
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
         """One of ``choices``; None where it is not given."""
@@ -138,9 +136,6 @@ class Query:
     def selection(self) -> tuple[SelectionItem, ...]:
         """``select=``; everything where it is not given. Raises `BadSelection`."""
         return parse_selection(self.values.get("select", ""))
-
-
-_PARTIAL: Final = CONDITIONAL | {b"range"}
 
 
 class Request(AsyncExitStack):
@@ -186,11 +181,6 @@ class Request(AsyncExitStack):
     @cached_property
     def query(self) -> Query:
         return Query.parse(self.scope["query_string"])
-
-    @property
-    def wants_all(self) -> bool:
-        """Whether the answer is sure to be the whole of what was asked for: a GET without conditions and ranges."""
-        return self.method == "GET" and _PARTIAL.isdisjoint(self.headers)
 
     @cached_property
     def conditions(self) -> Conditions:

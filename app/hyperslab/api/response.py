@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,8 +22,6 @@ from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, LONGEST
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Buffer = bytes | memoryview
-
-_NO_LENGTH = (204, 304)
 
 
 class Reply(Protocol):
@@ -88,7 +85,7 @@ class Response:
     async def send(self, request: Request, send: Send) -> None:
         """Send it; for HEAD the body stays behind."""
         headers, body = self.headers, self.body
-        if body is not None and self.status not in _NO_LENGTH:
+        if body is not None and self.status not in (204, 304):
             size = body.size if isinstance(body, Pieces) else len(body)
             headers = (*headers, (b"content-length", b"%d" % size))
         start: Message = {"type": "http.response.start", "status": self.status, "headers": headers}
@@ -106,19 +103,16 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
     return Response(status, described, dump_json(document))
 
 
-_REVALIDATE: Headers = ((b"cache-control", b"no-cache"),)
-_VARY: Headers = ((b"vary", b"Accept"),)
-
 _SHAPE, _DTYPE = ARRAY_SHAPE.lower().encode(), ARRAY_DTYPE.lower().encode()
 _CHUNKS, _TIMING = ARRAY_CHUNKS.lower().encode(), SERVER_TIMING.lower().encode()
 
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
     """``Cache-Control`` for what lies in a store: immutable if it never changes, else revalidated each time."""
-    policy = _REVALIDATE
+    policy: Headers = ((b"cache-control", b"no-cache"),)
     if mount is not None and mount.recheck == "never" and not mount.writable:
         policy = immutable_for(options.immutable_seconds, options)
-    return (*policy, *_VARY) if negotiated else policy
+    return (*policy, (b"vary", b"Accept")) if negotiated else policy
 
 
 def immutable_for(seconds: int, options: ApiOptions) -> Headers:
@@ -127,12 +121,15 @@ def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 
 
-@lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     """What the bytes of a body mean; not the dtype where its text is larger than clients let a header be."""
+    return ((_SHAPE, b"[%s]" % ",".join(map(str, shape)).encode()), *_dtype_header(dtype))
+
+
+@lru_cache(4096)
+def _dtype_header(dtype: np.dtype[Any]) -> Headers:
     text = format_dtype(dtype).encode("ascii", "backslashreplace")
-    said = ((_DTYPE, text),) if len(text) <= LONGEST_DTYPE else ()
-    return ((_SHAPE, json.dumps(shape, separators=(",", ":")).encode()), *said)
+    return ((_DTYPE, text),) if len(text) <= LONGEST_DTYPE else ()
 
 
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:

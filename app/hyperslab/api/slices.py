@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from secrets import token_bytes
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.conditional import etag_of
+from hyperslab.api.conditional import UNCONDITIONAL, etag_of
 from hyperslab.api.context import Context, runs_on_loop
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.representation import Content, DeferredContent, Representation
-from hyperslab.api.request import Request
+from hyperslab.api.request import Query, Request
 from hyperslab.api.response import Buffer, Headers, array_headers, caching, cost_headers
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
@@ -49,8 +49,6 @@ PARAMETERS: Final = ("field", "format", "dtype", "decode")
 """What the query may hold besides the selection."""
 DECODINGS: Final = ("cf", "none")
 MOST_BINS: Final = 1 << 16
-_BINS: Final = 1024
-_TEXT: Final[Mapping[str, Callable[[NDArray[Any]], bytes]]] = MappingProxyType({"json": encode_json, "csv": encode_csv})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +105,10 @@ def array_query(
         field = require_field(array, name)
     selection, field = split_selection(selection, len(metadata.shape), field)
     shape = selection.shape if field is None else selection.shape + field.shape
-    decoder = decoder_of(array, query.choice("decode", DECODINGS))
+    decoder = decoder_of(array, query)
     stored = metadata.dtype.numpy if field is None else field.numpy
     dtype = stored if decoder is None else decoder.dtype
-    bins = _bins(request, selection)
+    bins = _bins(query, selection) if not query.values.keys().isdisjoint(("reduce", "bins")) else None
     if bins is not None:
         reduced = reduced_dtype(dtype)
         if reduced is None:
@@ -135,7 +133,7 @@ def array_query(
         words,
         nbytes=prod(shape) * dtype.itemsize,
         prefix=npy_header(shape, dtype) if form == "npy" else b"",
-        encode=_TEXT.get(form),
+        encode={"json": encode_json, "csv": encode_csv}.get(form),
     )
 
 
@@ -144,20 +142,17 @@ def values_etag(tag: str, words: str) -> str:
     return etag_of(f"{tag} {words}".encode())
 
 
-def decoder_of(array: ArrayNode, decode: str | None) -> Decoder | None:
+def decoder_of(array: ArrayNode, query: Query) -> Decoder | None:
     """What ``decode=`` asks for; None where values are to be as they are stored."""
-    decoder = array.decoder if decode == "cf" else None
+    decoder = array.decoder if query.choice("decode", DECODINGS) == "cf" else None
     return decoder if decoder is not None and decoder.changes else None
 
 
-def _bins(request: Request, selection: Selection) -> int | None:
+def _bins(query: Query, selection: Selection) -> int:
     """``reduce=minmax`` and ``bins=``: how many parts of the last axis are wanted; never more than it is long."""
-    query = request.query
     if query.choice("reduce", ("minmax",)) is None:
-        if "bins" in query.values:
-            raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
-        return None
-    bins = query.integer("bins", _BINS, low=1, high=MOST_BINS)
+        raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
+    bins = query.integer("bins", 1024, low=1, high=MOST_BINS)
     if not selection.shape:
         raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
     return min(bins, selection.shape[-1])
@@ -165,10 +160,6 @@ def _bins(request: Request, selection: Selection) -> int | None:
 
 TEXT_IS_LARGER: Final = 4
 """How many times the memory of a number its text takes."""
-_DECODING: Final = 4
-"""Arrays of the size of a slab that decoding holds at once."""
-_REFERENCES: Final = 1 << 20
-"""Bytes of references that are read before what they refer to is measured."""
 _REFERENCE: Final = np.dtype(object).itemsize
 
 
@@ -188,9 +179,14 @@ class ArrayBody:
         self._timings = timings
         self._spent = ReadCost()
         self._cached = cached
-        self._slab = self._reader.choose_slab(plan, context.service.in_flight)
+        self._in_flight = context.service.in_flight
         is_binary = query.encode is None and query.bins is None and not plan.dtype.hasobject
         self.size = len(query.prefix) + query.nbytes if is_binary else None
+
+    @cached_property
+    def _slab(self) -> int:
+        """Bytes of the slabs of a stream."""
+        return self._reader.choose_slab(self._plan, self._in_flight)
 
     @property
     def memory(self) -> int:
@@ -263,14 +259,19 @@ class ArrayBody:
         query = self._query
         if query.decoder is None:
             return 0
-        return _DECODING * (nbytes // self._plan.dtype.itemsize) * max(8, query.dtype.itemsize)
+        items = nbytes // self._plan.dtype.itemsize
+        return 4 * items * max(8, query.dtype.itemsize)  # decoding holds four arrays at once
 
     def _objects(self, cancel: Cancel) -> bytes:
         """Memory is bounded by the limit and what some chunks decode to, whatever all of them would."""
         plan, packer, values = self._plan, Packer(), np.empty(self._plan.shape, object)
         flat, grid = values.reshape(-1), plan.array.metadata.grid
         for part, start, stop in split_rows(
-            plan.selection, (), itemsize=_REFERENCE, grid=grid, limit_bytes=_REFERENCES
+            plan.selection,
+            (),
+            itemsize=_REFERENCE,
+            grid=grid,
+            limit_bytes=1 << 20,  # before what these refer to is measured
         ):
             done = stop // _REFERENCE
             out = flat[start // _REFERENCE : done].reshape(part.shape)
@@ -314,8 +315,6 @@ def _sources(plan: ReadPlan) -> Sources | None:
     return Sources(array.mount, keys, versions, plan.touched)
 
 
-_MOST_CHUNKS: Final = 1024
-"""Chunks of an answer whose versions come with the data; the versions of more are better listed."""
 _MOST_REMOTE: Final = 32 << 20
 """Bytes of a remote answer that is read before any of it is sent: less than a stream of it would hold."""
 
@@ -338,10 +337,11 @@ async def array_reply(
     plan = reader.plan(array, query.selection, query.field, query.source)
     # small is about as much as a stream would hold of it
     most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
-    is_small = plan.touched <= _MOST_CHUNKS and query.nbytes <= most
+    is_small = plan.touched <= 1024 and query.nbytes <= most  # the versions of more chunks are better listed
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
+    ranged = request.header(b"range") is not None
     whole, cached = None, None
-    if not (is_small and request.wants_all):
+    if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
         plan = await look_up(context, request, plan)
         cached = reader.count_cached(plan)
     elif query.encode is None and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
@@ -360,7 +360,7 @@ async def array_reply(
     )
     if whole is not None:
         return representation.with_content(body.make(Cancel()))
-    if body.size is None or (is_small and request.header(b"range") is None):
+    if body.size is None or (is_small and not ranged):
         return replace(representation, body=DeferredContent(body.make, body.whole_memory, body.size, body.cost))
     return representation
 

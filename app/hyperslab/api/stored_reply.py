@@ -19,10 +19,6 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.wire import JSON, RAW
 
 _PIECE: Final = 8 << 20
-_FIRST: Final = 1 << 20
-"""Bytes of a value that are read along with its size and version."""
-_MAY_NEED_NONE: Final = CONDITIONAL - {b"if-range"}
-_NO_SNIFFING: Final = ((b"x-content-type-options", b"nosniff"),)
 
 
 async def find_key(context: Context, request: Request, mount: MountedStore, path: str) -> StoredKey | MadeKey:
@@ -37,20 +33,21 @@ async def find_key(context: Context, request: Request, mount: MountedStore, path
 
 def wanted_bytes(request: Request) -> tuple[int, int] | None:
     """Start and stop of the bytes to be read at once; None where it is better to look first."""
-    if request.method != "GET" or not _MAY_NEED_NONE.isdisjoint(request.headers):
+    if request.method != "GET" or not (CONDITIONAL - {b"if-range"}).isdisjoint(request.headers):
         return None
     text = request.header(b"range")
     place = (0, None) if text is None else place_of(text)
     if place is None:
         return None
     start, stop = place
-    return start, start + _FIRST if stop is None else min(stop, start + _FIRST)
+    most = start + (1 << 20)  # so much is read along with its size and version
+    return start, most if stop is None else min(stop, most)
 
 
 def stored_reply(context: Context, found: StoredKey | MadeKey) -> Representation:
     """The answer for a key; its tag is the version that the store has given it."""
     media_type = JSON if found.key.rpartition("/")[2] in NAMES else RAW
-    always = (*caching(found.mount, context.options), *_NO_SNIFFING)
+    always = (*caching(found.mount, context.options), (b"x-content-type-options", b"nosniff"))
     if isinstance(found, MadeKey):
         return Representation(context, strong_etag(found.version), media_type, found.data, always=always)
     etag, sources = strong_etag(found.version), None

@@ -36,8 +36,6 @@ from hyperslab.errors import (
 )
 from hyperslab.wire import CONTENT_DIGEST, JSON, MERGE_PATCH, RAW, numpy_dtype
 
-_MEMBER: Final = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
-
 
 class _Crc32c:
     """CRC-32C with the methods of hashlib's hashes."""
@@ -69,8 +67,9 @@ class ContentDigest:
         Raises `BadParameter`.
         """
         expected, position = {}, 0
+        member = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
         while position < len(header):
-            match = _MEMBER.match(header, position)
+            match = member.match(header, position)
             if match is None:
                 raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
             try:
@@ -101,13 +100,9 @@ _STEP: Final = 1 << 20
 """Bytes of a body for which memory is admitted at a time."""
 _SLOWEST: Final = 16 << 10
 """Bytes a second: who is slower does no upload but holds a connection."""
-_CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
-"""What ``curl --data-binary`` sends unasked; no route of ours takes forms."""
 _JSON_GROWTH: Final = 24
 """Bytes of Python's objects for each byte of JSON, at the worst: the three of ``{},`` become a dict of 64, and a
 reference."""
-_JSON_TEXT: Final = 8
-"""Bytes of JSON for each byte of values that it spells, at the worst: ``false,``, or a float32 in 25 characters."""
 
 
 @asynccontextmanager
@@ -263,7 +258,7 @@ def _room_for_json(context: Context) -> int:
 def most_values(context: Context, request: Request) -> int:
     """Bytes of values that fit into one body of the kind that was sent."""
     if media_type(request) in _JSON:
-        return max(1, most_json(context) // _JSON_TEXT)
+        return max(1, most_json(context) // 8)  # bytes of JSON for one of values: ``false,``, or a float32 in 25
     return context.options.max_upload_bytes
 
 
@@ -271,7 +266,8 @@ def media_type(request: Request) -> str | None:
     """The Content-Type without its parameters, in lower case; None where the client has not chosen one."""
     text = request.header(b"content-type")
     kind = None if text is None else text.partition(";")[0].strip().lower()
-    return None if kind == _CURLS_DEFAULT else kind
+    # which ``curl --data-binary`` sends unasked; no route of ours takes forms
+    return None if kind == "application/x-www-form-urlencoded" else kind
 
 
 _NOT_NPY: Final = (
@@ -286,8 +282,6 @@ _NOT_NPY: Final = (
     OverflowError,
 )
 """What numpy's parser of headers, which is Python's own, may end with."""
-_LONGEST_HEADER: Final = 10_000
-"""In bytes, as numpy has it: more is dangerous to parse."""
 
 
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
@@ -317,7 +311,7 @@ def _npy_header(stream: BinaryIO) -> dict[str, Any]:
     """What the header of an npy file says (NEP 1), as numpy is about to read it."""
     major, _ = np.lib.format.read_magic(stream)
     size = int.from_bytes(stream.read(2 if major == 1 else 4), "little")
-    if size > _LONGEST_HEADER:
+    if size > 10_000:  # as numpy has it: more is dangerous to parse
         raise ValueError(f"its header has {size} bytes")
     header: dict[str, Any] = literal_eval(str(stream.read(size), "utf8" if major == 3 else "latin1"))
     return header

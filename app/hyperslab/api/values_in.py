@@ -262,12 +262,6 @@ def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
     return item
 
 
-_ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
-_TIME: Final = re.compile(
-    r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", re.ASCII
-)
-
-
 def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Fixed bytes from text in which ``\\xff`` stands for a byte that is not UTF-8; raises `ValueError`."""
     raw = b"".join(_unescaped(value)) if isinstance(value, str) else None
@@ -278,7 +272,7 @@ def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _unescaped(text: str) -> Iterator[bytes]:
     end = 0
-    for match in _ESCAPED.finditer(text):
+    for match in re.finditer(r"\\x(5c|[89a-f][0-9a-f])", text):
         yield text[end : match.start()].encode()
         yield bytes.fromhex(match[1])
         end = match.end()
@@ -288,7 +282,7 @@ def _unescaped(text: str) -> Iterator[bytes]:
 def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The time (0-d) that ISO 8601 text names, in UTC; raises `ValueError` where the unit of ``dtype`` is too coarse
     for it."""
-    if not _TIME.fullmatch(text):
+    if not re.fullmatch(r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", text):
         raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
     if np.datetime_data(dtype)[0] == "generic":
         raise ValueError(f"{text} has no count, as {dtype.str!r} has no unit")

@@ -37,12 +37,11 @@ DType = np.dtype[Any]
 
 MEDIA_TYPES: Final[Mapping[str, str]] = MappingProxyType({"raw": RAW, "npy": NPY, "json": JSON, "csv": CSV})
 """Media type by the word that ``format=`` takes; the first one is what a client gets that does not care."""
-_OF_OBJECTS: Final[Mapping[str, str]] = MappingProxyType({**MEDIA_TYPES, "raw": OBJECTS})
 
 
 def media_types(dtype: DType) -> Mapping[str, str]:
     """The media type of each form of values of this dtype: objects have a binary form of their own."""
-    return _OF_OBJECTS if dtype.hasobject else MEDIA_TYPES
+    return {**MEDIA_TYPES, "raw": OBJECTS} if dtype.hasobject else MEDIA_TYPES
 
 
 def choose_format(asked: str | None, accept: str | None, offered: Mapping[str, str] = MEDIA_TYPES) -> str:
@@ -95,9 +94,6 @@ def is_extension(dtype: DType) -> bool:
     return dtype.isbuiltin == 2
 
 
-_SPELLING: Final = re.compile(r"[<>|=]?[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?", re.ASCII)
-
-
 def converted(text: str | None, source: DType) -> DType | None:
     """The dtype that ``dtype=text`` asks for, None where that is the source's own.
 
@@ -127,7 +123,8 @@ def converted(text: str | None, source: DType) -> DType | None:
 def _parse_dtype(text: str) -> DType:
     expected = "'safe' or the dtype of a number, such as '<f4', '|u1' or 'float32'"
     try:
-        dtype = dtype_from_json(text) if _SPELLING.fullmatch(text) else None
+        spelling = r"[<>|=]?[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?"
+        dtype = dtype_from_json(text) if re.fullmatch(spelling, text) else None
     except (TypeError, ValueError, AttributeError) as error:
         raise BadParameter("dtype", text, expected) from error
     if dtype is None or not _is_plain(dtype):
@@ -331,10 +328,6 @@ def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:
     return items
 
 
-_ROWS_AT_ONCE: Final = 4096
-_SPECIAL: Final = re.compile(r'[",\r\n]')
-
-
 def encode_csv(values: NDArray[Any]) -> bytes:
     """Lines in UTF-8 that end in a line feed: a number a line for one axis, a row a line for two, a headed column for
     each field of records. Raises `NotRepresentable`."""
@@ -364,8 +357,9 @@ def _columns(title: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[An
 
 def _encode_rows(header: list[str], columns: list[NDArray[Any]]) -> bytes:
     lines = [_line(header)] if header else []
-    for start in range(0, len(columns[0]) if columns else 0, _ROWS_AT_ONCE):
-        cells = [_cells(column[start : start + _ROWS_AT_ONCE]) for column in columns]
+    step = 4096  # rows at once
+    for start in range(0, len(columns[0]) if columns else 0, step):
+        cells = [_cells(column[start : start + step]) for column in columns]
         lines += [_line(row) for row in zip(*cells, strict=True)]
     return "".join(lines).encode()
 
@@ -373,7 +367,7 @@ def _encode_rows(header: list[str], columns: list[NDArray[Any]]) -> bytes:
 def _line(cells: Sequence[Any]) -> str:
     """A line as RFC 4180 wants it; Python's writer leaves carriage returns bare."""
     texts = ["" if cell is None else str(cell) for cell in cells]
-    quoted = ['"{}"'.format(text.replace('"', '""')) if _SPECIAL.search(text) else text for text in texts]
+    quoted = ['"{}"'.format(text.replace('"', '""')) if re.search(r'[",\r\n]', text) else text for text in texts]
     return ",".join(quoted if quoted != [""] else ['""']) + "\n"
 
 

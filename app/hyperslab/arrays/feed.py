@@ -22,8 +22,6 @@ from hyperslab.wire import format_selection
 _DOCUMENTS: Final = frozenset({".zattrs", ".zgroup", "zarr.json"})
 _LOOK_AFTER: Final = 5.0
 """Seconds between two looks at what other programs have changed."""
-_MOST_SEEN: Final = 10_000
-"""Keys below a path that such a look compares; of more, only the documents of the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +298,10 @@ class _Looks:
 
     def _versions(self, path: str) -> dict[str, str]:
         store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
-        found = []
+        found, most = [], 10_000  # of more keys, only the documents of the node itself are compared
         if store.capabilities.listable:
-            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix), _MOST_SEEN + 1)]
-        if not found or len(found) > _MOST_SEEN:
+            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix), most + 1)]
+        if not found or len(found) > most:
             keys = [prefix + name for name in (self._mount.metadata_key, *sorted(_DOCUMENTS))]
             found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
         return dict(found)

@@ -45,7 +45,6 @@ attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
 """The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
 _TERM = 20.0
 _RENEWALS = 4
-_LONGEST_WAIT = 60.0
 
 T = TypeVar("T")
 
@@ -132,7 +131,8 @@ class Lease(Turn):
                 self._acquire()
 
     def _acquire(self) -> None:
-        deadline = time.monotonic() + _LONGEST_WAIT
+        longest = 60.0
+        deadline = time.monotonic() + longest
         seen: tuple[str, float] | None = None  # a foreign lease's version and since when it has not changed
         while time.monotonic() < deadline:
             stored = self._store.get(self._key)
@@ -147,7 +147,7 @@ class Lease(Turn):
                     self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
                 return
             time.sleep(0.02)
-        raise Overloaded(f"other writers have kept {self._path!r} for {_LONGEST_WAIT:.0f} s", 5)
+        raise Overloaded(f"other writers have kept {self._path!r} for {longest:.0f} s", 5)
 
     def _claim(self, expected: str | Absent) -> bool:
         """Take the lease, or renew it, on top of the version ``expected``, or of one of our own, as there is where an

@@ -26,10 +26,10 @@ from hyperslab.engine.indexing import (
     StoredParts,
     broadcast_points,
     normalise,
+    project,
     project_points,
     project_stored,
     touched,
-    touched_coords,
 )
 from hyperslab.errors import FieldRequired, FieldUnknown, TooLarge
 from hyperslab.wire import SelectionItem
@@ -129,7 +129,7 @@ class ReadPlan(Plan):
         return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
 
     def coords(self) -> Iterator[Coords]:
-        return touched_coords(self.selection, self.array.metadata.stored_grid)
+        return (part.coords for part in project(self.selection, self.array.metadata.stored_grid))
 
     @property
     def stored(self) -> int:

@@ -52,7 +52,6 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LARGEST_SLAB = 4
 """Times the usual size."""
-_MOST_CHUNKS = 1 << 24
 _MOST_CHECKED = 64
 """So many cached chunks are revalidated one by one, while others are fetched; more are better listed first."""
 
@@ -84,8 +83,8 @@ class Reader:
         """
         self.check_chunk(array)
         plan = make_plan(array, selection, field=field, dtype=dtype)
-        if plan.touched > _MOST_CHUNKS:
-            raise too_many_chunks("one read", array, selection, field, plan.touched, _MOST_CHUNKS)
+        if plan.touched > (most := 1 << 24):
+            raise too_many_chunks("one read", array, selection, field, plan.touched, most)
         return plan
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:

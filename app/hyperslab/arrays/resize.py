@@ -16,6 +16,7 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode
+from hyperslab.arrays.plan import MOST_KEPT
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill, object_memory
 from hyperslab.engine.grid import ChunkGrid, Coords
@@ -30,8 +31,6 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-
-_MOST_FILLED = 1 << 16
 
 
 class Resizer:
@@ -272,7 +271,7 @@ class Clearer:
             return
         boxes = list(_cut_boxes(tuple(map(min, in_doubt, larger(self._grid.shape, shape))), self._grid))
         count = sum(prod(map(len, box)) for box in boxes)
-        if count > _MOST_FILLED:
+        if count > MOST_KEPT:
             doubtful = f"requests of a writer that was cut off may be on their way to {count} chunks"
             raise WriteConflict(self._array.path, f"{doubtful}: grow in smaller steps")
         absent = [coords for coords, version in self._looked_up(boxes) if version is None]
@@ -347,7 +346,7 @@ def bury_doubt(array: object, check: Callable[[], None]) -> None:
         return
     candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.stored_grid) for coords in product(*box))
     check()
-    store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, _MOST_FILLED)])
+    store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, MOST_KEPT)])
 
 
 def _cut_boxes(before: Shape, grid: ChunkGrid) -> Iterator[list[range]]:

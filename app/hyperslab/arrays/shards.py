@@ -23,12 +23,8 @@ from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
 from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
 
-_WHOLE_BYTES: Final = 64 << 20
-"""The largest shard, decoded, that is read whole although it need not be."""
 _BATCH_BYTES: Final = 16 << 20
 """Stored bytes that are held at once."""
-_MOST_AT_ONCE: Final = 1 << 15
-"""Chunks of a shard that are looked for at once."""
 
 
 class _Shard(NamedTuple):
@@ -104,7 +100,7 @@ class ShardReader(ChunkReader):
         for _ in range(MOST_TRIES):
             is_sure, rest = planned != UNKNOWN, iter(parts.parts)
             try:
-                while batch := list(islice(rest, _MOST_AT_ONCE)):
+                while batch := list(islice(rest, 1 << 15)):
                     version, was_asked = self._read_parts(shard, batch, version, out, cost)
                     is_sure |= was_asked
             except VersionConflict:
@@ -187,7 +183,7 @@ class ShardReader(ChunkReader):
         if any(level.after for level in shard.levels):
             return True
         enters = self._fetches_parts and self._partial is not None
-        if self._metadata.shard_nbytes > _WHOLE_BYTES or (enters and any(want.runs for want in wanted)):
+        if self._metadata.shard_nbytes > 64 << 20 or (enters and any(want.runs for want in wanted)):
             return False
         return len(wanted) == shard.asked == self._metadata.chunks_inside(shard.coords)
 

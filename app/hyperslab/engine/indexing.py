@@ -51,7 +51,6 @@ __all__ = [
     "split_rows",
     "split_selection",
     "touched",
-    "touched_coords",
     "values_of",
 ]
 
@@ -267,11 +266,6 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
 def touched(selection: Selection, grid: ChunkGrid) -> int:
     """How many chunks `project` gives; from arithmetic, not by counting them."""
     return math.prod(map(_chunks_on_axis, selection.axes, grid.axes)) if selection.size else 0
-
-
-def touched_coords(selection: Selection, grid: ChunkGrid) -> Iterator[Coords]:
-    """The coords of the chunks that `project` gives, in the same order."""
-    return (projection.coords for projection in project(selection, grid))
 
 
 # --- one axis ----------------------------------------------------------------------------------------------------

@@ -26,10 +26,6 @@ PREFIX: Final = "/v1/changes"
 ENDING: Final = "hyperslab.ending"
 """Member of the state of the application: an `Event` that is set when the process is about to end."""
 
-_COMMENT_SECONDS: Final = 15
-_POLL_SECONDS: Final = 30
-_MOST_WAITING: Final = 1000
-"""Events that wait for a follower who reads slowly, before they become one."""
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}  # a proxy is to pass each event on at once
 
 
@@ -47,7 +43,7 @@ def router(context: Context) -> APIRouter:
         ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
         if not accepts(ours.header(b"accept"), EVENTS) and accepts(ours.header(b"accept"), JSON):
             async with followed as inbox:
-                found = await inbox.next(_POLL_SECONDS if since else 0, ending)
+                found = await inbox.next(30 if since else 0, ending)
                 events = [{"id": event.id, **event.data} for event in found]
                 body = dump_json({"events": events, "next": inbox.id})
             return Response(body, media_type=JSON, headers=_HEADERS)
@@ -58,7 +54,7 @@ def router(context: Context) -> APIRouter:
             async with entered:
                 yield _event("ready", inbox.id, {})
                 while not ending.is_set():
-                    found = await inbox.next(_COMMENT_SECONDS, ending)
+                    found = await inbox.next(15, ending)
                     yield b"".join(_event("change", each.id, each.data) for each in found) or b":\n\n"
 
         return StreamingResponse(stream(), media_type=EVENTS, headers=_HEADERS)
@@ -78,7 +74,7 @@ class _Inbox:
     def put(self, store: str, changes: Sequence[Change]) -> None:
         """Take changes of a store."""
         self._waiting.extend((store, change) for change in changes)
-        if len(self._waiting) > _MOST_WAITING:
+        if len(self._waiting) > 1000:
             last = {name: change.id for name, change in self._waiting}
             self._waiting = deque(
                 (name, Change(at, {"path": self._path or name, "unknown": True})) for name, at in last.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from hyperslab.api.context import Context
@@ -15,17 +15,12 @@ from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
 from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check, writing_handlers
-from hyperslab.arrays.create import Mode
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.engine.v3_creation import MEMBERS
 from hyperslab.errors import BadDefinition, BadParameter, shown
 from hyperslab.wire import MERGE_PATCH
-
-_MODES: Final[Mapping[str, Mode]] = {"create": "create", "open": "open", "replace": "replace"}
-_NOTHING: Final = Remainder()
-_ARRAY_MEMBERS: Final = {*MEMBERS} - {"zarr_format"}
 
 
 def handlers(context: Context) -> Handlers:
@@ -40,9 +35,9 @@ async def put_node(context: Context, request: Request) -> Response:
     ``mode`` is ``create`` (the default), ``open`` or ``replace``; with that, ``foreign`` as for `delete_node`.
     """
     request.query.only(("mode", "foreign"))
-    mode = _MODES[request.query.choice("mode", _MODES) or "create"]
+    mode = request.query.choice("mode", ("create", "open", "replace")) or "create"
     definition = await json_object(context, request)
-    kind = definition.get("kind", "array" if definition.keys() & _ARRAY_MEMBERS else "group")
+    kind = definition.get("kind", "array" if definition.keys() & ({*MEMBERS} - {"zarr_format"}) else "group")
     foreign = _foreign(request, "mode=replace", allowed=mode == "replace")
     options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(context, request)}
     creator = context.service.creator
@@ -101,7 +96,7 @@ def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
 
 
 async def _node_answer(
-    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder = _NOTHING
+    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
 ) -> Response:
     node = await context.threads.run(context.service.catalog.whole, node)
     if isinstance(node, ArrayNode):
@@ -110,7 +105,7 @@ async def _node_answer(
         list_children = context.service.catalog.children
         children = await context.threads.run(list_children, node, limit=context.options.max_listed)
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
-    if kept.count:
+    if kept is not None and kept.count:
         document["kept"] = asdict(kept)
     location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))

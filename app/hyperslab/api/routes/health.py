@@ -22,8 +22,7 @@ from hyperslab.errors import RouteNotFound, StoreError, all_errors
 from hyperslab.wire import HTML, JSON
 
 _READY_SECONDS: Final = 2.0
-_STORES_SECONDS: Final = 10.0
-"""For how long a probe waits for a store, and who asks for the stores."""
+"""For how long a probe waits for a store."""
 
 
 def router(context: Context) -> APIRouter:
@@ -38,7 +37,7 @@ def router(context: Context) -> APIRouter:
     async def readyz(request: Request) -> Response:
         all_stores = Query.parse(request.scope["query_string"]).flag("stores")
         mounts = context.service.catalog.mounts.values()
-        patience = _STORES_SECONDS if all_stores else _READY_SECONDS
+        patience = 10.0 if all_stores else _READY_SECONDS
         checks = await asyncio.gather(*[_check(context, mount, patience) for mount in mounts])
         needed = [all_stores or not mount.is_remote for mount in mounts]  # the folders of this machine
         ready = all(check["ready"] for check, counts in zip(checks, needed, strict=True) if counts)

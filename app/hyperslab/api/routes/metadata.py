@@ -30,8 +30,6 @@ from hyperslab.wire import JSON
 
 PREFIX: Final = "/v1/metadata"
 
-_ARRAY_LINKS: Final = ("slice", "chunk", "plan", "points", "tile")
-_GROUP_LINKS: Final = ("tile",)
 _NO_CHILDREN: Final = Children((), None)
 
 
@@ -113,7 +111,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
         "limits": limits(options),
-        "links": _links(array, root, _ARRAY_LINKS),
+        "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
     }
 
@@ -142,7 +140,7 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
         "attributes": group.attributes,
         ("matches" if isinstance(listed, Matches) else "children"): [asdict(node) for node in listed.nodes],
         "next_cursor": listed.next_cursor,
-        "links": _links(group, root, _GROUP_LINKS),
+        "links": _links(group, root, ("tile",)),
     }
     if group.also:
         document["also"] = group.also

@@ -17,7 +17,7 @@ from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
-from hyperslab.api.slices import DECODINGS, TEXT_IS_LARGER, bytes_of, decoder_of, values_etag
+from hyperslab.api.slices import TEXT_IS_LARGER, bytes_of, decoder_of, values_etag
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
@@ -41,8 +41,6 @@ from hyperslab.wire import JSON, NPY
 PREFIX: Final = "/v1/points"
 
 _KINDS = (NPY, JSON)
-_NPY_MAGIC = b"\x93NUMPY"
-_BYTES_PER_INDEX = 32  # as JSON text, generously
 
 
 def handlers(context: Context) -> Handlers:
@@ -59,7 +57,7 @@ async def gather(context: Context, request: Request) -> Response:
     query = request.query
     query.only(("field", "format", "decode"))
     array = await context.open_array(request.tail)
-    decoder = decoder_of(array, query.choice("decode", DECODINGS))
+    decoder = decoder_of(array, query)
     form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))
     coordinates = await _read_coordinates(context, request, array)
@@ -139,7 +137,7 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
     """One array of int64 per axis."""
     rank = len(array.metadata.shape)
     most = context.options.max_points
-    limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * _BYTES_PER_INDEX)
+    limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * 32)  # bytes of JSON for an index
     check_kind(request, _KINDS)
     async with received_body(context, request, unsaid=JSON, most=limit) as body:
         points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
@@ -148,7 +146,7 @@ async def _read_coordinates(context: Context, request: Request, array: ArrayNode
 
 def _kind(request: Request, body: memoryview) -> str:
     """The media type of a body, told by its first bytes where the client has not said it."""
-    return media_type(request) or (NPY if body[: len(_NPY_MAGIC)] == _NPY_MAGIC else JSON)
+    return media_type(request) or (NPY if bytes(body[:6]) == b"\x93NUMPY" else JSON)
 
 
 def _parse(body: memoryview, kind: str, most: int) -> NDArray[Any]:

@@ -28,9 +28,6 @@ SLICE: Final = "/v1/slice"
 CHUNK: Final = "/v1/chunk"
 PLAN: Final = "/v1/plan"
 
-_STORED: Final = "stored"
-_BOX_BYTES: Final = 64 << 20
-
 
 def handlers(context: Context) -> Handlers:
     """The routes."""
@@ -49,7 +46,7 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     """Answer GET and HEAD."""
     request.query.only(PARAMETERS)
     path, _, text = request.tail.rpartition("/")
-    if request.query.text("format") == _STORED:
+    if request.query.text("format") == "stored":
         return await _get_stored(context, request, *await open_chunk(context, request))
 
     async def answer(array: ArrayNode) -> Reply:
@@ -88,7 +85,7 @@ async def _get_stored(context: Context, request: Request, array: ArrayNode, coor
     key, levels = array.chunk_key(array.metadata.stored_coords(coords)), array.metadata.levels
     if any(level.after for level in levels):
         reason = f"its shard is encoded as a whole, which /zarr gives as {array.mount.name}/{key}"
-        raise NotRepresentable(str(array.metadata.dtype.json), _STORED, reason)
+        raise NotRepresentable(str(array.metadata.dtype.json), "stored", reason)
     if levels:
         reader, wanted = context.service.reader, wanted_bytes(request)
         piece = await context.threads.run(piece_of_shard, reader, array, coords, wanted)
@@ -115,7 +112,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
     reader = context.service.reader
     plan = await look_up(context, request, reader.plan(array, asked.selection, asked.field, asked.source))
     limit = asked.most_bytes(context.options)
-    box_bytes = query.integer("box_bytes", min(_BOX_BYTES, limit or _BOX_BYTES), low=1, high=1 << 62)
+    box_bytes = query.integer("box_bytes", min(64 << 20, limit or 64 << 20), low=1, high=1 << 62)
     cached = reader.count_cached(plan)
     etag = values_etag(plan.tag, asked.words)
     document = {

@@ -41,13 +41,7 @@ T = TypeVar("T")
 
 PREFIX: Final = "/v1/tile"
 
-_PINNED_SECONDS: Final = 31_536_000
-"""For URLs with ``v=``: whoever puts a version into a URL changes it when the data changes."""
 _PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
-_PLACE: Final = r"(?P<z>\d{1,3})/(?P<x>-?\d{1,18})/(?P<y>-?\d{1,18})"
-_IMAGE: Final = r"(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+\.[^/]+)"
-_DZI_PLACE: Final = r"(?P<level>\d{1,3})/(?P<x>\d{1,18})_(?P<y>\d{1,18})"
-_LINKED_JSON: Final = 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"'
 
 
 def handlers(context: Context) -> Handlers:
@@ -135,7 +129,8 @@ class _TileRequest:
             etag,
             rendering.media_type,
             DeferredContent(partial(_draw, rendering, request), rendering.memory),
-            always=caching(rendering.mount, options) if query.v is None else immutable_for(_PINNED_SECONDS, options),
+            # whoever puts a version into a URL changes it when the data changes
+            always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
             sources=sources,
         )
         cached = rendering.cached()
@@ -160,8 +155,9 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
 
 
 def _content(encoded: Encoded, spent: Headers, etag: str | None = None) -> Content:
-    is_picture = encoded.shape is None or encoded.dtype is None
-    return Content(encoded.body, () if is_picture else array_headers(encoded.shape, encoded.dtype), spent, etag)
+    shape, dtype = encoded.shape, encoded.dtype  # None of a picture
+    headers = () if shape is None or dtype is None else array_headers(shape, dtype)
+    return Content(encoded.body, headers, spent, etag)
 
 
 _Route = Callable[[_TileRequest, re.Match[str]], Awaitable[Reply]]
@@ -226,7 +222,8 @@ async def _get_iiif_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
     def allows(region: Region) -> bool:
         return asked.tiles.reader.excess(frame, region) is None
 
-    return asked.document(iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows), _LINKED_JSON)
+    document = iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows)
+    return asked.document(document, 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"')
 
 
 async def _get_iiif_image(asked: _TileRequest, match: re.Match[str]) -> Reply:
@@ -241,16 +238,28 @@ async def _get_iiif_image(asked: _TileRequest, match: re.Match[str]) -> Reply:
 
 
 _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
-    (re.compile(rf"(?P<path>.+)/{_PLACE}\.(?P<fmt>png|jpe?g|webp|npy|raw)", re.ASCII), _get_tile),
+    (
+        re.compile(
+            r"(?P<path>.+)/(?P<z>\d{1,3})/(?P<x>-?\d{1,18})/(?P<y>-?\d{1,18})\.(?P<fmt>png|jpe?g|webp|npy|raw)",
+            re.ASCII,
+        ),
+        _get_tile,
+    ),
     (re.compile(r"(?P<path>.+)/info\.json"), _get_info),
     (re.compile(rf"(?P<path>.+)/thumbnail{_PICTURE}"), _get_thumbnail),
     (re.compile(r"(?P<path>.+)/histogram\.json"), _get_histogram),
     (re.compile(r"(?P<path>.+)/legend\.png"), _get_legend),
     (re.compile(r"(?P<path>.+)\.dzi"), _get_dzi),
-    (re.compile(rf"(?P<path>.+)_files/{_DZI_PLACE}{_PICTURE}", re.ASCII), _get_dzi_tile),
+    (
+        re.compile(rf"(?P<path>.+)_files/(?P<level>\d{{1,3}})/(?P<x>\d{{1,18}})_(?P<y>\d{{1,18}}){_PICTURE}", re.ASCII),
+        _get_dzi_tile,
+    ),
 )
 _IIIF_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
     (re.compile(r"iiif/(?P<path>.+)/info\.json"), _get_iiif_info),
-    (re.compile(rf"iiif/(?P<path>.+)/{_IMAGE}"), _get_iiif_image),
+    (
+        re.compile(r"iiif/(?P<path>.+)/(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+\.[^/]+)"),
+        _get_iiif_image,
+    ),
     (re.compile(r"iiif/(?P<path>.+)"), _get_iiif_base),
 )

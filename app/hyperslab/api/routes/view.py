@@ -15,10 +15,6 @@ from hyperslab.viewer import assets
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
 )
-_FOREVER: Final = "public, max-age=31536000, immutable"
-_REVALIDATE: Final = "no-cache"
-_PAGES: Final = frozenset((b"/", b"/view", b"/favicon.ico"))
-_BELOW: Final = (b"/view/", b"/viewer/static/")
 
 
 def routes() -> list[Route]:
@@ -34,14 +30,14 @@ def routes() -> list[Route]:
 
 def is_page(path: bytes) -> bool:
     """Whether a path, as it was sent, leads to the page or its files: they are the same for all and hold no data."""
-    return path in _PAGES or path.startswith(_BELOW)
+    return path in (b"/", b"/view", b"/favicon.ico") or path.startswith((b"/view/", b"/viewer/static/"))
 
 
 async def page(request: Request) -> Response:
     """The HTML page; it finds out in the browser what the path in its address holds."""
     body = assets.load().page(request.scope.get("root_path", ""))
     headers = {
-        "Cache-Control": _REVALIDATE,
+        "Cache-Control": "no-cache",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
@@ -60,7 +56,7 @@ async def static(request: Request) -> Response:
         raise RouteNotFound(request.url.path)
     current = request.path_params["digest"] == loaded.digest
     headers = {
-        "Cache-Control": _FOREVER if current else "no-store",
+        "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Final
 
 from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
@@ -30,14 +29,11 @@ from hyperslab.api.writing import (
 )
 from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import resolve_field, select
+from hyperslab.arrays.plan import MOST_KEPT, resolve_field, select
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import split_selection, touched
 from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
-
-_MOST_APPENDED: Final = 1 << 16
-"""Chunks that an append may touch: how many it does shows when its body is there."""
 
 
 def handlers(context: Context) -> Handlers:
@@ -100,7 +96,7 @@ async def append(context: Context, request: Request) -> Response:
     key = request.header(IDEMPOTENCY_KEY.lower().encode())
     if key is not None and not 0 < len(key) <= 256:
         raise BadParameter(IDEMPOTENCY_KEY, key, "1 to 256 characters")
-    beside = context.service.writer.memory(array, _MOST_APPENDED)
+    beside = context.service.writer.memory(array, MOST_KEPT)  # how many chunks there are, the body will show
     async with received_body(context, request, beside=beside) as body:
         values = await context.threads.run(appended_values, request, body, array, axis % rank)
         appended = await context.writes.run(
