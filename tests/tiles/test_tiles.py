@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import inf
 from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound, TooLarge
 from hyperslab.tiles.colour import label_colours, named_lut
 from hyperslab.tiles.query import parse_query
-from hyperslab.tiles.service import Tiles
+from hyperslab.tiles.service import Rendering, Tiles
 from hyperslab.tiles.statistics import Statistics
 from tests.tiles.support import (
     Array,
@@ -613,6 +616,62 @@ def test_tiles_follow_writes_at_once(tmp_path: Path, tiles: Tiles) -> None:
     after = pixels(tile(tiles, "data/a", (0, 0, 0)))
 
     assert (before[:8, :8, 0].max(), after[:8, :8, 0].min()) == (0, 200)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "query", "omero", "endless"),
+    [
+        ("u1", [], False, True),
+        ("<u2", [("rescale", "0,9")], False, True),
+        ("<u2", [], True, True),
+        ("<u2", [("labels", "true")], False, True),
+        ("<u2", [], False, False),
+        ("u1", [("rescale", "auto")], True, False),
+        ("u1", [("flip", "auto")], False, False),
+        ("u1", [("aspect", "auto")], False, False),
+    ],
+)
+def test_a_picture_is_replayed_for_as_long_as_its_sources_tell_all(
+    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch,
+    dtype: str, query: list[tuple[str, str]], omero: bool, endless: bool,
+) -> None:  # fmt: skip
+    """Whatever is changed: where the tag is another one then, so is the version of a source, or the picture expires."""
+    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
+    window = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
+    extra = {"omero": window} if omero else {}
+    levels = [values_of(dtype, (256, 256)), values_of(dtype, (128, 128))]
+    write_image(tmp_path / "image", levels, "yx", extra, chunks=(64, 64))
+    write_array(tmp_path / "plane", levels[0], (64, 64))
+    (tmp_path / "plane" / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": ["y", "x"]}))
+    for name in "yx":
+        write_array(tmp_path / name, np.arange(256.0))
+
+    def shown(path: str) -> Rendering:
+        return tiles.tile(f"data/{path}", parse_query([SMALL, *query]), (1, 0, 0), "png")
+
+    def change(array: str) -> None:
+        found = zarr.open_array(str(tmp_path / array), zarr_format=2)
+        found[...] = found[...][::-1]
+
+    changes: list[tuple[str, Callable[[], Any]]] = [
+        *[("image", partial(change, f"image/{level}")) for level in "01"],
+        ("image", lambda: write_image(tmp_path / "image", [levels[1], levels[1]], "yx", extra, chunks=(64, 64))),
+        ("image", lambda: write_attributes(tmp_path / "image", {})),
+        *[("plane", partial(change, array)) for array in ("plane", "y", "x")],
+        ("plane", lambda: (tmp_path / "plane" / ".zattrs").write_text("{}")),
+    ]
+    for path, act in changes:
+        before = shown(path)
+        assert path == "plane" or (before.until == inf) == endless
+        keys = [*before.sources]
+        act()
+        now = tiles.images.catalog.versions.versions(before.mount, "", keys)
+        try:
+            tag = shown(path).tag
+        except HyperslabError:  # it is no picture any more
+            tag = ""
+        assert keys
+        assert tag == before.tag or now != [*before.sources.values()] or before.until < inf
 
 
 def test_attributes_alone_can_change_a_picture(tmp_path: Path, tiles: Tiles) -> None:

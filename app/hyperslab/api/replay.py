@@ -89,10 +89,11 @@ class ResponseCache:
             return None
         sources = cached.sources
         try:
-            now = self._versions.versions(sources.mount, "", sources.keys)
+            expired = monotonic() > sources.until
+            now = None if expired else self._versions.versions(sources.mount, "", sources.keys)
         except (HyperslabError, VersionConflict):  # the endpoint will try as well, and say what is wrong
             now = None
-        if now != sources.versions or (sources.until != inf and monotonic() > sources.until):
+        if now != sources.versions:
             self._responses.drop(key)
             return None
         if tag is None and cached.found is None:

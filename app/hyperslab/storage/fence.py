@@ -30,7 +30,7 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-class _Root:
+class Root:
     """A descriptor of the root, closed when the last call that uses it has ended."""
 
     __slots__ = ("descriptor", "identity")
@@ -54,19 +54,22 @@ class Fence:
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
         self._inside = self.root.rstrip("/") + "/"
-        self._base: _Root | None = None
+        self._base: Root | None = None
         self._openat2 = _OpenAt2() if sys.platform == "linux" else None
 
-    def open(self, path: str, flags: int) -> int:
-        """A descriptor of an existing file or directory; the caller closes it.
-
-        Of the root as its path leads to it now: it may be mounted, or exchanged for a restored one, at any time.
-        """
+    def base(self) -> Root:
+        """The root as its path leads to it now: it may be mounted, or exchanged for a restored one, at any time."""
         base, stat = self._base, os.stat(self.root)
         if base is None or base.identity != (stat.st_dev, stat.st_ino):
             if os.path.realpath(self.root) != self.root:
                 raise BadPath("", "a symbolic link stands in place of the store's folder")
-            base = self._base = _Root(self.root)
+            base = self._base = Root(self.root)
+        return base
+
+    def open(self, path: str, flags: int, base: Root | None = None) -> int:
+        """A descriptor of an existing file or directory below `base`, which several calls may share; the caller closes
+        it."""
+        base = base or self.base()
         if (openat2 := self._openat2) is not None:
             descriptor, number = openat2(base.descriptor, path or ".", flags)
             if descriptor >= 0:

@@ -30,7 +30,7 @@ from hyperslab.storage.base import (
     check_size,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence
+from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Root
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
@@ -121,11 +121,13 @@ class LocalStore(Store):
         return entry_of(key, stat) if self._is_file(key, stat) else None
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
-        """One open directory serves its keys that follow each other."""
+        """One look at the root serves all keys, and one open directory those in it that follow each other."""
         found: list[str | None] = []
+        base: Root | None = None
         for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
             try:
-                folder = self._fence.open(directory, DIRECTORY)
+                base = base or self._fence.base()
+                folder = self._fence.open(directory, DIRECTORY, base)
             except OSError as error:
                 self._absent(directory, error)
                 found += [None for _ in inside]

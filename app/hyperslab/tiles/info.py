@@ -126,7 +126,7 @@ def _brightness(
     listed = range(min(count, 256))
     windows: list[Window | ChunkCorrupt] = [(0.0, 1.0) for _ in listed]
     if not frame.image.is_empty:
-        windows = tiles.statistics.windows(frame, query, cancel, [(index, None) for index in listed])
+        windows, _ = tiles.statistics.windows(frame, query, cancel, [(index, None) for index in listed])
     sample, damage = None, []
     try:
         sample = tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)

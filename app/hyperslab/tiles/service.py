@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -45,7 +46,7 @@ _MOST_SOURCES: Final = 64
 _MOST_MEMORY: Final = 64 * MIB
 """What lies under a pixel is read in strips: more than this is never held at once."""
 _REPLAY_SECONDS: Final = 0.5
-"""For so long a window that was taken from the data is good without another look."""
+"""For so long what was taken from other data than a tile's own (windows, the way axes run) is good without a look."""
 
 Place = tuple[int, int, int]
 
@@ -155,7 +156,7 @@ class Tiles:
             return Encoded(encode_picture(raster if finish is None else finish(raster), fmt, quality=query.quality))
 
         quality = "" if fmt == "png" else query.quality
-        return self._rendering(plan, f"{style.identity}|{fmt}|{quality}|{label}", fmt, render)
+        return self._rendering(plan, query, f"{style.identity}|{fmt}|{quality}|{label}", fmt, render, style.sampled)
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
         """A transparent tile (in jpg: of the background's colour)."""
@@ -219,10 +220,16 @@ class Tiles:
             values = values if len(frame.channels) > 1 else values[0]
             return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
 
-        return self._rendering(plan, f"{as_labels}|{query.component}|{fmt}", fmt, render)
+        return self._rendering(plan, query, f"{as_labels}|{query.component}|{fmt}", fmt, render)
 
-    def _rendering(
-        self, plan: RegionPlan, identity: str, fmt: str, render: Callable[[Cancel | None, ReadCost], Encoded]
+    def _rendering(  # noqa: PLR0917
+        self,
+        plan: RegionPlan,
+        query: TileQuery,
+        identity: str,
+        fmt: str,
+        render: Callable[[Cancel | None, ReadCost], Encoded],
+        sampled: bool = False,
     ) -> Rendering:
         frame, image = plan.frame, plan.frame.image
         key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
@@ -252,7 +259,7 @@ class Tiles:
             cached=partial(self._cache.get, key, tag),
             draw=draw_once,
             sources=sources,
-            until=time.monotonic() + _REPLAY_SECONDS,
+            until=time.monotonic() + _REPLAY_SECONDS if sampled or "auto" in (query.flip, query.aspect) else inf,
         )
 
 

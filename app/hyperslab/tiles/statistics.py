@@ -105,9 +105,9 @@ class Statistics:
 
     def windows(
         self, frame: Frame, query: TileQuery, cancel: Cancel | None, wanted: Sequence[tuple[int, Rescale | None]]
-    ) -> list[Window | ChunkCorrupt]:
+    ) -> tuple[list[Window | ChunkCorrupt], bool]:
         """What is shown of some channels, by index and by what is wanted, or why it cannot be told: by the query, the
-        metadata or the dtype, else from samples, which are taken concurrently from a remote store.
+        metadata or the dtype, else from samples, which are taken concurrently from a remote store. And whether any was.
 
         Raises as `sample` does, but for damaged chunks.
         """
@@ -139,7 +139,7 @@ class Statistics:
             if isinstance(sample, Sample):
                 sample = sample.minmax if rescale == "minmax" else sample.auto
             found.append(sample)
-        return found
+        return found, bool(samples)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.

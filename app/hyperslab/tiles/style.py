@@ -66,13 +66,14 @@ class Additive:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How to colour, and what is done to the picture afterwards."""
+    """How to colour, and what is done to the picture afterwards. ``sampled``: whether a window was taken from data."""
 
     colouring: Labels | Lookup | Additive
     component: Component | None
     nodata: float | None
     opacity: float
     background: RGB | None
+    sampled: bool
 
     @property
     def identity(self) -> str:
@@ -105,17 +106,19 @@ def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
 def make_style(
     frame: Frame,
     query: TileQuery,
-    windows: Callable[[Sequence[tuple[int, Rescale | None]]], list[Window | ChunkCorrupt]],
+    windows: Callable[[Sequence[tuple[int, Rescale | None]]], tuple[list[Window | ChunkCorrupt], bool]],
 ) -> Style:
-    """The style that a query wants; ``windows`` gives those of channels, and is only called if they are needed.
+    """The style that a query wants; ``windows`` is `Statistics.windows`, and only called if they are needed.
 
     Raises `BadParameter` for what does not go together, and what ``windows`` gives in place of a window or raises.
     """
     colouring: Labels | Lookup | Additive | None = _labels_wanted(frame, query)
+    sampled = False
     if colouring is None:
         colours = _channel_colours(frame, query)
         scales: list[Scale] = []
-        for i, window in enumerate(windows([(c, at(query.rescale, i)) for i, c in enumerate(frame.channels)])):
+        found, sampled = windows([(c, at(query.rescale, i)) for i, c in enumerate(frame.channels)])
+        for i, window in enumerate(found):
             if isinstance(window, ChunkCorrupt):
                 raise window
             scales.append(_scale(*window, frame, query, i))
@@ -125,7 +128,7 @@ def make_style(
             raise BadParameter("colormap_name", query.colormap_name or "(colormap)", "a single channel (c=) to colour")
         else:
             colouring = Additive(tuple(scales), tuple(colour or (255, 255, 255) for colour in colours))
-    return Style(colouring, query.component, query.nodata, query.opacity, query.bg)
+    return Style(colouring, query.component, query.nodata, query.opacity, query.bg, sampled)
 
 
 def legend(frame: Frame, query: TileQuery) -> Raster:
