@@ -17,22 +17,22 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2323, 9),
-    "api": (5883, 36),
-    "arrays": (6793, 28),  # 250 of it read shards
+    "api": (5884, 36),
+    "arrays": (6792, 28),  # 250 of it read shards
     "cache": (172, 1),
     "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
     "engine": (7115, 32),  # 1,200 of it are Zarr v3: sharding and v3*
-    "storage": (3282, 15),
+    "storage": (3289, 15),
     "streams": (3738, 15),
-    "tiles": (4179, 20),
+    "tiles": (4189, 20),
     "viewer": (78, 2),
     "wire": (704, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 228
-TEST_LINES = 49_490
+TEST_LINES = 49_550
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

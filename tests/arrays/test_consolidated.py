@@ -156,8 +156,8 @@ class Unconsolidated(CountingStore):
         return super().put(key, data, if_version=if_version)
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
-        def fail(key: str) -> bool:
-            if keep is not None and keep(key):
+        def fail(key: str, linked: bool) -> bool:
+            if keep is not None and keep(key, linked):
                 return True
             raise StoreError(self.name, key, "no answer")
 

@@ -313,7 +313,7 @@ class TestWriting:
         def lost() -> None:
             raise KeyError("the lease")
 
-        assert store.delete_prefix(prefix, lambda: checks.append(None), lambda key: key == f"{prefix}a/b/c") == 1
+        assert store.delete_prefix(prefix, lambda: checks.append(None), lambda key, _: key == f"{prefix}a/b/c") == 1
 
         assert checks
         assert [entry.key for entry in store.list_prefix(prefix)] == [f"{prefix}a/b/c"]

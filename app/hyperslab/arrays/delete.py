@@ -152,7 +152,7 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     if left:
         reader.pool(mount).each(list(left), len(left), remove)
     if any(map(owns, spelt_otherwise)):
-        mount.store.delete_prefix(prefix, check, lambda key: key not in spelt_otherwise or not owns(key))
+        mount.store.delete_prefix(prefix, check, lambda key, _: key not in spelt_otherwise or not owns(key))
     if marked:
         mount.store.delete(_marker(prefix))
 
@@ -176,7 +176,7 @@ def remove(
     for group in () if linked else between:  # they open nodes that have no document any more, too
         documents.remove_document(mount, group + ".zmetadata", turn.check)
     if recursive and not (linked or mount.is_remote):  # links to nodes go while there is what they lead to
-        store.delete_prefix(prefix, turn.check, lambda key: not _is_linked_node(mount, f"{key}/"))
+        store.delete_prefix(prefix, turn.check, lambda key, linked: not (linked and _is_node(mount, f"{key}/")))
     for inner, is_array in below.items():
         turn.check()
         with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
@@ -188,7 +188,7 @@ def remove(
     bury_doubt(found, turn.check)
     kept = Remainder()
 
-    def keep(key: str) -> bool:
+    def keep(key: str, _: bool) -> bool:
         kept.count += 1
         if len(kept.keys) < 100:
             kept.keys.append(key.encode("utf-8", "backslashreplace").decode())
@@ -212,7 +212,7 @@ def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *
         mount.store.delete_prefix(prefix, turn.check)
     elif spelt:
         owns = _owner(mount, prefix, spelt)
-        mount.store.delete_prefix(prefix, turn.check, lambda key: not owns(key))
+        mount.store.delete_prefix(prefix, turn.check, lambda key, _: not owns(key))
     else:
         for name in (".zattrs", ".zmetadata"):
             documents.remove_document(mount, prefix + name, turn.check)
@@ -226,9 +226,8 @@ def _marker(prefix: str) -> str:
     return _MARKERS + (name if len(name) < 256 else blake2b(prefix.encode(), digest_size=12).hexdigest())
 
 
-def _is_linked_node(mount: MountedStore, prefix: str) -> bool:
-    if not mount.store.is_link(prefix):
-        return False
+def _is_node(mount: MountedStore, prefix: str) -> bool:
+    """Whether a link leads to a node."""
     try:
         return any(mount.store.versions(prefix, [prefix + name for name in mount.node_names]))
     except BadPath:  # a link that leads out of the store

@@ -131,7 +131,8 @@ class Capabilities:
 Range: TypeAlias = tuple[int, int]
 """The bytes ``[start, stop)`` of a value."""
 Check: TypeAlias = Callable[[], None]
-Keep: TypeAlias = Callable[[str], bool]
+Keep: TypeAlias = Callable[[str, bool], bool]
+"""Whether a key is to stay; of a folder's also whether it is a symbolic link."""
 
 
 MOST_BYTES: Final = 64 << 20

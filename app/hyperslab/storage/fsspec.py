@@ -107,7 +107,7 @@ class FsspecStore(Store):
                 continue
             if info["type"] == "directory":
                 count += self._delete_prefix(f"{key}/", None, keep)
-            elif keep is None or hidden or not keep(key):
+            elif keep is None or hidden or not keep(key, False):
                 with self._commits.hold(key):
                     self._find(key, self._fs.rm_file, self._path(key))
                 count += not hidden

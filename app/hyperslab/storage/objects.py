@@ -243,7 +243,7 @@ class ObjectStore(Store):
             keys = [self._key(meta["path"]) for meta in page]
             doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
             if keep is not None:
-                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key)]
+                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key, False)]
             if doomed:
                 if check is not None:
                     check()
@@ -312,7 +312,8 @@ class ObjectStore(Store):
                     return True
             return False
 
-        return sum(self._map(delete, [each for each in self.list_prefix(prefix) if keep is None or not keep(each.key)]))
+        listed = self.list_prefix(prefix)
+        return sum(self._map(delete, [each for each in listed if keep is None or not keep(each.key, False)]))
 
     def _detect(self) -> bool:
         """Whether puts with a condition are honoured; asked once."""

@@ -147,7 +147,7 @@ class Scanner:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
                     deeper.append(item.name)
-                elif keep is None or is_hidden(item.name) or not keep(prefix + item.name):
+                elif keep is None or is_hidden(item.name) or not keep(prefix + item.name, item.is_symlink()):
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
