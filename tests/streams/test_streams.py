@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadMetadata
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage.base import Store
 from hyperslab.storage.files import LogFile
 from hyperslab.streams.heads import Heads
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails, Piece
 from hyperslab.streams.progress import Gauge, Progress
 from hyperslab.streams.service import Sending, Streams
-from hyperslab.streams.tail import Tail
+from hyperslab.streams.tail import Tail, Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
@@ -506,6 +508,37 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
         assert sender.patch(data[3 * size :], 3 * size).status_code == 204
 
 
+def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, open_tail = Model({"key": "a", **ARRAYS["frames"]}), Tails.open
+    model.frames = [*frames_of(model, 8)]
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
+    size = len(data) // 8
+    commits = list[Callable[[], None]]()  # held back
+    monkeypatch.setattr(
+        ArrayWriter,
+        "_commit_later",
+        lambda each, stream, *_: commits.append(partial(each.commit, stream, 0, whole=False)),
+    )
+    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for start in range(0, 8 * size, size):
+            assert sender.patch(data[start : start + size], start).status_code == 204
+
+        def late(tails: Tails, store: Store, key: str, *arguments: Any, **options: Any) -> Tail | None:
+            if key.endswith("/0/1") and not options:
+                monkeypatch.setattr(Tails, "open", open_tail)
+                commits[-1]()
+            return open_tail(tails, store, key, *arguments, **options)
+
+        monkeypatch.setattr(Tails, "open", late)
+        np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
+        assert Tails.open is open_tail
+
+
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,7 +679,10 @@ def test_what_a_frame_and_a_group_of_rows_cost_a_bucket(tmp_path: Path, s3_serve
             assert len(proxy.answers) - asked("HEAD", "/watch") <= 33, proxy.answers
 
 
-def test_a_discard_beside_a_commit_of_another_replica_leaves_no_chunks(tmp_path: Path, s3_server: S3Server) -> None:
+@pytest.mark.parametrize("late", ["chunk", "segment"])
+def test_a_discard_beside_what_another_replica_stores_leaves_nothing(
+    tmp_path: Path, s3_server: S3Server, late: str
+) -> None:
     model, place = Model({"key": "a", **ARRAYS["channels"]}), place_of("bucket", tmp_path, s3_server)
     assert place.bucket is not None
     data = b"".join(frame.tobytes() for frame in frames_of(model, 6))
@@ -661,9 +697,13 @@ def test_a_discard_beside_a_commit_of_another_replica_leaves_no_chunks(tmp_path:
         def discard() -> None:
             assert one.delete("/v1/stream/lab/run?discard=true").status_code == 204
 
-        proxy.inject(Before(discard), method="PUT", path="/run/a/0/")
-        flushed = other.post("/v1/stream/lab/run/flush")
-        assert flushed.status_code in {404, 409}, flushed.text
+        name = json.loads(place.read("run/.hyperslab.stream/stream.json"))["id"]
+        proxy.inject(Before(discard), method="PUT", path="/run/a/0/" if late == "chunk" else f"/{name}/0/")
+        if late == "chunk":
+            answer = other.post("/v1/stream/lab/run/flush")
+        else:  # what no head has room for
+            answer = Sender(other, "lab/run", "a").patch(bytes(300 << 10), len(data) - 1)
+        assert answer.status_code in {404, 409}, answer.text
         assert one.get("/v1/metadata/lab/run").status_code == 404
     assert not [path for path in (place.files() / "run").rglob("*") if path.is_file()]
 

@@ -95,6 +95,12 @@ class TailRows:
     def end(self) -> int:
         return self.tails[max(self.tails)].end
 
+    @property
+    def may_lag(self) -> bool:
+        """Whether there may have been others behind them, which have moved to chunks while these were looked up: a
+        group of rows that is not whole moves nowhere."""
+        return not self.tails or self.end % self.nbytes == 0 < self.end
+
     def missing(self, frame_nbytes: int) -> list[tuple[int, int, str]]:
         """The frames ``[start, stop)`` that will not come, and why."""
         return [each for tail in self.tails.values() for each in tail.missing(frame_nbytes)]
@@ -273,9 +279,7 @@ class Heads:
     def _first(self, node: ArrayNode, mark: Mark, array: StreamArray, prefix: str) -> ArrayNode:
         level = array.levels[0]
         source, versions = self.rows(node.mount, prefix, mark.id, mark.array, array, mark.rows)
-        if (
-            not source.tails or source.begin > mark.rows * level.row_nbytes
-        ):  # perhaps its rows have moved to chunks since the array was opened
+        if source.may_lag or source.begin > mark.rows * level.row_nbytes:  # rows have moved to chunks since, perhaps
             now = self._catalog.open_node(node.path, fresh=True)
             if isinstance(now, ArrayNode) and now.version != node.version:
                 return self(now)

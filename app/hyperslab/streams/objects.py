@@ -140,7 +140,7 @@ class ObjectTail:
 
     def append(self, data: bytes | memoryview, note: tuple[int, bytes] | None = None) -> None:
         """Store bytes behind the end, and with them metadata of a frame."""
-        head = self.head
+        head, before = self.head, self.head.names
         if note is not None:
             head = self._noted(head, *note)
         kept, pieces, end = head.data, list(head.pieces), head.end
@@ -157,7 +157,13 @@ class ObjectTail:
                 part = data[start : start + SEGMENT_BYTES]
                 name = self._put_object(self._prefix, part)
                 pieces.append(Piece(end + start, end + start + len(part), name, 0, None))
-        self._replace(replace(head, pieces=_joined(pieces), data=kept))
+        wanted = replace(head, pieces=_joined(pieces), data=kept)
+        try:
+            self._replace(wanted)
+        except VersionConflict as conflict:
+            if conflict.__cause__ is None:  # else this head may be stored
+                self._remove(wanted.names - before)
+            raise
 
     def append_missing(self, nbytes: int, reason: str) -> None:
         """Note that so many bytes, whole frames, will not come."""
@@ -180,9 +186,7 @@ class ObjectTail:
                     data, at = data + kept, len(data)
                 pieces.append(Piece(max(start, begin), stop, name, at, reason))
         self._replace(replace(self.head, begin=begin, pieces=tuple(pieces), data=data))
-        for name in before - self.head.names:
-            self._store.delete(self._prefix + name)
-            self._tails.segments.drop((self._store.name, self._prefix + name))
+        self._remove(before - self.head.names)
 
     def settle(self, epoch: int, *, closed: bool | None) -> None:
         """Have all that was opened before fail to change the tail, and senders of older epochs find this one;
@@ -257,6 +261,11 @@ class ObjectTail:
                 (self._store.name, prefix + name), "", np.frombuffer(bytes(data), np.uint8), len(data)
             )
         return name
+
+    def _remove(self, segments: set[str]) -> None:
+        for name in segments:
+            self._store.delete(self._prefix + name)
+            self._tails.segments.drop((self._store.name, self._prefix + name))
 
     def _replace(self, head: Head) -> None:
         text = head.to_bytes()

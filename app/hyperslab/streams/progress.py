@@ -18,7 +18,7 @@ from hyperslab.streams.heads import Heads, TailRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.notes import Notes
 from hyperslab.streams.objects import ObjectTail
-from hyperslab.streams.record import Stream
+from hyperslab.streams.record import Records, Stream
 from hyperslab.wire.streams import StreamSettings
 
 Buffer = bytes | memoryview
@@ -65,9 +65,18 @@ class Progress:
 class Gauge:
     """Looks up progress, and compares what is sent again with what is stored."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, heads: Heads, committer: Committer, notes: Notes) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        catalog: Catalog,
+        reader: Reader,
+        records: Records,
+        heads: Heads,
+        committer: Committer,
+        notes: Notes,
+    ) -> None:
         self._catalog = catalog
         self._reader = reader
+        self._records = records
         self._heads = heads
         self._committer = committer
         self._notes = notes
@@ -89,13 +98,20 @@ class Gauge:
             if rows == before:
                 break
             tails, _ = self._heads.rows(stream.mount, stream.prefix, stream.record.id, number, array, rows)
-            if stream.mount.is_remote or (tails.tails and tails.end % tails.nbytes):
+            if stream.mount.is_remote or not tails.may_lag:
                 break
-            before = rows  # a tail that is not there may have moved to chunks since: then there are more rows
+            before = rows  # else there are more by now
         end = tails.end if tails.tails else rows * row
         missing = [*record.missing, *tails.missing(array.frame_nbytes)]
         end = max(end, rows * row, record.stored)
         return Progress(array, rows, end, tails, missing, error, record.complete, stream.plan.settings)
+
+    def missing(self, stream: Stream, *found: Progress) -> list[list[list[int]]]:
+        """The ranges of frames that are missing, with those whose rows moved to chunks while progress was looked up:
+        before that they are noted in the record."""
+        record = self._records.get(stream.mount, stream.prefix)
+        now = record if record is not None and record.id == stream.record.id else stream.record
+        return [missing_frames([*each.missing, *now.array(each.array.key).missing]) for each in found]
 
     def forget(self, stream: Stream, number: int) -> None:
         """Have the tail looked up again by whoever reads the array next."""
@@ -108,7 +124,8 @@ class Gauge:
         array, progress = stream.plan.arrays[number], self.progress(stream, number)
         size, stop = array.frame_nbytes, start + len(data)
         first, last = start // size, -(-stop // size)
-        if any(a < last and first < b for a, b, _ in progress.missing) or progress.error is not None:
+        (missing,) = self.missing(stream, progress)
+        if progress.error is not None or any(a < last and first < b for a, b in missing):
             return False
         noted = [each for found in self.notes(stream, number, first, first + 1) for _, each in found] if note else []
         if noted != ([note] if note else []):
@@ -181,15 +198,15 @@ def described(array: StreamArray) -> dict[str, Any]:
     }
 
 
-def counted(progress: Progress) -> dict[str, Any]:
-    """What of an array changes, as its state says it."""
+def counted(progress: Progress, missing: list[list[int]]) -> dict[str, Any]:
+    """What of an array changes, as its state says it; ``missing`` as `Gauge.missing`."""
     size = progress.array.frame_nbytes
     return {
         "offset": progress.offset,
         "accepted": progress.offset // size,
         "durable": progress.end // size,
         "visible": progress.visible,
-        "missing": missing_frames(progress.missing),
+        "missing": missing,
         "partial": progress.offset % size,
         "error": progress.error,
         "complete": progress.complete,

@@ -162,7 +162,7 @@ class Streams:
         heads = Heads(catalog, reader, self._records, tails)
         self._committer = Committer(catalog, reader)
         notes = Notes(tails)
-        self._gauge = Gauge(catalog, reader, heads, self._committer, notes)
+        self._gauge = Gauge(catalog, reader, self._records, heads, self._committer, notes)
         self._handles = Handles(in_flight, self._expire)
         self._writer = ArrayWriter(reader, self._records, tails, notes, self._committer, self._gauge, self._handles)
         catalog.with_head = heads
@@ -494,9 +494,10 @@ class Streams:
     def _state(self, stream: Stream) -> dict[str, Any]:
         record, plan = stream.record, stream.plan
         arrays = {}
-        for number, array in enumerate(plan.arrays):
-            counts = counted(self._writer.progress(stream, number))
-            arrays[array.key] = {**described(array), **counts, "padded": record.array(array.key).padded}
+        found = [self._writer.progress(stream, number) for number in range(len(plan.arrays))]
+        for array, progress, missing in zip(plan.arrays, found, self._gauge.missing(stream, *found), strict=True):
+            padded = record.array(array.key).padded
+            arrays[array.key] = {**described(array), **counted(progress, missing), "padded": padded}
         failed = arrays and all(each["error"] is not None for each in arrays.values())
         shown = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
         state = "failed" if failed and shown in ("open", "closed") else shown

@@ -33,7 +33,7 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import VersionConflict
-from hyperslab.streams.commit import Committer, missing_frames
+from hyperslab.streams.commit import Committer
 from hyperslab.streams.handles import QUEUE_BYTES, Handle, Handles, Queue
 from hyperslab.streams.heads import KeptRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
@@ -193,7 +193,7 @@ class ArrayWriter:
             progress = self._writable(stream, number)
             end = progress.end
             if at is not None and at * size != end:
-                known = missing_frames(progress.missing)
+                (known,) = self._gauge.missing(stream, progress)
                 if any(start <= at and at + frames <= stop for start, stop in known):
                     return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
