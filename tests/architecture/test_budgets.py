@@ -24,7 +24,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (692, 8),
     "engine": (7115, 32),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3289, 15),
-    "streams": (3738, 15),
+    "streams": (3764, 15),
     "tiles": (4189, 20),
     "viewer": (78, 2),
     "wire": (704, 6),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 228
-TEST_LINES = 49_550
+TEST_LINES = 49_590
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -56,7 +56,7 @@ def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path, s3_serv
     raw, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
     expected, place = Model(IMAGE, [*frames]).levels(final=True), place_of(kind, tmp_path, s3_server)
     for kill in range(kills):
-        with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=30) as client:
+        with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=300) as client:
             sender = Sender(client, "lab/run", "a")
             if not kill:
                 client.put("/v1/stream/lab/run", json={"arrays": [IMAGE]}).raise_for_status()
@@ -81,10 +81,11 @@ def test_no_acknowledged_frame_is_lost_and_none_invented(tmp_path: Path, s3_serv
         for array in stored:  # killed between two shapes, a coarser one is behind
             assert array.shape[0] <= stored[0].shape[0]
             assert bool(np.any(np.asarray(array[...]))) == bool(array.shape[0])
-    with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=300) as client:
         sender = Sender(client, "lab/run", "a")
         assert sender.state()["offset"] >= offset
-        assert sender.patch(raw[sender.state()["offset"] :], None).status_code == 204
+        for start in range(sender.state()["offset"], len(raw), 24 * size):
+            assert sender.patch(raw[start : start + 24 * size], start).status_code == 204
         finished = client.delete("/v1/stream/lab/run?finish=true").json()["arrays"]["a"]
         assert (finished["error"], finished["accepted"]) == (None, len(frames))
     place.files()

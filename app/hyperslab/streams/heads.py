@@ -217,15 +217,17 @@ class Heads:
         """The array with all rows that have come; as it is where its stream is gone, or somebody else has changed its
         shape."""
         mark = Mark.of(node)
-        found = None if mark is None else self._find(node, mark)
-        if mark is None or found is None:
+        plan = None if mark is None else self._records.plan(node.mount, mark.prefix(node), mark.id)
+        if mark is None or plan is None:
             return node
-        array, prefix = found
+        array = plan.arrays[mark.array] if mark.array < len(plan.arrays) else None
+        if array is None or mark.level >= len(array.levels):
+            return node
         level = array.levels[mark.level]
         if node.metadata.shape != level.stored_shape(mark.rows):
             return node
         if mark.level == 0:
-            return self._first(node, mark, array, prefix)
+            return self._first(node, mark, array)
         try:
             first, newest = array.levels[0], self._catalog.open_array(array.levels[0].path)
         except (NodeNotFound, WrongKind, BrokenData):
@@ -269,16 +271,9 @@ class Heads:
                 return TailRows(tails, nbytes), versions
             group += 1
 
-    def _find(self, node: ArrayNode, mark: Mark) -> tuple[StreamArray, str] | None:
-        prefix = mark.prefix(node)
-        found = self._records.plan(node.mount, prefix, mark.id)
-        if found is None or mark.array >= len(found.arrays) or mark.level >= len(found.arrays[mark.array].levels):
-            return None
-        return found.arrays[mark.array], prefix
-
-    def _first(self, node: ArrayNode, mark: Mark, array: StreamArray, prefix: str) -> ArrayNode:
+    def _first(self, node: ArrayNode, mark: Mark, array: StreamArray) -> ArrayNode:
         level = array.levels[0]
-        source, versions = self.rows(node.mount, prefix, mark.id, mark.array, array, mark.rows)
+        source, versions = self.rows(node.mount, mark.prefix(node), mark.id, mark.array, array, mark.rows)
         if source.may_lag or source.begin > mark.rows * level.row_nbytes:  # rows have moved to chunks since, perhaps
             now = self._catalog.open_node(node.path, fresh=True)
             if isinstance(now, ArrayNode) and now.version != node.version:
