@@ -30,14 +30,6 @@ async def come_and_stay(admission: Admission) -> None:
         await asyncio.sleep(60)
 
 
-def test_memory_is_held_for_as_long_as_the_answer_takes() -> None:
-    async def scene(admission: Admission, budget: BytesInFlight) -> None:
-        async with admission.hold(BIG), admission.hold(BIG):
-            assert budget.held == 2 * BIG
-
-    play(scene)
-
-
 def test_who_gives_up_lets_those_behind_pass() -> None:
     async def scene(admission: Admission, _: BytesInFlight) -> None:
         async def come(nbytes: int) -> None:
@@ -101,18 +93,6 @@ def test_who_has_waited_too_long_is_told_when_to_come_back() -> None:
             assert admission.waiting == 0
 
     play(scene, patience=0.01)
-
-
-def test_who_leaves_the_queue_keeps_nothing() -> None:
-    async def scene(admission: Admission, budget: BytesInFlight) -> None:
-        async with admission.hold(budget.limit):
-            waiting = asyncio.create_task(come_and_stay(admission))
-            await asyncio.sleep(0.01)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            assert admission.waiting == 0
-
-    play(scene)
 
 
 def test_who_leaves_at_the_moment_of_being_let_in_gives_it_back() -> None:

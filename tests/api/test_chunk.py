@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 
-from tests.api.conftest import CUBE, FLOATS
-from tests.api.support import Running, npy, running
+from tests.api.support import Running, running
 
 
 @pytest.fixture(scope="module")
 def client(example: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=example.url) as found:
         yield found
-
-
-def test_every_chunk_is_its_part_of_the_array(client: httpx.Client) -> None:
-    for i, j, k in itertools.product(range(3), range(2), range(3)):
-        found = npy(client.get(f"/v1/chunk/data/cube/{i}.{j}.{k}?format=npy").content)
-
-        np.testing.assert_array_equal(found, CUBE[8 * i : 8 * i + 8, 16 * j : 16 * j + 16, 16 * k : 16 * k + 16])
-
-
-def test_indices_have_dots_between_whatever_the_keys_have_and_what_was_never_written_is_filled(
-    client: httpx.Client,
-) -> None:
-    for target, expected in (
-        ("group/floats/2.1", FLOATS[6:9, 4:8]),
-        ("sparse/3.3", np.full((10, 10), 7.5, "<f4")),
-        ("scalar/0", np.array(42)),
-    ):
-        found = npy(client.get(f"/v1/chunk/data/{target}?format=npy").content)
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_stored_bytes_are_those_of_their_key(client: httpx.Client) -> None:

@@ -82,14 +82,6 @@ def test_a_slice_is_decoded_as_xarray_decodes_it(folder: Path, opened: xarray.Da
             assert json.loads(answer.headers["Array-Shape"]) == list(expected.shape)
 
 
-def test_stored_values_are_the_default(client: httpx.Client) -> None:
-    plain, none = (client.get(f"/v1/slice/data/t?format=npy{more}") for more in ("", "&decode=none"))
-
-    np.testing.assert_array_equal(npy(plain.content), PACKED)
-    assert plain.content == none.content
-    assert plain.headers["ETag"] == none.headers["ETag"]
-
-
 def test_decoded_answers_have_tags_ranges_and_text(client: httpx.Client, opened: xarray.Dataset) -> None:
     target = "/v1/slice/data/t?decode=cf"
     whole = client.get(target, headers={"Accept": "application/octet-stream"})

@@ -16,7 +16,6 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.conftest import CUBE
 from tests.api.support import Running, running
 from tests.server import served
 from tests.tiles.remote import RemoteStore
@@ -26,28 +25,6 @@ from tests.tiles.remote import RemoteStore
 def client(example: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=example.url) as found:
         yield found
-
-
-def test_an_array_has_all_members_of_the_contract(client: httpx.Client, example_store: Path) -> None:
-    stored = json.loads((example_store / "cube" / ".zarray").read_bytes())
-
-    document = client.get("/v1/metadata/data/cube").json()
-
-    assert document["kind"] == "array"
-    assert document["path"] == "data/cube"
-    assert {
-        name: document[name] for name in ("dtype", "fill_value", "compressor", "filters", "order", "shape", "chunks")
-    } == {name: stored[name] for name in ("dtype", "fill_value", "compressor", "filters", "order", "shape", "chunks")}
-    assert document["zarr_format"] == 2
-    assert document["dimension_separator"] == "."
-    assert document["dimension_names"] is None
-    assert document["attributes"] == {}
-    assert document["fields"] is None
-    assert document["nbytes"] == CUBE.nbytes
-    assert document["chunk_grid"] == [3, 2, 3]
-    assert document["schema"]["dtype"] == "uint16"
-    assert document["schema"]["domain"]["exclusive_max"] == [[20], [30], [40]]
-    assert document["limits"]["max_request_bytes"] == 256 << 20
 
 
 def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
@@ -61,49 +38,11 @@ def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
     assert client.get(links["view"]).status_code == 200
 
 
-def test_fields_are_listed_and_the_schema_is_that_of_the_one_named(client: httpx.Client) -> None:
-    whole = client.get("/v1/metadata/data/table").json()
-    named = client.get("/v1/metadata/data/table?field=pos").json()
-
-    assert whole["fields"] == [
-        {"name": "id", "dtype": "<i4", "shape": [], "offset": 0},
-        {"name": "pos", "dtype": "<f8", "shape": [3], "offset": 4},
-        {"name": "name", "dtype": "|S4", "shape": [], "offset": 28},
-    ]
-    assert named["schema"]["rank"] == 2
-    assert named["schema"]["dtype"] == "float64"
-
-
-def test_a_group_lists_its_children(client: httpx.Client) -> None:
-    document = client.get("/v1/metadata/data").json()
-
-    assert document["kind"] == "group"
-    assert document["attributes"] == {"title": "example"}
-    assert {"name": "cube", "kind": "array"} in document["children"]
-    assert {"name": "group", "kind": "group"} in document["children"]
-    assert document["next_cursor"] is None
-
-
 def test_the_stores_are_the_children_of_the_root(client: httpx.Client) -> None:
     for target in ("/v1/metadata", "/v1/metadata/"):
         document = client.get(target).json()
         assert document["path"] == ""
         assert document["children"] == [{"name": "data", "kind": "group"}]
-
-
-def test_children_come_in_pages(client: httpx.Client) -> None:
-    everything = client.get("/v1/metadata/data").json()["children"]
-    found: list[Any] = []
-    cursor = ""
-    while True:
-        page = client.get(f"/v1/metadata/data?limit=2{cursor}").json()
-        assert len(page["children"]) <= 2
-        found += page["children"]
-        if page["next_cursor"] is None:
-            break
-        cursor = f"&cursor={page['next_cursor']}"
-
-    assert found == everything
 
 
 def test_no_page_is_longer_than_the_operator_allows(example_store: Path) -> None:

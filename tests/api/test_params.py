@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.api.request import Query, decode_path, raw_path
-from hyperslab.errors import BadParameter, BadPath, BadSelection
+from hyperslab.errors import BadParameter, BadPath
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\"), min_size=1, max_size=20
@@ -116,10 +116,3 @@ def test_flags_and_choices_take_only_their_words() -> None:
         Query({"f": "perhaps"}).flag("f")
     with pytest.raises(BadParameter):
         Query({"c": "x"}).choice("c", ("a", "b"))
-
-
-def test_a_bad_selection_names_the_part_and_its_position() -> None:
-    with pytest.raises(BadSelection) as caught:
-        Query.parse(b"select=0:10,foo").selection()
-
-    assert (caught.value.part, caught.value.position) == ("foo", 5)

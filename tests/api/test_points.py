@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hyperslab.api.options import ApiOptions
-from tests.api.conftest import CUBE, TABLE
+from tests.api.conftest import CUBE
 from tests.api.support import Running, npy, running, saved
 
 NPY = {"Content-Type": "application/x-npy"}
@@ -53,18 +53,6 @@ def test_coordinates_of_any_integer_dtype_are_taken(client: httpx.Client, dtype:
     assert answer.json() == [int(CUBE[0, 1, 2]), int(CUBE[19, 29, 39])]
     assert answer.headers["array-shape"] == "[2]"
     assert answer.headers["array-chunks"].startswith("touched=2")
-
-
-def test_coordinates_may_be_json(client: httpx.Client) -> None:
-    answer = client.post("/v1/points/data/cube", json={"coordinates": [[0, 0, 1], [-1, -1, -1]]})
-
-    assert np.frombuffer(answer.content, "<u2").tolist() == [1, int(CUBE[-1, -1, -1])]
-
-
-def test_a_field_brings_its_subarray(client: httpx.Client) -> None:
-    answer = client.post("/v1/points/data/table?field=pos&format=npy", json={"coordinates": [[9], [0], [9]]})
-
-    np.testing.assert_array_equal(npy(answer.content), TABLE["pos"][[9, 0, 9]])
 
 
 NO_COORDINATES = {
@@ -131,16 +119,3 @@ def test_json_that_would_not_fit_into_memory_is_refused(example_store: Path, kin
 
     assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "too-large", len(text) - 1)
     assert taken.status_code == 200
-
-
-def test_a_body_is_checked_against_its_digest(client: httpx.Client) -> None:
-    content = json.dumps({"coordinates": [[0, 0, 0]]}).encode()
-    wrong = {"Content-Type": "application/json", "Content-Digest": "sha-256=:AAAA:"}
-
-    answer = client.post("/v1/points/data/cube", content=content, headers=wrong)
-
-    assert (answer.status_code, answer.json()["code"]) == (400, "digest-mismatch")
-
-
-def test_points_of_a_group_are_refused(client: httpx.Client) -> None:
-    assert client.post("/v1/points/data/group", json={"coordinates": []}).json()["code"] == "wrong-kind"

@@ -71,14 +71,6 @@ def test_the_tag_is_that_of_a_look_up(remote: Running) -> None:
         assert request(remote.url, target, headers={"Range": "bytes=4-7", "If-Range": tag}).status == 206
 
 
-def test_a_chunk_is_a_slice(remote: Running) -> None:
-    answer = request(remote.url, "/v1/chunk/data/a/2.1")
-
-    assert answer.body == VALUES[40:, 25:].tobytes()
-    assert request(remote.url, "/v1/chunk/data/a/2.1", "HEAD").headers["etag"] == answer.headers["etag"]
-    assert request(remote.url, "/v1/chunk/data/a/3.1").status == 422
-
-
 def test_chunks_are_fetched_without_a_look_at_their_versions(folder: Path) -> None:
     with running(folder, remote=True, cache_bytes=0) as service:
         read(service, "select=0,0")
@@ -169,15 +161,6 @@ def test_absent_chunks_hold_the_fill_value_and_are_in_the_tag(remote: Running, f
 
     assert not np.frombuffer(answer.body, "<i4").reshape(60, 50)[20:40, 25:].any()
     assert request(remote.url, "/v1/slice/data/a", "HEAD").headers["etag"] == answer.headers["etag"]
-
-
-def test_a_damaged_chunk_is_named(remote: Running, folder: Path) -> None:
-    (folder / "a" / "1.1").write_bytes(b"no chunk")
-
-    answer = request(remote.url, "/v1/slice/data/a")
-
-    assert answer.status == 502
-    assert b"a/1.1" in answer.body
 
 
 def test_what_came_with_the_data_is_remembered_where_the_operator_allows(folder: Path) -> None:

@@ -21,7 +21,7 @@ from hyperslab import RemoteArray
 from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
-from tests.api.conftest import CUBE, FLOATS, TABLE
+from tests.api.conftest import CUBE
 from tests.api.support import Running, npy, running, serving, write_array
 
 
@@ -54,35 +54,6 @@ def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...]
     assert found.dtype == CUBE.dtype
     assert found.shape == shape
     np.testing.assert_array_equal(found, expected)
-
-
-def test_json_is_nested_lists_csv_has_a_header_and_records_travel_as_npy(client: httpx.Client) -> None:
-    for target, expected in (
-        ("cube?select=0,1,:3", CUBE[0, 1, :3].tolist()),
-        ("scalar?", 42),
-        ("empty?", []),
-        ("group/floats?select=3,3", "NaN"),
-        ("table?select=1:3&field=id", [1, 2]),
-        ("table?select=3", {"id": 3, "pos": [9.0, 10.0, 11.0], "name": "abc"}),
-    ):
-        answer = client.get(f"/v1/slice/data/{target}&format=json")
-        assert (answer.headers["content-type"], answer.json()) == ("application/json", expected)
-    lines = client.get("/v1/slice/data/table?format=csv").text.splitlines()
-    assert (lines[0], lines[4]) == ("id,pos[0],pos[1],pos[2],name", "3,9.0,10.0,11.0,abc")
-    np.testing.assert_array_equal(npy(client.get("/v1/slice/data/table?select=2:9:3&format=npy").content), TABLE[2:9:3])
-
-
-def test_stored_byte_order_is_kept_unless_another_dtype_is_asked_for(client: httpx.Client) -> None:
-    kept = client.get("/v1/slice/data/group/floats")
-    safe = client.get("/v1/slice/data/group/floats?dtype=safe")
-    wide = client.get("/v1/slice/data/group/floats?dtype=float64&format=npy")
-
-    assert kept.headers["array-dtype"] == '">f4"'
-    assert kept.content == FLOATS.tobytes()
-    assert safe.headers["array-dtype"] == '"<f4"'
-    assert safe.content == FLOATS.astype("<f4").tobytes()
-    np.testing.assert_array_equal(npy(wide.content), FLOATS.astype("f8"))
-    assert len({kept.headers["etag"], safe.headers["etag"], wide.headers["etag"]}) == 3
 
 
 def test_a_dtype_of_any_length_breaks_no_client(tmp_path: Path) -> None:

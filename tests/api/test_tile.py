@@ -58,20 +58,6 @@ def test_numbers_are_cut_at_the_edge_and_described(pictures: Running) -> None:
     assert (raw.headers["array-shape"], raw.headers["array-dtype"]) == ("[44,200]", '"<u2"')
 
 
-def test_several_channels_are_one_array(pictures: Running) -> None:
-    answer = request(pictures.url, f"{TILE}/image/0/0/0.npy?c=1&c=0")
-
-    np.testing.assert_array_equal(npy(answer.body), CHANNELS[[1, 0]])
-
-
-def test_omero_decides_where_nothing_is_asked_for(pictures: Running) -> None:
-    shown = pixels(request(pictures.url, f"{TILE}/image/0/0/0.png").body)[:64, :64]
-
-    np.testing.assert_array_equal(shown[..., 0], CHANNELS[0])
-    np.testing.assert_array_equal(shown[..., 1], CHANNELS[1])
-    assert not shown[..., 2].any()
-
-
 def test_tms_counts_rows_from_below(pictures: Running) -> None:
     from_above = request(pictures.url, f"{TILE}/volume/1/0/1.png")
     from_below = request(pictures.url, f"{TILE}/volume/1/0/0.png?scheme=tms")
@@ -83,26 +69,6 @@ def test_an_array_named_like_a_level_is_found(pictures: Running) -> None:
     answer = request(pictures.url, f"{TILE}/image/0/0/0/0.npy?d0=1")
 
     np.testing.assert_array_equal(npy(answer.body), CHANNELS[1])
-
-
-def test_a_thumbnail_is_as_large_as_was_asked(pictures: Running) -> None:
-    answer = request(pictures.url, f"{TILE}/volume/thumbnail.png?size=60")
-    small = request(pictures.url, f"{TILE}/image/thumbnail.jpg?size=2000")
-
-    assert pixels(answer.body).shape == (60, 40, 4)
-    assert pixels(small.body).shape == (64, 64, 4)
-
-
-def test_a_legend_runs_through_the_colours(pictures: Running) -> None:
-    one = pixels(request(pictures.url, f"{TILE}/volume/legend.png?colormap_name=viridis&size=256").body)
-    two = pixels(request(pictures.url, f"{TILE}/image/legend.png?size=256").body)
-    classes = pixels(
-        request(pictures.url, f"{TILE}/volume/legend.png?colormap=%7B%221%22:%22f00%22,%222%22:%2200f%22%7D").body
-    )
-
-    assert (one[0, 0].tolist(), one[0, -1].tolist()) == ([68, 1, 84, 255], [253, 231, 37, 255])
-    assert (two[0, -1].tolist(), two[-1, -1].tolist()) == ([255, 0, 0, 255], [0, 255, 0, 255])
-    assert (classes[0, 0].tolist(), classes[0, -1].tolist()) == ([255, 0, 0, 255], [0, 0, 255, 255])
 
 
 # --- documents -------------------------------------------------------------------------------------------------
@@ -124,14 +90,6 @@ def test_broken_metadata_is_told_and_the_array_shown(pictures: Running) -> None:
 
     assert "multiscales[0]" in info["problems"][0]
     np.testing.assert_array_equal(npy(tile.body), VOLUME[0, :256])
-
-
-def test_a_histogram_counts_every_value(pictures: Running) -> None:
-    found = json.loads(request(pictures.url, f"{TILE}/volume/histogram.json?bins=10").body)
-
-    counts, edges = np.histogram(VOLUME, bins=10)
-    assert (found["counts"], found["edges"]) == (counts.tolist(), edges.tolist())
-    assert (found["min"], found["max"], found["exact"]) == (0, 999, True)
 
 
 # --- validators ------------------------------------------------------------------------------------------------

@@ -119,31 +119,6 @@ def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_
     play(store, scene)
 
 
-def test_an_array_that_is_resized_is_planned_anew(store: WatchedStore) -> None:
-    async def scene(client: Client) -> None:
-        await client.get(SLICE)
-        document = Path(store.url.removeprefix("file://")) / "a" / ".zarray"
-        text = document.read_text().replace("20", "10")
-        document.write_text(text)
-
-        assert (await client.get(SLICE)).headers["array-shape"] == "[8,7]"
-
-    play(store, scene)
-
-
-def test_versions_that_the_operator_wants_remembered_are_not_looked_up(store: WatchedStore) -> None:
-    async def scene(client: Client) -> None:
-        before = await client.get(SLICE)
-        replace(store, "a/1.2", "3.3")
-        after = await client.get(SLICE)
-
-        assert store.looked_up == []
-        assert values(after) != values(before)  # there is no cache
-        assert after.headers["etag"] != before.headers["etag"]
-
-    play(store, scene, recheck=60.0)
-
-
 def _once(function: Callable[[], None]) -> Callable[[], None]:
     """The function, which does nothing when it is called again."""
     waiting = [function]

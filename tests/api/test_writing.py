@@ -177,37 +177,6 @@ def test_a_group_is_opened_with_the_attributes_that_it_has(client: httpx.Client)
     assert problem(differs, 409, "node-exists")["member"] == "attributes.run"
 
 
-@pytest.mark.parametrize("separator", [".", "/"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_raw_npy_and_json_bodies_are_stored(client: httpx.Client, order: str, separator: str, tmp_path: Path) -> None:
-    make(client, order=order, dimension_separator=separator)
-    expected = np.arange(48, dtype="<i4").reshape(6, 8)
-
-    assert client.put(SLICE, content=expected.tobytes()).status_code == 204
-    assert (
-        client.put(SLICE, params={"select": "1:5:2,::-1"}, content=saved(-expected[:2]), headers=NPY).status_code == 204
-    )
-    assert client.put(SLICE, params={"select": "[0,5],[1,3]"}, content="[[1,2],[3,4]]", headers=JSON).status_code == 204
-    assert client.put(SLICE, params={"select": "-1,-1"}, content="99", headers=JSON).status_code == 204
-
-    expected = expected.copy()
-    expected[1:5:2, ::-1] = -np.arange(48, dtype="<i4").reshape(6, 8)[:2]
-    expected[np.ix_([0, 5], [1, 3])] = [[1, 2], [3, 4]]
-    expected[-1, -1] = 99
-    np.testing.assert_array_equal(read(client), expected)
-    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"), mode="r", zarr_format=2)[...], expected)
-
-
-def test_one_field_and_its_subarray_are_stored(client: httpx.Client) -> None:
-    make(client, shape=[5], chunks=[2], dtype=[["x", "<i4"], ["y", "<f8", [2]]])
-    assert client.put(SLICE, params={"field": "y"}, content=np.arange(10.0).tobytes()).status_code == 204
-    assert client.put(SLICE, params={"field": "x", "select": "1:3"}, content="7", headers=JSON).status_code == 204
-
-    values = read(client)
-    assert values["x"].tolist() == [0, 7, 7, 0, 0]
-    np.testing.assert_array_equal(values["y"], np.arange(10.0).reshape(5, 2))
-
-
 @pytest.mark.parametrize(
     ("select", "index"),
     [
@@ -253,25 +222,6 @@ def test_parts_of_a_subarray_are_read_and_written(client: httpx.Client, select: 
     np.testing.assert_array_equal(remote[...], values["x"])
     assert client.get(SLICE, params={"field": "x", "select": "0,2,0"}).json()["code"] == "index-out-of-range"
     assert client.get(SLICE, params={"field": "x", "select": "0,0,0,0"}).json()["code"] == "too-many-indices"
-
-
-def test_strings_times_complex_numbers_and_objects_can_be_given_as_json(client: httpx.Client) -> None:
-    for dtype, value, expected in (
-        ("|S5", "abc", b"abc"),
-        ("<U3", "äöü", "äöü"),
-        ("<M8[D]", 3, np.datetime64("1970-01-04")),
-        ("<c16", [1.5, -2], 1.5 - 2j),
-        ("<f4", "NaN", np.nan),
-        ("|b1", True, True),
-    ):
-        client.put(A, params={"mode": "replace"}, json={"shape": [2], "dtype": dtype})
-        assert client.put(SLICE, content=json.dumps(value), headers=JSON).status_code == 204
-
-        np.testing.assert_array_equal(read(client), np.full(2, expected, read(client).dtype))
-    objects = {"shape": [3], "chunks": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": ""}
-    client.put(A, params={"mode": "replace"}, json=objects)
-    assert client.put(SLICE, content='["one","zwei","drei und mehr"]', headers=JSON).status_code == 204
-    assert client.get(SLICE, params={"format": "json"}).json() == ["one", "zwei", "drei und mehr"]
 
 
 def test_maps_that_could_not_be_read_back_are_refused(client: httpx.Client, tmp_path: Path) -> None:

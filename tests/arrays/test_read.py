@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,12 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.plan import ReadPlan, resolve_field
+from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import (
     Cancelled,
     ChunkNotFound,
-    FieldUnknown,
     TooLarge,
 )
 from hyperslab.wire import SelectionItem
@@ -98,41 +96,6 @@ def test_reading_equals_numpy_whole_and_by_the_slab(
         assert plan.nbytes == len(body)
         assert b"".join(bytes(slab) for slab in service.reader.stream(plan, 0, len(body))) == body
         assert b"".join(bytes(slab) for slab in service.reader.stream(plan, start, stop)) == body[start:stop]
-
-
-def test_a_field_and_its_subarray_dimensions_can_be_read_alone(tmp_path: Path, service: Service) -> None:
-    dtype = np.dtype([("id", "<i4"), ("xyz", "<f4", (3,))])
-    values = np.zeros(10, dtype)
-    values["id"], values["xyz"] = np.arange(10), np.arange(30).reshape(10, 3)
-    write_raw(tmp_path, values, 4)
-    array = open_array(service)
-
-    plan = plan_items(service.reader, array, (slice(2, 9),), resolve_field(array, "xyz"))
-
-    assert plan.shape == (7, 3)
-    np.testing.assert_array_equal(service.reader.read(plan)[0], values["xyz"][2:9])
-    body = b"".join(bytes(slab) for slab in service.reader.stream(plan, 5, 50))
-    assert body == values["xyz"][2:9].tobytes()[5:50]
-    with pytest.raises(FieldUnknown, match="xyz"):
-        resolve_field(array, "nope")
-
-
-def write_raw(folder: Path, values: NDArray[Any], chunk: int) -> None:
-    """A 1-d uncompressed array of any dtype, written by hand."""
-    (folder / "a").mkdir()
-    fields = [
-        [n, values.dtype[n].base.str, *([list(values.dtype[n].shape)] if values.dtype[n].shape else [])]
-        for n in values.dtype.names or ()
-    ]
-    document = {
-        "zarr_format": 2, "shape": [len(values)], "chunks": [chunk], "dtype": fields, "compressor": None,
-        "fill_value": None, "order": "C", "filters": None,
-    }  # fmt: skip
-    (folder / "a" / ".zarray").write_text(json.dumps(document))
-    for i in range(0, len(values), chunk):
-        padded = np.zeros(chunk, values.dtype)
-        padded[: len(values[i : i + chunk])] = values[i : i + chunk]
-        (folder / "a" / str(i // chunk)).write_bytes(padded.tobytes())
 
 
 def test_only_the_chunks_touched_are_read_and_a_write_behind_our_back_is_seen(tmp_path: Path) -> None:

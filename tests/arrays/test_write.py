@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from hyperslab.errors import (
     BadDefinition,
     BadPath,
     ChunkCorrupt,
-    NodeExists,
     NodeNotFound,
     TooLarge,
     WrongKind,
@@ -284,34 +282,6 @@ def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_pa
 
         assert appended.offset == 2
         assert read_all(service).tolist() == [7, 8, 1, 2, 3]
-
-
-def test_creating_makes_every_ancestor_and_deleting_leaves_namesakes(tmp_path: Path, service: Service) -> None:
-    definition = {"shape": [2], "dtype": "<i4", "attributes": {"unit": "m"}, "dimension_names": ["x"]}
-    made = service.creator.create_array("data/g/h/a", definition)
-    service.creator.create_group("data/g/h/ab", {})
-
-    assert made.created
-    assert made.node.attributes == {"unit": "m", "_ARRAY_DIMENSIONS": ["x"]}
-    assert zarr.open_group(str(tmp_path), mode="r", zarr_format=2)["g/h/a"].attrs["unit"] == "m"
-    assert [(tmp_path / name / ".zgroup").exists() for name in ("", "g", "g/h")] == [True] * 3
-    service.creator.delete("data/g/h/a")
-    assert [path.name for path in (tmp_path / "g" / "h").iterdir() if path.is_dir()] == ["ab"]
-    with pytest.raises(NodeNotFound):
-        service.catalog.open_node("data/g/h/a")
-    with pytest.raises(NodeExists, match="children"):
-        service.creator.delete("data")
-
-
-def test_of_two_creators_one_wins(service: Service) -> None:
-    def create(i: int) -> bool:
-        try:
-            return service.creator.create_array(A, {"shape": [2], "dtype": "<i4", "attributes": {"i": i}}).created
-        except NodeExists:
-            return False
-
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(create, range(6))) == 1
 
 
 def test_keys_are_written_as_they_are_and_only_where_they_belong(tmp_path: Path, service: Service) -> None:

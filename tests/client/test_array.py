@@ -239,14 +239,6 @@ def lazy_array(array: RemoteArray) -> Any:
     return dask.array.from_array(array)  # type: ignore[no-untyped-call]
 
 
-def test_dask_reads_chunks_in_threads(proxy: Proxy) -> None:
-    lazy = lazy_array(open_copy(proxy, CUBE, (3, 4, 5)))
-
-    assert lazy.chunksize == (10, 11, 12) or lazy.shape == CUBE.shape
-    assert np.array_equal(lazy.compute(scheduler="threads"), CUBE)
-    assert lazy[2:5].sum().compute(scheduler="threads") == CUBE[2:5].sum()
-
-
 def test_dask_names_the_same_array_alike_and_a_changed_one_not(proxy: Proxy) -> None:
     url = proxy.add("store/a", CUBE, (3, 4, 5))
     name = lazy_array(RemoteArray(url)).name

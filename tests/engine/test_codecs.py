@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import lzma
 from typing import Any
 
-import numcodecs
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
 from hyperslab.engine.codec_config import CODECS, OTHER_SPELLINGS
 from hyperslab.engine.codecs import make_links
@@ -68,28 +62,6 @@ def test_any_chain_of_byte_codecs_is_undone(configs: list[Config], order: str) -
     decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
 
     np.testing.assert_array_equal(decoded, chunk)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["|b1", "<i2", ">u4", "<f4", ">f8", "<c8", "<M8[s]", "|S3", ">U2"])
-def test_chunks_written_by_zarr_python_read_equal(dtype: str, order: Any) -> None:
-    values = values_of((7, 10), np.dtype(dtype))
-    for compressor in COMPRESSORS[::2]:
-        store = MemoryStore()
-        written = zarr.create_array(
-            store, shape=(7, 10), chunks=(4, 6), dtype=values.dtype, order=order, zarr_format=2,
-            compressors=_numcodec(compressor), filters=None, fill_value=None, config={"write_empty_chunks": True},
-        )  # fmt: skip
-        written[...] = values
-        array = array_of([4, 6], dtype, compressor, order=order)
-
-        for i, j in itertools.product(range(2), range(2)):
-            found = sync(store.get(f"{i}.{j}", default_buffer_prototype()))
-            assert found is not None
-            chunk = array.codec.decode(found.to_bytes(), f"{i}.{j}")
-            region = values[4 * i : 4 * i + 4, 6 * j : 6 * j + 6]
-            cut = chunk[: region.shape[0], : region.shape[1]]
-            assert cut.tobytes() == region.tobytes()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -252,10 +224,6 @@ def test_links_know_the_size_of_what_lies_between_them() -> None:
 
     assert [(link.encoded.nbytes, link.encoded.exact) for link in links[:3]] == [(18, True), (22, True), (32, True)]
     assert not links[3].encoded.exact
-
-
-def _numcodec(config: Config | None) -> Any:
-    return None if config is None else numcodecs.get_codec(dict(config))
 
 
 def _complete(name: str) -> Config:

@@ -13,7 +13,6 @@ from hyperslab.engine.codec_config import CODECS, check_codec_config
 from hyperslab.engine.creation import first_difference, new_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.engine.arrays import array_of
-from tests.engine.oracles import tensorstore_open
 
 
 @pytest.mark.parametrize(
@@ -151,21 +150,6 @@ def test_whole_floats_and_nulls_that_are_defaults_mean_the_same(spelled: dict[st
     made = new_document({"shape": [6], "dtype": "<f4", "filters": [spelled], "compressor": None})
     assert json.dumps(made["filters"], sort_keys=True) == json.dumps([plain], sort_keys=True)
     assert first_difference({"filters": [spelled]}, ours) is None
-
-
-@pytest.mark.parametrize("config", [
-    {"id": "zlib", "level": 1.0},
-    {"id": "bz2", "level": 1.0},
-    {"id": "zstd", "level": 1.0},
-    {"id": "blosc", "clevel": 5.0, "cname": "lz4", "shuffle": 1.0},
-], ids=str)  # fmt: skip
-def test_tensorstore_reads_whole_floats_too(config: dict[str, Any]) -> None:
-    array = array_of([6], "<f4", config)
-    values = np.arange(6, dtype="<f4")
-
-    theirs = tensorstore_open(array.document, {"0": array.codec.encode(values)})
-
-    np.testing.assert_array_equal(theirs.read().result(), values)
 
 
 def test_floats_that_are_not_whole_are_no_integers() -> None:

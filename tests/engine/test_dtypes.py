@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab import wire
 from hyperslab.engine.dtypes import (
     MAX_FIELDS,
-    MAX_ITEMSIZE,
     canonical_json,
     parse_dtype,
 )
@@ -59,10 +57,6 @@ def test_error_inside_a_field_names_the_fields_on_the_way() -> None:
         parse_dtype([["outer", [["inner", "<x4"]]]])
 
 
-def test_largest_item_is_accepted_at_no_cost() -> None:
-    assert parse_dtype(f"|V{MAX_ITEMSIZE}").itemsize == MAX_ITEMSIZE
-
-
 @given(simple_dtypes)
 def test_every_simple_dtype_reads_back_from_its_own_spelling(text: str) -> None:
     dtype = parse_dtype(text)
@@ -81,33 +75,6 @@ def test_structured_dtype_is_numpys_packed_struct(fields: list[Any]) -> None:
         assert dtype.numpy[field.name] == np.dtype((field.numpy, field.shape))
         assert dtype.numpy.fields is not None
         assert dtype.numpy.fields[field.name][1] == field.offset
-
-
-def test_padding_of_an_aligned_struct_is_no_field_and_is_copied() -> None:
-    aligned = np.dtype([("a", "u1"), ("b", "<i4"), ("c", "u1")], align=True)
-    spelled = [["a", "|u1"], ["", "|V3"], ["b", "<i4"], ["c", "|u1"], ["", "|V3"]]
-
-    dtype = parse_dtype(spelled)
-
-    assert wire.bare_dtype(dtype.numpy) == np.dtype(
-        {"names": ["a", "b", "c"], "formats": ["u1", "<i4", "u1"], "offsets": [0, 4, 8], "itemsize": 12}
-    )
-    assert wire.dtype_to_json(dtype.numpy) == spelled
-    assert dtype.itemsize == aligned.itemsize
-    assert [field.name for field in dtype.fields] == ["a", "b", "c"]
-    copied = np.zeros(2, dtype.numpy)
-    copied[...] = np.frombuffer(b"\x55" * 24, dtype.numpy)
-    assert copied.tobytes() == b"\x55" * 24
-
-
-def test_field_is_found_by_name() -> None:
-    dtype = parse_dtype([["x", "<u2", [2, 3]], ["é", [["y", ">f8"]]]])
-
-    assert dtype.field("x").shape == (2, 3)
-    assert dtype.field("é").json == [["y", ">f8"]]
-    assert dtype.field("é").offset == 12
-    with pytest.raises(KeyError):
-        dtype.field("y")
 
 
 def test_new_arrays_get_the_spelling_that_every_library_reads() -> None:

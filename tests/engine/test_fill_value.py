@@ -97,24 +97,6 @@ def test_floats_are_rounded_as_numpy_rounds_them(number: float, spelled: str) ->
 
 
 @pytest.mark.parametrize(
-    ("spelled", "value"),
-    [("<u8", 9.3e18), ("<u8", 1e19), ("<u8", 1.2e19), ("<u8", 2.0**64), ("<i8", -(2.0**63)), ("<i8", 2.0**63)],
-)
-def test_whole_floats_of_64_bits_are_read_as_in_tensorstore(spelled: str, value: float) -> None:
-    dtype = parse_dtype(spelled)
-
-    try:
-        theirs = tensorstore_open(_document(spelled, value))[0].read().result()
-    except ValueError:
-        with pytest.raises(ValueError, match="out of range"):
-            parse_fill_value(value, dtype)
-    else:
-        item = parse_fill_value(value, dtype)
-        assert item is not None
-        assert item.tobytes() == theirs.tobytes()
-
-
-@pytest.mark.parametrize(
     ("spelled", "raw", "cleaned"),
     [
         ([["a", "|b1"], ["b", "<i2"]], "070100", "010100"),
@@ -226,13 +208,6 @@ def test_spelling_with_no_or_two_meanings_is_refused(spelled: str, value: Any) -
         parse_fill_value(value, parse_dtype(spelled))
 
 
-def test_padded_bytes_of_the_largest_item_cost_no_memory() -> None:
-    item = parse_fill_value("YQ==", parse_dtype("|S67108864"))
-
-    assert item is not None
-    assert item.reshape(1).view(np.uint8)[:2].tobytes() == b"a\0"
-
-
 # --- objects -----------------------------------------------------------------------------------------------------
 
 
@@ -291,14 +266,6 @@ def test_fill_that_the_object_codec_cannot_mean_is_refused(codec: str, value: An
         parse_fill_value(value, parse_dtype("|O"), [{"id": codec}])
 
 
-@pytest.mark.parametrize(
-    ("codec", "read"),
-    [("vlen-utf8", ""), ("categorize", ""), ("vlen-bytes", b""), ("json2", None), ("vlen-array", None)],
-)
-def test_null_of_objects_is_empty_by_codec(codec: str, read: Any) -> None:
-    assert zero_item(parse_dtype("|O"), [{"id": codec}])[()] == read
-
-
 # --- other libraries -----------------------------------------------------------------------------------------------
 
 
@@ -340,18 +307,6 @@ def test_zarr_python_reads_what_we_write(data: st.DataObject, spelled: str) -> N
     theirs = np.asarray(zarr3_open(_document(spelled, format_fill_value(item, dtype)))[...])
 
     assert theirs.astype(dtype.numpy)[:1].tobytes() == item.tobytes()
-
-
-def test_structured_fill_reads_field_by_field_in_tensorstore() -> None:
-    spelled = [["x", "<u2", [2, 3]], ["y", ">f4", [5]]]
-    item = np.zeros((), parse_dtype(spelled).numpy)
-    item["x"], item["y"] = [[1, 2, 3], [4, 5, 6]], [10, 11, 12, 13, 14]
-
-    document = _document(spelled, format_fill_value(item, parse_dtype(spelled)))
-
-    assert document["fill_value"] == base64.b64encode(item.tobytes()).decode()
-    for name in ("x", "y"):
-        np.testing.assert_array_equal(tensorstore_open(document, field=name)[0].read().result(), item[name])
 
 
 def _document(dtype: Any, fill_value: Any) -> dict[str, Any]:

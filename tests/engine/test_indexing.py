@@ -24,8 +24,7 @@ from hyperslab.engine.indexing import (
 )
 from hyperslab.errors import BadBody, BadSelection, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem
-from tests.engine.arrays import array_of, values_of
-from tests.engine.strategies import Array, Case, axis_items, cases, orthogonal
+from tests.engine.strategies import Array, Case, axis_items, cases
 
 
 def read(case: Case, selection: Selection) -> Array:
@@ -171,15 +170,6 @@ def test_subarray_dimensions_follow_the_selection(case: Case) -> None:
         before = back[projection.coords].copy()
         projection.copy_in(out, back[projection.coords])
         np.testing.assert_array_equal(back[projection.coords], before)
-
-
-def test_lists_on_several_axes_are_orthogonal_and_keep_their_order() -> None:
-    array = np.arange(60).reshape(3, 4, 5)
-    case = Case(array, ChunkGrid(array.shape, (2, 3, 2)), "F", ([2, 0, 2], slice(None, None, -1), [4, 1, -1, 0]))
-
-    result = read(case, normalise(case.items, array.shape))
-
-    np.testing.assert_array_equal(result, array[[2, 0, 2]][:, ::-1][:, :, [4, 1, -1, 0]])
 
 
 def test_cells_that_hold_lists_are_copied_as_cells() -> None:
@@ -329,9 +319,6 @@ def test_bad_points_are_refused() -> None:
         broadcast_points([[0, 1], [0, 1, 2]], (6, 7))
 
 
-"""``3:5:-1``: an error in the references, which have no numpy-like negative steps; empty in numpy, and here."""
-
-
 # --- oracles -----------------------------------------------------------------------------------------------------
 
 
@@ -363,23 +350,3 @@ def _assert_runs_hold_points(projections: list[PointProjection], case: Case) -> 
     for projection in projections:
         runs = projection.item_runs(case.grid.chunks, case.order)
         assert {i for run in runs for i in range(*run)} == set(numbers[projection.inside].flat)
-
-
-def test_the_oracle_agrees_with_numpy_on_basic_selections() -> None:
-    array = np.arange(24).reshape(2, 3, 4)
-
-    np.testing.assert_array_equal(orthogonal(array, (1, ..., slice(None, None, -1))), array[1, ..., ::-1])
-
-
-def test_fields_with_subarrays_read_in_f_order_as_numpy_has_them() -> None:
-    dtype = [["a", "<i2"], ["b", ">f4", [2, 3]]]
-    array = array_of([4, 5], dtype, {"id": "zlib"}, order="F")
-    chunk = values_of((4, 5), array.dtype.numpy, "F")
-    decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
-    selection = normalise((slice(None, None, -2), [4, 0]), (4, 5))
-    out = np.zeros((*selection.shape, 2, 3), ">f4")
-
-    for projection in project(selection, array.grid):
-        projection.copy_out(decoded["b"], out)
-
-    assert out.tobytes() == np.ascontiguousarray(chunk["b"][::-2][:, [4, 0]]).tobytes()

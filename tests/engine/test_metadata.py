@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +21,7 @@ from hyperslab.engine.metadata import (
     parse_consolidated,
     parse_group,
 )
-from hyperslab.errors import BadMetadata, BrokenData, CodecRefused
+from hyperslab.errors import BadMetadata, BrokenData
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine import dtype_strategies as dtypes
@@ -89,15 +87,6 @@ def test_wrong_member_is_named(member: str, value: Any) -> None:
 
     assert caught.value.key == ".zarray"
     assert str(caught.value.member).startswith(member) or (member, value) == ("dtype", "|O")
-
-
-def test_codec_is_known_before_any_chunk_is_read() -> None:
-    for config in ({"id": "pickle"}, {"id": "no_such"}, {"id": "BLOSC"}):
-        for members in ({"compressor": config}, {"filters": [{"id": "delta", "dtype": "<i4"}, config]}):
-            with pytest.raises(CodecRefused) as caught:
-                _parse(**members)
-            assert caught.value.codec == config["id"]
-            assert caught.value.key == ".zarray"
 
 
 def test_sizes_are_exact_far_beyond_64_bits() -> None:
@@ -242,13 +231,6 @@ def test_document_of_no_end_is_refused_unread() -> None:
         ArrayMetadata.parse(b" " * (MAX_ARRAY_BYTES + 1), ".zarray")
 
 
-def test_array_of_the_largest_items_opens_at_no_cost() -> None:
-    metadata = _parse(dtype="|S67108864", fill_value="", shape=[2**40, 2**40])
-
-    assert metadata.itemsize == 1 << 26
-    assert metadata.fill.dtype == np.dtype("S67108864")
-
-
 # --- groups, attributes, consolidated metadata -------------------------------------------------------------------
 
 
@@ -287,15 +269,6 @@ def test_attributes_must_be_an_object(text: bytes) -> None:
     with pytest.raises(BadMetadata) as caught:
         parse_attributes(text, "a/.zattrs")
     assert caught.value.key == "a/.zattrs"
-
-
-def test_consolidated_documents_are_found_by_key() -> None:
-    documents: Mapping[str, Any] = {".zgroup": {"zarr_format": 2}, "a/.zarray": _document(), "a/.zattrs": {"x": 1}}
-
-    found = parse_consolidated(dump_json({"zarr_consolidated_format": 1, "metadata": documents}), ".zmetadata")
-
-    assert found == documents
-    assert ArrayMetadata.from_document(found["a/.zarray"], "a/.zarray").shape == (20, 30)
 
 
 @pytest.mark.parametrize(

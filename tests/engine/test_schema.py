@@ -45,42 +45,6 @@ def _base64(values: Any, dtype: Any) -> str:
     return base64.b64encode(item.tobytes()).decode()
 
 
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"shape": [], "chunks": []},
-        {"shape": [], "chunks": [], "dtype": "|S3"},
-        {"shape": [0, 5], "chunks": [1, 2]},
-        {"shape": [7], "chunks": [10], "order": "F"},
-        {"shape": [2**62 - 1], "chunks": [10]},
-        {"dtype": "|b1", "fill_value": True},
-        {"dtype": ">i2", "fill_value": -5},
-        {"dtype": "<u8", "fill_value": 2**64 - 1},
-        {"dtype": "<f4", "fill_value": 0.1},
-        {"dtype": "<f4", "fill_value": "NaN"},
-        {"dtype": "<f8", "fill_value": "-Infinity"},
-        {"dtype": ">f2", "fill_value": -0.0},
-        {"dtype": "<c8", "fill_value": [1, "NaN"]},
-        {"dtype": ">c16", "fill_value": ["Infinity", -0.0]},
-        {"dtype": "bfloat16", "fill_value": "Infinity"},
-        {"dtype": "float8_e4m3fn", "fill_value": 1.5},
-        {"dtype": "int4", "fill_value": -1},
-        {"dtype": "int2", "fill_value": 1},
-        {"dtype": "|V3", "order": "F"},
-        {"dtype": [["x", "<i4"]], "fill_value": "AQAAAA==", "order": "F"},
-        {"dtype": [["x", ">u2", [2]]], "fill_value": "AQACAA=="},
-        {"compressor": {"id": "blosc", "cname": "zstd", "clevel": 1, "shuffle": 2, "blocksize": 10}},
-        {"compressor": {"id": "gzip", "level": 9}},
-        {"compressor": {"id": "zstd", "level": -5}},
-    ],
-    ids=str,
-)
-def test_schema_is_that_of_tensorstore(members: dict[str, Any]) -> None:
-    document = _document(**members)
-
-    assert _ours(document) == _theirs(document)
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("field", ["x", "y"])
 def test_schema_of_a_field_is_that_of_the_drivers_documentation(field: str, order: str) -> None:
