@@ -1,7 +1,7 @@
 """Arrays of three libraries read through the service, and arrays of the service read by three libraries.
 
-Each dtype of the tables with each compressor, in an order and with a separator by turns; filters with the dtypes that
-they take.
+Each dtype of the tables with every other compressor, in an order and with a separator by turns; filters with the dtypes
+that they take.
 """
 
 from __future__ import annotations
