@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore as ts
 import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec
 
 from hyperslab.arrays.nodes import MountedStore
@@ -104,6 +108,73 @@ def test_a_slice_in_a_shard_takes_two_requests_and_one_once_the_index_is_known(
         found = service.reader.read(plan_items(service.reader, array, key))[0]
         np.testing.assert_array_equal(found, VALUES[key])
         assert since() <= most, key
+
+
+CODECS: dict[str, list[Any]] = {
+    "none": [],
+    "gzip": [GzipCodec(level=1)],
+    "blosc in blocks": [zarr.codecs.BloscCodec(cname="lz4", typesize=2, shuffle="shuffle", blocksize=1 << 14)],
+}
+READ_IN_PARTS = [(name, chunk) for name in CODECS for chunk in ((8, 8), (512, 640))]
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Arrays of shards of 4 × 4 chunks, some of which are not stored; larger chunks can be entered midway."""
+    folder = tmp_path_factory.mktemp("layouts")
+    for number, (name, chunk) in enumerate(READ_IN_PARTS):
+        codec = ShardingCodec(chunk_shape=chunk, codecs=[BytesCodec(), *CODECS[name]])
+        shard = tuple(4 * size for size in chunk)
+        shape = (2 * shard[0] - chunk[0] // 2, shard[1] + 3)
+        values = np.random.default_rng(number).integers(0, 900, shape, np.uint16)
+        values[: 2 * chunk[0], chunk[1] : 2 * chunk[1]] = 0
+        values[:, shard[1] // 2 :] //= 100
+        place: dict[str, Any] = {"store": str(folder / str(number)), "zarr_format": 3}
+        array: Any = zarr.create(shape=shape, dtype="u2", chunks=shard, codecs=[codec], **place)
+        array[...] = values
+    return folder
+
+
+@settings(deadline=None, max_examples=60)
+@given(draw=st.data())
+def test_no_more_bytes_are_read_of_a_folder_than_tensorstore_reads(layouts: Path, draw: DataObject) -> None:
+    name, cache_bytes = (
+        str(draw.draw(st.sampled_from(range(len(READ_IN_PARTS))))),
+        draw.draw(st.sampled_from([0, 1 << 28])),
+    )
+    service = service_of(StoreConfig(name="data", url=str(layouts)), cache_bytes=cache_bytes)
+    store, ours = service.catalog.mounts["data"].store, 0
+
+    def counted(read: Any, key: str, *args: Any, **options: Any) -> Any:
+        nonlocal ours
+        found = read(key, *args, **options)
+        if "/c/" in key:
+            ours += sum(map(len, found)) if isinstance(found, list) else len(found.data)
+        return found
+
+    for method in ("get", "get_part", "get_tail", "get_ranges"):
+        setattr(store, method, partial(counted, getattr(store, method)))
+    array = service.catalog.open_array(f"data/{name}")
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(layouts / name)}}
+    other = ts.open(spec, read=True).result()
+    key: list[Any] = []
+    for size in array.metadata.shape:
+        start, stop = sorted(draw.draw(st.tuples(st.integers(0, size - 1), st.integers(1, size))))
+        part = slice(start, max(stop, start + 1), draw.draw(st.sampled_from([1, 1, 3, 40, 700])))
+        key.append(draw.draw(st.sampled_from([slice(None), start, part])))
+
+    found = service.reader.read(plan_items(service.reader, array, tuple(key)))[0]
+
+    before = read_by_tensorstore()
+    np.testing.assert_array_equal(found, other[tuple(key)].read().result())
+    assert ours <= read_by_tensorstore() - before
+    service.close()
+
+
+def read_by_tensorstore() -> int:
+    """Bytes that it has read of files."""
+    (metric,) = ts.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
+    return sum(each["value"] for each in metric["values"])
 
 
 class _NoIndex(SimpleHTTPRequestHandler):

@@ -56,8 +56,8 @@ class _Wanted(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A chunk that is stored at ``extent``, and the ``ranges`` of the object to be fetched of it: all of it where it
-    has no ``head``, which is its beginning."""
+    """A chunk that is stored at ``extent``, and the ``ranges`` of the object to be fetched of it; ``head`` is its
+    beginning, where that was fetched before."""
 
     wanted: _Wanted
     extent: Extent
@@ -257,10 +257,11 @@ class ShardReader(ChunkReader):
         if partial.head_bytes:
             heads = self._ranges(key, begins, version)
         for i, head, (start, stop) in zip(entered, heads, extents, strict=True):
-            ranges = partial.ranges(head, pieces[i].wanted.runs or (), key, stop - start)
-            if ranges is not None:
-                within = [(start + first, start + last) for first, last in ranges]
-                pieces[i] = _Piece(pieces[i].wanted, pieces[i].extent, within, head)
+            want = pieces[i].wanted
+            ranges = partial.ranges(head, want.runs or (), key, stop - start)
+            if ranges is None:  # all of it: what follows its head
+                want, ranges = want._replace(runs=None), [(len(head), stop - start)]
+            pieces[i] = _Piece(want, pieces[i].extent, [(start + first, start + last) for first, last in ranges], head)
         return pieces
 
     def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
@@ -326,7 +327,7 @@ class ShardReader(ChunkReader):
     def _place_piece(self, piece: _Piece, key: str, data: Sequence[Buffer], version: str, out: NDArray) -> None:
         want, partial = piece.wanted, self._partial
         if piece.head is None or partial is None or want.runs is None:
-            self._place_stored(want, key, data[0], version, out)
+            self._place_stored(want, key, b"".join((piece.head, *data)) if piece.head else data[0], version, out)
             return
         parts = [(start - piece.extent.start, each) for (start, _), each in zip(piece.ranges, data, strict=True)]
         self._place(want.part, partial.decode_parts(piece.head, parts, want.runs, key=key), out)
