@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -302,6 +303,27 @@ def test_an_index_larger_than_memory_allows_is_not_read(tmp_path: Path) -> None:
     service = service_of(StoreConfig(name="data", url=str(tmp_path)), slab_bytes=1000)
     plan = plan_items(service.reader, service.catalog.open_array("data/a"), np.s_[3:5,])
     assert 2 * 64 * 16 < service.reader.working_memory(plan) < 6 * 64 * 16, "an index is counted before it is read"
+    service.close()
+
+
+@pytest.mark.parametrize("after", [[], [GzipCodec(level=1)]], ids=["", "a codec behind the shard"])
+@pytest.mark.parametrize("key", [np.s_[:, :], np.s_[3:400, 5:], np.s_[:40, 7:9]])
+def test_what_threads_hold_of_shards_is_counted(tmp_path: Path, after: list[Any], key: Any) -> None:
+    codec = ShardingCodec(chunk_shape=(32, 64), codecs=[BytesCodec()])
+    place: dict[str, Any] = {"store": str(tmp_path / "a"), "zarr_format": 3}
+    array: Any = zarr.create(shape=(512, 2500), dtype="u2", chunks=(512, 1024), codecs=[codec, *after], **place)
+    array[...] = np.random.default_rng(0).integers(0, 9999, array.shape)
+    service = service_of(StoreConfig(name="data", url=str(tmp_path)), slab_bytes=64 << 10, cache_bytes=0)
+    plan = plan_items(service.reader, service.catalog.open_array("data/a"), key)
+    out = np.empty(plan.shape, plan.dtype)
+
+    tracemalloc.start()
+    service.reader.read(plan, out=out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    np.testing.assert_array_equal(out, array[key])
+    assert peak <= service.reader.working_memory(plan) + (256 << 10)
     service.close()
 
 

@@ -23,25 +23,28 @@ NDArray = np.ndarray[Any, Any]
 WORKERS = 8
 SHAPE, CHUNKS = (48, 48), (16, 16)
 CLIENTS = 8
+ONE_SHARD = 320
+"""Cells along each side of an array that is one shard."""
 OPERATIONS = [
-    ("disk", "v2", 25),
-    ("disk", "v3", 10),
-    ("disk", "shards", 30),
-    ("bucket", "v2", 4),
-    ("bucket", "shards", 4),
+    ("disk", "v2", 25, 0),
+    ("disk", "v3", 10, 0),
+    ("disk", "shards", 20, 10**5),
+    ("bucket", "v2", 4, 0),
+    ("bucket", "shards", 6, 10**5),
 ]
-"""Store, layout, and how many for each client; a test bucket takes some ten milliseconds a request."""
+"""Store, layout, how many for each client, and how many cells all write at least; a test bucket takes some ten
+milliseconds a request."""
 
 
 class Client:
     """One writer that owns every eighth column: its boxes and cells share all chunks with those of the others."""
 
-    def __init__(self, number: int, servers: list[Server], path: str) -> None:
-        self._number = number
+    def __init__(self, number: int, servers: list[Server], path: str, shape: tuple[int, ...]) -> None:
+        self._number, self._shape, self.cells = number, shape, 0
         self._urls = [f"{server.url}/v1/slice/{path}" for server in servers]
         self._http = urllib3.PoolManager(retries=False)
         self._random = random.Random(number)
-        self.model: NDArray = np.zeros(SHAPE, "<i4")
+        self.model: NDArray = np.zeros(shape, "<i4")
 
     def run(self, operations: int) -> int:
         """Write boxes and cells through either replica; returns how many were acknowledged."""
@@ -51,11 +54,12 @@ class Client:
 
     def _write(self, value: int) -> None:
         where: tuple[slice, slice]
+        rows, columns = self._shape
         if self._random.random() < 0.5:
-            row, column = self._random.randrange(SHAPE[0]), self._number + 8 * self._random.randrange(SHAPE[1] // 8)
+            row, column = self._random.randrange(rows), self._number + 8 * self._random.randrange(columns // 8)
             text, where = f"{row},{column}", (slice(row, row + 1), slice(column, column + 1))
         else:
-            start, stop = sorted(self._random.sample(range(SHAPE[0] + 1), 2))
+            start, stop = sorted(self._random.sample(range(rows + 1), 2))
             text, where = f"{start}:{stop},{self._number}::8", (slice(start, stop), slice(self._number, None, 8))
         answer = self._http.request(
             "PUT",
@@ -65,23 +69,29 @@ class Client:
         )
         assert answer.status == 204, answer.data
         self.model[where] = value
+        self.cells += self.model[where].size
 
 
-def make(server: Server, path: str, layout: str) -> RemoteArray:
-    answer = urllib3.request("PUT", f"{server.url}/v1/metadata/{path}", json=definition(layout, SHAPE, CHUNKS))
+def make(
+    server: Server, path: str, layout: str, shape: tuple[int, ...] = SHAPE, stored: tuple[int, ...] = CHUNKS
+) -> RemoteArray:
+    answer = urllib3.request("PUT", f"{server.url}/v1/metadata/{path}", json=definition(layout, shape, stored))
     assert answer.status == 201, answer.data
     return RemoteArray(f"{server.url}/v1/metadata/{path}")
 
 
 def test_sixteen_processes_write_shared_chunks_and_lose_nothing(replicas: list[Server]) -> None:
-    """Each cell is written by one client only, last of all with what its model says; one chunk has cells of all."""
-    for store, layout, operations in OPERATIONS:
-        array = make(replicas[0], f"{store}/a/{layout}", layout)
-        clients = [Client(number, replicas, f"{store}/a/{layout}") for number in range(CLIENTS)]
+    """Each cell is written by one client only, last of all with what its model says; one chunk has cells of all, and of
+    an array in shards all lie in one."""
+    for store, layout, operations, cells in OPERATIONS:
+        shape, stored = (SHAPE, CHUNKS) if layout != "shards" else ((ONE_SHARD, ONE_SHARD),) * 2
+        array = make(replicas[0], f"{store}/a/{layout}", layout, shape, stored)
+        clients = [Client(number, replicas, f"{store}/a/{layout}", shape) for number in range(CLIENTS)]
         with ThreadPoolExecutor(CLIENTS) as pool:
             acknowledged = sum(pool.map(lambda client, n=operations: client.run(n), clients))
 
         assert acknowledged == CLIENTS * operations
+        assert sum(client.cells for client in clients) >= cells
         np.testing.assert_array_equal(array[...], sum(client.model for client in clients))
 
 

@@ -390,6 +390,17 @@ def test_what_is_no_image_is_refused_with_the_reason(
         info(tiles, "data/a")
 
 
+def test_a_broken_plate_names_the_document_that_it_is_in(tmp_path: Path, tiles: Tiles) -> None:
+    write_attributes(tmp_path / "v2", PLATE)
+    (tmp_path / "v3").mkdir()
+    document = {"zarr_format": 3, "node_type": "group", "attributes": {"ome": {"version": "0.5", **PLATE}}}
+    (tmp_path / "v3" / "zarr.json").write_text(json.dumps(document))
+
+    for key in ("v2/.zattrs", "v3/zarr.json"):
+        with pytest.raises(BadMetadata, match=f"{key}: plate: none of 1 images"):
+            info(tiles, f"data/{key[:2]}")
+
+
 def test_channels_without_a_colour_have_one_in_turn_and_samples_of_photographs_their_own(
     tmp_path: Path, tiles: Tiles
 ) -> None:

@@ -185,6 +185,11 @@ class GroupNode:
     def kind(self) -> Literal["group"]:
         return "group"
 
+    @property
+    def attributes_key(self) -> str:
+        """The key of the document that the attributes are in."""
+        return self.prefix + (V3 if self.zarr_format == 3 else ".zattrs")
+
 
 @dataclass(frozen=True, slots=True)
 class BrokenNode:

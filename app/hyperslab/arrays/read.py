@@ -29,7 +29,7 @@ from hyperslab.arrays.plan import (
     make_plan,
     make_points_plan,
 )
-from hyperslab.arrays.shards import Located, ShardReader, chunk_name
+from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
 from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.dtypes import Field
@@ -269,19 +269,25 @@ class Reader:
         return 2 * memory if memory > 2 * self.slab_bytes else 0
 
     def working_memory(self, plan: Plan) -> int:
-        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too, and the
-        indexes of the shards: as stored, as parsed, and as cached.
+        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too, and what
+        its threads hold of shards.
 
         Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it: with
         blocks and gaps that come along about four times what is wanted.
         """
-        metadata, mount = plan.array.metadata, plan.array.mount
-        memory = metadata.codec.memory
-        index = 3 * sum([level.index_nbytes for level in metadata.levels])
-        index = index * min(plan.stored, mount.store.capabilities.width) if index > self.slab_bytes else 0
+        memory, shards = plan.array.metadata.codec.memory, self._shard_memory(plan)
         if memory <= 2 * self.slab_bytes or not plan.touched:
-            return index
-        return index + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
+            return shards
+        return shards + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
+
+    def _shard_memory(self, plan: Plan) -> int:
+        metadata, mount = plan.array.metadata, plan.array.mount
+        if memory_of_shard(metadata, min(plan.touched, metadata.chunks_per_object)) <= self.slab_bytes:
+            return 0
+        stored = plan.stored
+        chunks = -(-plan.touched // max(1, stored))
+        each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
+        return each * (1 + self.pool(mount).most_helpers(stored - 1, held)) if each > self.slab_bytes else 0
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""

@@ -18,11 +18,14 @@ from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codecs import LEAST_STREAM
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ShardParts, StoredParts
+from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel
 from hyperslab.errors import ChunkCorrupt, StoreError
 from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
 
+_WHOLE_BYTES: Final = 64 << 20
+"""The largest shard, decoded, that is read whole although it need not be."""
 _BATCH_BYTES: Final = 16 << 20
 """Stored bytes that are held at once."""
 
@@ -183,7 +186,7 @@ class ShardReader(ChunkReader):
         if any(level.after for level in shard.levels):
             return True
         enters = self._fetches_parts and self._partial is not None
-        if self._metadata.shard_nbytes > 64 << 20 or (enters and any(want.runs for want in wanted)):
+        if self._metadata.shard_nbytes > _WHOLE_BYTES or (enters and any(want.runs for want in wanted)):
             return False
         return len(wanted) == shard.asked == self._metadata.chunks_inside(shard.coords)
 
@@ -354,6 +357,21 @@ class ShardReader(ChunkReader):
     def _origins(self, shard: _Shard, chunks: Sequence[Coords]) -> NDArray:
         """The first item of each chunk, counted from that of the shard."""
         return np.array(chunks, np.int64).reshape(len(chunks), -1) * self._metadata.chunks - shard.origin
+
+
+def memory_of_shard(metadata: ArrayMetadata, chunks: int) -> int:
+    """Bytes that a thread holds at once, beside its answer, that reads so many ``chunks`` of a shard: its index as
+    stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied. 0 without any."""
+    if not metadata.levels or not chunks:
+        return 0
+    wanted, shard = chunks * metadata.chunk_nbytes, metadata.shard_nbytes
+    fetched = min(wanted, _BATCH_BYTES + metadata.chunk_nbytes)
+    if any(level.after for level in metadata.levels):
+        fetched = 3 * shard  # as stored, as decoded, and the room that a decoder takes meanwhile
+    elif chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
+        fetched = shard
+    block = wanted if metadata.chunk_nbytes < LEAST_STREAM and wanted <= _BATCH_BYTES else 0
+    return 3 * sum([level.index_nbytes for level in metadata.levels]) + fetched + block
 
 
 def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:

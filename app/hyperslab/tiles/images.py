@@ -205,7 +205,7 @@ class Images:
                 return array_image(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
             except _UNREADABLE:  # perhaps the next one
                 continue
-        raise BadMetadata(f"{group.prefix}.zattrs", None, "; ".join(problems) or "it names no image")
+        raise BadMetadata(group.attributes_key, None, "; ".join(problems) or "it names no image")
 
     def _open_series(self, group: GroupNode, field: str | None) -> Image:
         """The first image that is there of a bioformats2raw collection: they are numbered if no list names them."""
@@ -219,7 +219,7 @@ class Images:
                 problems.append(f"image {name!r}: {error}")
             else:
                 return replace(image, problems=(*image.problems, *problems))
-        raise BadMetadata(f"{group.prefix}.zattrs", "bioformats2raw.layout", "; ".join(problems))
+        raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
 
     # --- plates and wells --------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Images:
             if field is not None:  # it may be that alone which they have not
                 raise FieldUnknown(group.path, field, [*self.open(path).fields])
             problem = f"none of {len(tried)} images that were looked for is there, of {len(mosaic.cells)} in all"
-            raise BadMetadata(f"{group.prefix}.zattrs", "plate" if plate else "well", problem)
+            raise BadMetadata(group.attributes_key, "plate" if plate else "well", problem)
         problems = ome.problems
         if place >= len(first):
             problems += (
