@@ -215,6 +215,7 @@ def test_what_is_played_moves_no_other_node_that_is_being_opened(odd: Viewer) ->
     odd.page.route("**/v1/tile/odd/labelled/info.json*", hold)
 
     odd.page.evaluate("history.pushState(null, '', '/view/odd/labelled'); dispatchEvent(new PopStateEvent('popstate'))")
+    odd.tab.wait_until(lambda: bool(held))
     odd.page.wait_for_timeout(400)  # three frames of what was played
     held[0].continue_()
     odd.page.locator('[aria-label="Picture of odd/labelled"]').wait_for()
