@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2323, 9),
     "api": (5884, 36),
-    "arrays": (6822, 28),  # 250 of it read shards
+    "arrays": (6826, 28),  # 250 of it read shards
     "cache": (172, 1),
     "client": (4281, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 229
-TEST_LINES = 48_930
+TEST_LINES = 48_940
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

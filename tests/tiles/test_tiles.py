@@ -674,6 +674,14 @@ def test_a_picture_is_replayed_for_as_long_as_its_sources_tell_all(
         assert tag == before.tag or now != [*before.sources.values()] or before.until < inf
 
 
+def test_a_picture_of_a_group_without_a_document_is_not_replayed(tmp_path: Path, tiles: Tiles) -> None:
+    """Whether it is a group depends on those above it."""
+    write_image(tmp_path / "a" / "image", [values_of("u1", (64, 64))], "yx")
+    (tmp_path / "a" / "image" / ".zgroup").unlink()
+
+    assert not tiles.tile("data/a/image", parse_query([]), (0, 0, 0), "png").sources
+
+
 def test_attributes_alone_can_change_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     channels_image(tmp_path / "a")
     grey = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}

@@ -159,13 +159,17 @@ class Catalog:
 
         False also where that cannot be told so cheaply.
         """
-        mount = nodes[0].mount
-        if mount is None or any(node.mount is not mount or not node.documents for node in nodes):
-            return False
-        if any(isinstance(node, GroupNode) and node.implicit for node in nodes):  # others may have left it empty
-            return False
-        known = {key: version for node in nodes for key, version in node.documents.items()}
-        return self.versions.versions(mount, "", [*known]) == [*known.values()]
+        mount, known = nodes[0].mount, self.documents(nodes)
+        return mount is not None and bool(known) and self.versions.versions(mount, "", [*known]) == [*known.values()]
+
+    def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
+        """The keys of all documents that nodes of one store were opened from, and their versions; empty where these do
+        not tell all: of an implicit group, others may have left nothing below it, or made the one above another."""
+        if any(node.mount is not nodes[0].mount or not node.documents for node in nodes):
+            return {}
+        if any(isinstance(node, GroupNode) and node.implicit for node in nodes):
+            return {}
+        return {key: version for node in nodes for key, version in node.documents.items()}
 
     def children(
         self,

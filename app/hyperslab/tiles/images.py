@@ -79,9 +79,9 @@ class Images:
         """The keys of all documents that an image was opened from, and their versions; empty if not all are known, and
         for a mosaic, whose images have their own."""
         entry = self._open_images.any_version((image.path, image.field_name))
-        if entry is None or entry.image is not image or image.mosaic or not all(n.documents for n in entry.nodes):
+        if entry is None or entry.image is not image or image.mosaic:
             return {}
-        return {key: version for node in entry.nodes for key, version in node.documents.items()}
+        return self.catalog.documents(entry.nodes)
 
     def open_cell(self, path: str, field: str | None) -> Image | None:
         """An image of a mosaic (of a well, its first one); None if it is missing or broken."""
