@@ -26,7 +26,6 @@ SMALL_MODULES = {
         "engine.minmax",
         "engine.slabs",
         "streams.ome",
-        "tiles.dzi",
     ),
     *("viewer.assets", "welcome", "wire.selections"),
 }

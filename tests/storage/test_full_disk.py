@@ -18,7 +18,7 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec")
 
 def _run_on_a_small_disk(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     script = f"{_MOUNT.format(folder=folder)}\n{command}"
-    return subprocess.run([*_UNSHARE, script], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*_UNSHARE, script], capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture

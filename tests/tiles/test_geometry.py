@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter, TooLarge
-from hyperslab.tiles import dzi, iiif
+from hyperslab.tiles import iiif
+from hyperslab.tiles.info import dzi_document
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 
 GRID = TileGrid(600, 1000, 256)
@@ -21,7 +22,7 @@ sides = st.integers(1, 5000)
 
 
 def test_the_descriptor_tells_size_and_tiles() -> None:
-    image = ET.fromstring(dzi.descriptor(GRID, overlap=1, fmt="jpg"))
+    image = ET.fromstring(dzi_document(GRID, overlap=1, fmt="jpg"))
 
     assert image.attrib == {"TileSize": "256", "Overlap": "1", "Format": "jpg"}
     assert image[0].attrib == {"Width": "1000", "Height": "600"}
@@ -32,11 +33,11 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
     height: int, width: int, overlap: int, data: st.DataObject
 ) -> None:
     grid = TileGrid(height, width, 64)
-    level = data.draw(st.integers(0, dzi.last_level(grid)))
-    factor = 2 ** (dzi.last_level(grid) - level)
+    level = data.draw(st.integers(0, grid.deep_zoom_level))
+    factor = 2 ** (grid.deep_zoom_level - level)
     rows = ceil(ceil(height / factor) / 64)
 
-    regions = [dzi.tile_region(grid, level, 0, row, overlap=overlap) for row in range(rows)]
+    regions = [grid.deep_zoom_region(level, row, 0, overlap=overlap) for row in range(rows)]
 
     spans = [region.rows for region in regions if region is not None]
     assert len(spans) == rows
@@ -44,13 +45,13 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
     assert sum(span.count for span in spans) == ceil(height / factor) + sum(
         min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
     )
-    assert dzi.tile_region(grid, level, 0, rows, overlap=overlap) is None
+    assert grid.deep_zoom_region(level, rows, 0, overlap=overlap) is None
 
 
 def test_the_first_level_is_one_pixel_and_there_are_no_others() -> None:
-    assert dzi.tile_region(GRID, 0, 0, 0, overlap=0) == Region(Span(0, 1024, 1), Span(0, 1024, 1))
-    assert dzi.tile_region(GRID, 11, 0, 0, overlap=0) is None
-    assert dzi.tile_region(GRID, 10, 4, 0, overlap=0) is None
+    assert GRID.deep_zoom_region(0, 0, 0, overlap=0) == Region(Span(0, 1024, 1), Span(0, 1024, 1))
+    assert GRID.deep_zoom_region(11, 0, 0, overlap=0) is None
+    assert GRID.deep_zoom_region(10, 0, 4, overlap=0) is None
 
 
 # --- IIIF ------------------------------------------------------------------------------------------------------

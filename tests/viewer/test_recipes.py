@@ -127,7 +127,7 @@ def test_the_commands_fetch_pictures(url: str, tmp_path: Path) -> None:
 
     subprocess.run(
         ["bash", "-euc", commands.replace("curl ", "curl -sSf ").replace(DOCUMENTED, url)],
-        cwd=tmp_path, check=True, timeout=60,
+        cwd=tmp_path, check=True, timeout=300,
     )  # fmt: skip
 
     outputs = [shlex.split(line)[2] for line in commands.splitlines() if line.startswith("curl")]

@@ -41,7 +41,7 @@ def run(language: str, text: str, folder: Path) -> Any:
     """What a snippet gets: an array, a group, a document."""
     if language == "curl":
         command = shlex.split(text)
-        done = subprocess.run([*command, "-sSf"], cwd=folder, capture_output=True, check=False, timeout=60)
+        done = subprocess.run([*command, "-sSf"], cwd=folder, capture_output=True, check=False, timeout=300)
         assert done.returncode == 0, (text, done.stderr)
         if "-o" not in command:
             return json.loads(done.stdout)

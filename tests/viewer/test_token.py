@@ -62,7 +62,7 @@ def run(codes: list[str]) -> list[str]:
     environment = {**os.environ, "TOKEN": TOKEN}
     command = [sys.executable, "-c", "\n".join(codes)]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=60
+        command, env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout.splitlines()
 
 

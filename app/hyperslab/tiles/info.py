@@ -1,15 +1,17 @@
-"""Documents that describe an image to viewers: ``info.json`` and histograms."""
+"""Documents that describe an image to viewers: ``info.json``, histograms, and the ``.dzi`` of Deep Zoom."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.pyramid import TileGrid
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import (
@@ -115,6 +117,16 @@ def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel
         "edges": edges.tolist(),
         "etag": sample.tag,
     }
+
+
+def dzi_document(grid: TileGrid, *, overlap: int, fmt: str) -> str:
+    """The ``.dzi`` of a plane, as XML."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<Image xmlns="http://schemas.microsoft.com/deepzoom/2008" '
+        f'TileSize="{grid.size}" Overlap="{overlap}" Format={quoteattr(fmt)}>'
+        f'<Size Width="{grid.width}" Height="{grid.height}"/></Image>\n'
+    )
 
 
 def _brightness(

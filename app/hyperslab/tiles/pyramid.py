@@ -31,10 +31,6 @@ class Span:
     def stop(self) -> float:
         return self.start + self.step * self.count
 
-    def part(self, first: int, last: int) -> Span:
-        """Pixels ``[first, last)`` of it."""
-        return Span(self.start + first * self.step, self.step, last - first)
-
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -72,12 +68,29 @@ class TileGrid:
 
     def region(self, z: int, row: int, column: int) -> Region:
         """What a tile shows, cut at the edges of the plane."""
-        factor, at = self.factor(z), (row, column)
-        rows, columns = (
-            (first * self.size, min((first + 1) * self.size, ceil(extent / factor)))
-            for first, extent in zip(at, (self.height, self.width), strict=True)
-        )
-        return Region(*(Span(start * factor, factor, max(stop - start, 0)) for start, stop in (rows, columns)))
+        return self._tile(self.factor(z), row, column)
+
+    @property
+    def deep_zoom_level(self) -> int:
+        """The level of full resolution in Deep Zoom, where level 0 is one pixel."""
+        return (max(self.width, self.height, 1) - 1).bit_length()
+
+    def deep_zoom_region(self, level: int, row: int, column: int, *, overlap: int) -> Region | None:
+        """What a tile of Deep Zoom shows, with ``overlap`` pixels of its neighbours; None where there is no such tile
+        (the Deep Zoom file format as OpenSeadragon reads it)."""
+        factor = 1 << max(self.deep_zoom_level - level, 0)
+        rows, columns = ceil(self.height / factor), ceil(self.width / factor)
+        found = 0 <= row * self.size < rows and 0 <= column * self.size < columns and level <= self.deep_zoom_level
+        return self._tile(factor, row, column, overlap) if found else None
+
+    def _tile(self, factor: int, row: int, column: int, overlap: int = 0) -> Region:
+        """A tile of the plane at ``factor`` cells per pixel."""
+        spans = []
+        for index, extent in ((row, self.height), (column, self.width)):
+            first = max(0, index * self.size - overlap)
+            last = min((index + 1) * self.size + overlap, ceil(extent / factor))
+            spans.append(Span(first * factor, factor, max(last - first, 0)))
+        return Region(*spans)
 
 
 class LevelLike(Protocol):

@@ -28,10 +28,9 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChangedWhileRead, RouteNotFound, TileNotFound
 from hyperslab.tiles import iiif
-from hyperslab.tiles.dzi import descriptor, tile_region
 from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.info import histogram_document, info_document
+from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
 from hyperslab.tiles.query import TileQuery, parse_query
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
@@ -190,18 +189,19 @@ async def _get_legend(asked: _TileRequest, _: re.Match[str]) -> Reply:
 
 async def _get_dzi(asked: _TileRequest, _: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
-    text = descriptor((await asked.frame()).grid, overlap=asked.query.overlap, fmt=asked.query.format)
+    text = dzi_document((await asked.frame()).grid, overlap=asked.query.overlap, fmt=asked.query.format)
     return asked.document(text.encode(), "application/xml")
 
 
 async def _get_dzi_tile(asked: _TileRequest, match: re.Match[str]) -> Reply:
     """A Deep Zoom tile, cut at the edges."""
-    fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["level"]), int(match["x"]), int(match["y"]))
+    fmt = match["fmt"].replace("jpeg", "jpg")
+    level, column, row = int(match["level"]), int(match["x"]), int(match["y"])
 
     def choose(frame: Frame) -> Region:
-        region = tile_region(frame.grid, *place, overlap=asked.query.overlap)
+        region = frame.grid.deep_zoom_region(level, row, column, overlap=asked.query.overlap)
         if region is None:
-            raise TileNotFound(asked.path, "{}/{}_{}".format(*place), "the image has no such tile")
+            raise TileNotFound(asked.path, f"{level}/{column}_{row}", "the image has no such tile")
         return region
 
     draw, query = asked.tiles.region, asked.query
