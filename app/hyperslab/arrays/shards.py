@@ -20,7 +20,7 @@ from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ShardParts, StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run, merge_runs
-from hyperslab.engine.sharding import Extent, Index, ShardLevel
+from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChunkCorrupt, StoreError
 from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
 
@@ -192,28 +192,24 @@ class ShardReader(ChunkReader):
 
     def _read_whole(self, shard: _Shard, wanted: Sequence[_Wanted], out: NDArray, cost: ReadCost) -> str | None:
         start = perf_counter()
-        found = get_chunk(self._store, shard.key, shard.levels[0].most_stored)
-        if found is None:
+        stored = get_chunk(self._store, shard.key, shard.levels[0].most_stored)
+        if stored is None:
             for want in wanted:
                 self._place_fill(want.part, shard.key, out)
             return None
-        stored, fetched = found, perf_counter()
-        memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
-        origins = self._origins(shard, [want.part.coords for want in wanted]).tolist()
-        chunks = [
-            (want, chunk_in(shard.levels, origin, stored.data, shard.key, memo))
-            for want, origin in zip(wanted, origins, strict=True)
-        ]
-        whole, index = memo[()]
-        held = _held(index, len(whole))
-        self._cache.put(cache_key(self._array, shard.key), stored.version, held, held.nbytes)
+        version, fetched = stored.version, perf_counter()
+        origins = self._origins(shard, [want.part.coords for want in wanted])
+        found, index, size = chunks_in(shard.levels, origins, stored.data, shard.key)
+        chunks = [*zip(wanted, found, strict=True)]
+        held = _held(index, size)
+        self._cache.put(cache_key(self._array, shard.key), version, held, held.nbytes)
 
         def place(item: tuple[_Wanted, Buffer | None]) -> None:
-            self._place_stored(item[0], shard.key, item[1], stored.version, out)
+            self._place_stored(item[0], shard.key, item[1], version, out)
 
         self.each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
         cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
-        return stored.version
+        return version
 
     def _read_ranges(
         self, shard: _Shard, wanted: Sequence[_Wanted], version: str, out: NDArray, cost: ReadCost
@@ -377,28 +373,6 @@ def memory_of_shard(metadata: ArrayMetadata, chunks: int) -> int:
 def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
     """Under what a decoded chunk is cached that shares its stored object with others."""
     return array.mount.name, f"{array.prefix}\0{coords}", array.data_id
-
-
-def chunk_in(
-    levels: Sequence[ShardLevel],
-    origin: Coords,
-    data: Buffer,
-    key: str,
-    memo: dict[tuple[Extent, ...], tuple[Buffer, Index]],
-) -> Buffer | None:
-    """The stored bytes of the chunk whose first item is ``origin``, in a stored object that is read whole; None where
-    it has none. ``memo``: the shards and indexes of this object, by where each lies in the one around it."""
-    place: tuple[Extent, ...] = ()
-    for level in levels:
-        if place not in memo:
-            shard = level.unwrap(data, key)
-            memo[place] = shard, level.split(shard, key)
-        shard, index = memo[place]
-        extent = level.extent(index, level.local(origin), len(shard), key)
-        if extent is None:
-            return None
-        data, place = memoryview(shard)[extent.start : extent.stop], (*place, extent)
-    return data
 
 
 def _by_size(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:

@@ -17,12 +17,11 @@ from hyperslab.arrays.chunks import NDArray, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.shards import chunk_in
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.sharding import Extent, Index, merge_shard, reordered, stored_chunks
+from hyperslab.engine.sharding import chunks_in, merge_shard, reordered, stored_chunks
 from hyperslab.errors import BadBody, BadDefinition, ChunkCorrupt, WriteConflict
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 
@@ -185,13 +184,12 @@ class ChunkWriter:
         self, changes: Sequence[ChunkChange], data: Buffer | None, version: str | None, key: str
     ) -> list[_Changed]:
         """The chunks that are others now, of an object that holds ``data`` in this version."""
-        memo: dict[tuple[Extent, ...], tuple[Buffer, Index]] = {}
-
-        known: list[tuple[ChunkChange, Buffer | None]] = [(change, data) for change in changes]
+        known: list[Buffer | None] = [data for _ in changes]
         if data is not None and self._levels:
-            origin = self._metadata.origin
-            known = [(each, chunk_in(self._levels, origin(each.coords), data, key, memo)) for each in changes]
-        changed = self._pool.map(lambda each: self._changed(*each, version, key), known, nbytes=self._memory)
+            origins = np.array([self._metadata.origin(change.coords) for change in changes], np.int64)
+            known = chunks_in(self._levels, origins.reshape(len(changes), self._metadata.rank), data, key)[0]
+        each_known = [*zip(changes, known, strict=True)]
+        changed = self._pool.map(lambda each: self._changed(*each, version, key), each_known, nbytes=self._memory)
         return [each for each in changed if each is not None]
 
     def _changed(self, change: ChunkChange, stored: Buffer | None, version: str | None, key: str) -> _Changed | None:

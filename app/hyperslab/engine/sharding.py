@@ -99,21 +99,9 @@ class ShardLevel:
             items = link.encode(items if link.id == "transpose" else flat_bytes(items))
         return flat_bytes(items).tobytes()
 
-    def extent(self, index: Index, local: Coords, size: int | None, key: str) -> Extent | None:
-        """Where a chunk lies in a shard of ``size`` bytes (None: not known); None where it is not stored.
-
-        Raises `ChunkCorrupt` for one that lies outside.
-        """
-        start, nbytes = index[self.position(local)].tolist()
-        if start == nbytes == _ABSENT:
-            return None
-        if start + nbytes > (2**63 if size is None else size):
-            reason = f"chunk {local} of the shard is said to lie at {start}, {nbytes} bytes, beyond its end"
-            raise ChunkCorrupt(key, "sharding_indexed", reason)
-        return Extent(start, start + nbytes)
-
     def extents(self, index: Index, positions: NDArray[np.int64], size: int, key: str) -> list[Extent | None]:
-        """`extent` of several chunks, by where they stand in the index."""
+        """Where chunks lie in a shard of ``size`` bytes, by where they stand in the index; None for those that are not
+        stored. Raises `ChunkCorrupt` for one that lies outside."""
         starts, lengths = index[positions].T
         absent = (starts == _ABSENT) & (lengths == _ABSENT)
         outside = ~absent & ((starts > size) | (lengths > np.uint64(size) - starts))
@@ -176,6 +164,27 @@ class ShardLevel:
         if len(items) > self.most_stored:
             raise NotRepresentable("a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.most_stored}")
         return bytes(items)
+
+
+def chunks_in(
+    levels: Sequence[ShardLevel], origins: NDArray[np.int64], data: Buffer, key: str
+) -> tuple[list[Buffer | None], Index, int]:
+    """The stored bytes of the chunks whose first items, one in each row, are ``origins`` of a shard that is read whole,
+    None for those that it has not; its index, and its size behind `ShardLevel.unwrap`. Raises `ChunkCorrupt`."""
+    level, deeper = levels[0], levels[1:]
+    shard = memoryview(level.unwrap(data, key))
+    index = level.split(shard, key)
+    extents = level.extents(index, level.positions(origins), len(shard), key)
+    found: list[Buffer | None] = [None if each is None else shard[each.start : each.stop] for each in extents]
+    inner: dict[Extent, list[int]] = {}
+    for row, extent in enumerate(extents if deeper else ()):
+        if extent is not None:
+            inner.setdefault(extent, []).append(row)
+    for (start, stop), rows in inner.items():
+        pieces, _, _ = chunks_in(deeper, origins[rows], shard[start:stop], key)
+        for row, piece in zip(rows, pieces, strict=True):
+            found[row] = piece
+    return found, index, len(shard)
 
 
 def merge_shard(
