@@ -21,6 +21,7 @@ LONGEST = (
     *("viewer/test_views", "interop/test_matrix", "api/test_corpus", "storage/test_contract", "viewer/test_token"),
     *("consistency/test_changes", "consistency/test_kill_server", "api/test_metrics_of_workers", "api/test_memory"),
     *("consistency/test_kill", "conformance/test_odd_stores", "streams/test_kills", "test_shutdown"),
+    *("viewer/test_image", "storage/test_objects", "interop/test_over_http", "storage/test_processes"),
 )
 """Files of tests that take longest, which come first: in the end, no process of several has one left."""
 

@@ -20,7 +20,6 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.read import Buffers
 from hyperslab.arrays.service import Service, build
-from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.base import MOST_BYTES, Capabilities, Store, Stored
@@ -144,18 +143,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 class TestAroundTheCache:
-    def test_a_broken_chunk_is_named(self, tmp_path: Path, service: Service) -> None:
-        for name, compressor in (("a", Blosc()), ("b", None)):
-            for data in (b"not a chunk, and too long for one" * 20, b"short", b""):
-                zarr_array(tmp_path, np.arange(64).reshape(8, 8), (2, 2), name=name, compressors=compressor)
-                (tmp_path / name / "1.2").write_bytes(data)
-
-                with pytest.raises(ChunkCorrupt) as caught:
-                    service.reader.read(plan_items(service.reader, open_array(service, f"data/{name}"), ()))
-
-                assert caught.value.key == f"{name}/1.2"
-                shutil.rmtree(tmp_path / name)
-
     def test_the_cost_is_told(self, tmp_path: Path, service: Service) -> None:
         zarr_array(tmp_path, np.arange(64, dtype="<i8").reshape(8, 8), (2, 2), compressors=None)
         cost = ReadCost()
@@ -347,45 +334,6 @@ class TestLargeChunks:
         np.testing.assert_array_equal(read(510, 514), np.concatenate([np.zeros((2, 1024)), values[512:514]]))
 
 
-class TestThreads:
-    """Values of 32 MiB, of which a row of each plane is read: 64 KiB of answer."""
-
-    ROWS = (slice(None), 5)
-
-    @pytest.fixture
-    def handed_out(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """How many pieces of work were given to the threads of a store, for each read that did."""
-        counts: list[int] = []
-        original = WorkerPool.each
-
-        def each(self: WorkerPool, items: Any, count: int, *rest: Any, **more: Any) -> None:
-            counts.append(count)
-            original(self, items, count, *rest, **more)
-
-        monkeypatch.setattr(WorkerPool, "each", each)
-        return counts
-
-    @pytest.mark.parametrize(
-        ("compressor", "items", "tasks"),
-        [
-            (Blosc(), ROWS, [8]),  # whole blocks count where single rows are wanted
-            (Zstd(), (slice(8, 9), slice(300, 310)), [2]),  # a stream counts up to where it is needed
-            (None, ROWS, []),  # a few rows of uncompressed chunks are read by one
-        ],
-        ids=str,
-    )
-    def test_what_has_to_be_decoded_counts(
-        self, tmp_path: Path, handed_out: list[int], compressor: Any, items: Any, tasks: list[int]
-    ) -> None:
-        values = (np.arange(1 << 23) % 5003).astype("<u4").reshape(16, 512, 1024)
-        zarr_array(tmp_path, values, (4, 512, 512), compressors=compressor)
-        with service_on(tmp_path, cache_bytes=0) as service:
-            found = service.reader.read(plan_items(service.reader, open_array(service), items))[0]
-
-        np.testing.assert_array_equal(found, values[items])
-        assert handed_out == tasks
-
-
 class TestBuffers:
     def test_a_buffer_is_lent_again_when_nothing_refers_to_it(self) -> None:
         """No view, of another type neither; and no more than so much is kept."""
@@ -402,24 +350,3 @@ class TestBuffers:
         addresses = {each.ctypes.data for each in [buffers.take(MIB) for _ in range(5)]}
         assert {each.ctypes.data for each in [buffers.take(MIB) for _ in range(3)]} <= addresses
         assert buffers.take(4 * MIB).nbytes == 4 * MIB
-
-    def test_a_smaller_one_is_found_a_much_larger_one_left_alone(self) -> None:
-        buffers = Buffers(100 * MIB)
-        address = buffers.take(8 * MIB).ctypes.data
-
-        assert buffers.take(5 * MIB).ctypes.data == address
-        assert buffers.take(8 * MIB).ctypes.data == address
-        assert buffers.take(MIB).ctypes.data != address
-
-    def test_streams_hand_theirs_on(self, tmp_path: Path) -> None:
-        values = np.arange(1 << 20, dtype="<i4").reshape(1024, 1024)
-        zarr_array(tmp_path, values, (64, 1024))
-        addresses: list[set[int]] = []
-        with service_on(tmp_path, cache_bytes=0) as service:
-            for _ in range(3):
-                stream = service.reader.stream(plan_items(service.reader, open_array(service), ()), 0, 4 * MIB)
-                found = [(np.frombuffer(slab, np.uint8).ctypes.data, bytes(slab)) for slab in stream]
-                assert b"".join(data for _, data in found) == values.tobytes()
-                addresses.append({address for address, _ in found})
-                del stream
-        assert addresses[0] == addresses[1] == addresses[2]

@@ -177,16 +177,6 @@ def test_a_document_or_a_problem_that_comes_by_half_is_asked_for_again(proxy: Pr
         assert RemoteArray(f"{server.url}/v1/metadata/store/a").attrs == {"seen": True}
 
 
-def test_a_limit_of_the_server_is_met_by_smaller_boxes(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.max_body = 3_000
-
-    assert np.array_equal(array[...], CUBE)
-    assert np.array_equal(array[::-3, 5, 1::2], CUBE[::-3, 5, 1::2])
-    proxy.max_body = 3
-    with pytest.raises(errors.TooLarge):
-        array[0, 0]
-
-
 def test_a_limit_that_is_published_is_not_run_into(proxy: Proxy, no_waiting: list[float]) -> None:  # noqa: ARG001
     proxy.limits = {"max_response_bytes": 50_000}
     array = RemoteArray(proxy.add("store/l", CUBE, (10, 10, 10)))

@@ -66,15 +66,6 @@ def test_a_big_write_is_cut_on_chunk_edges(proxy: Proxy, monkeypatch: pytest.Mon
     assert np.array_equal(stored(proxy)[3:], values[3:])
 
 
-def test_a_limit_of_the_server_is_met_by_smaller_boxes(proxy: Proxy) -> None:
-    proxy.max_body = 500
-    values = np.arange(40 * 30, dtype="<u4").reshape(40, 30)
-
-    make(proxy, np.zeros_like(values), (16, 16))[...] = values
-
-    assert np.array_equal(stored(proxy), values)
-
-
 def test_of_an_index_that_comes_twice_the_last_value_stays(proxy: Proxy) -> None:
     array = make(proxy, np.zeros((6, 4), "<i4"), (2, 2))
 

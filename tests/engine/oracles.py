@@ -1,10 +1,9 @@
-"""Other Zarr libraries as oracles: TensorStore and zarr-python 3 here, zarr-python 2 in its own Python."""
+"""Other Zarr libraries as oracles: TensorStore and zarr-python 3."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorstore
@@ -12,25 +11,6 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
-
-from tests.tools import zarr2_python
-
-_ZARR2_PROGRAM = """
-import json, sys, warnings
-import numpy, zarr
-warnings.simplefilter("ignore")
-answers = []
-for document, read in json.load(sys.stdin):
-    store = zarr.storage.MemoryStore({".zarray": json.dumps(document).encode()})
-    try:
-        array = zarr.open_array(store, mode="r")
-        items = numpy.asarray(array[...]) if read else None
-        plain = None if items is None else items.tolist() if items.dtype.hasobject else items.tobytes().hex()
-        answers.append({"shape": array.shape, "chunks": array.chunks, "order": array.order, "items": plain})
-    except Exception as error:
-        answers.append({"error": repr(error)})
-json.dump(answers, sys.stdout)
-"""
 
 
 def tensorstore_open(document: Mapping[str, Any], chunks: Mapping[str, bytes] | None = None, **spec: Any) -> Any:
@@ -54,27 +34,8 @@ def tensorstore_created(spec: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def zarr3_open(document: Mapping[str, Any], chunks: Mapping[str, bytes] | None = None) -> zarr.Array[Any]:
-    """The array that zarr-python 3 opens from a ``.zarray`` and chunks."""
+def zarr3_open(document: Mapping[str, Any]) -> zarr.Array[Any]:
+    """The array that zarr-python 3 opens from a ``.zarray``."""
     store = MemoryStore()
-    buffer = default_buffer_prototype().buffer
-    for key, value in {".zarray": json.dumps(document).encode(), **(chunks or {})}.items():
-        sync(store.set(key, buffer.from_bytes(value)))
+    sync(store.set(".zarray", default_buffer_prototype().buffer.from_bytes(json.dumps(document).encode())))
     return zarr.open_array(store, mode="r", zarr_format=2)
-
-
-def zarr2_open(documents: Sequence[tuple[Mapping[str, Any], bool]]) -> list[dict[str, Any]]:
-    """What zarr-python 2 opens from each ``.zarray``, and all its items where that is asked for.
-
-    Each answer has ``shape``, ``chunks``, ``order`` and ``items`` (bytes in hex, or a list of objects), or ``error``.
-    """
-    done = subprocess.run(
-        [str(zarr2_python()), "-c", _ZARR2_PROGRAM],
-        input=json.dumps(list(documents)),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
-    return answers

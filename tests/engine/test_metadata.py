@@ -292,12 +292,3 @@ def test_values_are_counted_before_any_is_made() -> None:
 
     with pytest.raises(BadMetadata, match="more than 8388608 values"):
         parse_consolidated(hostile, ".zmetadata")
-
-
-@pytest.mark.parametrize("text", ["[[[", "{{{", '\\"[[[', "\\\\"])
-def test_brackets_in_texts_are_no_nesting(text: str) -> None:
-    document = {"a": [text * 100] * 100, "b": [[[1]]]}
-
-    assert parse_attributes(json.dumps(document).encode(), ".zattrs") == document
-    with pytest.raises(BadMetadata, match="levels deep"):
-        parse_attributes(b'{"a":' + json.dumps(text).encode() + b',"b":' + b"[" * 300 + b"]" * 300 + b"}", ".zattrs")

@@ -1,13 +1,11 @@
-"""Documents of new arrays: defaults, refusals, what other libraries make of them; and comparing with a stored array."""
+"""Documents of new arrays: defaults, refusals; and comparing with a stored array."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine import dtype_strategies as dtypes
-from tests.engine.oracles import tensorstore_created, tensorstore_open, zarr2_open, zarr3_open
+from tests.engine.oracles import tensorstore_created
 
 _BLOSC = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 
@@ -267,62 +265,7 @@ def test_what_must_be_said_is_named(name: str) -> None:
     assert caught.value.member == name
 
 
-# --- other libraries ---------------------------------------------------------------------------------------------
-
-_RECORD = [["a", "<i4"], ["b", ">f8"]]
-_EVERYWHERE = ["|b1", "|i1", "<u2", ">i4", "<u8", "<f2", ">f4", "<f8", "<c8", ">c16", "|S3", "|V3", _RECORD]
-_ZARR_ONLY = ["<M8[ns]", ">m8[10s]", "<U3"]
-_TENSORSTORE_ONLY = ["bfloat16", "float8_e4m3fn", "int4", [["x", "<u2", [2, 3]]], [["a", "<i4"], ["b", "|S2"]]]
-_STREAMS = [{"id": name} for name in ("zlib", "gzip", "bz2", "zstd")]
-_COMPRESSORS = [_BLOSC, {"id": "blosc", "cname": "zstd", "shuffle": -1}, None, *_STREAMS]
-
-
-def _documents(spelled: list[Any]) -> list[dict[str, Any]]:
-    """Each dtype with each compressor, orders, separators and chunk forms taking turns."""
-    found = []
-    for turn, (dtype, compressor) in enumerate(itertools.product(spelled, _COMPRESSORS)):
-        order, separator, chunks = "CF"[turn % 2], "./"[turn // 2 % 2], [[2, 3], True, None, [-1, 0]][turn % 4]
-        members = {"order": order, "dimension_separator": separator, "chunks": chunks, "compressor": compressor}
-        found.append(new_document({"shape": [4, 5], "dtype": dtype, **members}))
-    return found
-
-
-def test_tensorstore_opens_what_we_write_and_reads_the_fill_value() -> None:
-    for document in _documents(_EVERYWHERE + _TENSORSTORE_ONLY):
-        metadata = ArrayMetadata.from_document(document, ".zarray")
-        field = metadata.dtype.fields[0] if metadata.dtype.fields else None
-
-        theirs = tensorstore_open(document, field=field.name if field else "")
-
-        assert list(theirs.chunk_layout.write_chunk.shape)[:2] == document["chunks"]
-        base = field.numpy if field else metadata.dtype.numpy
-        if base.kind in "biufc":
-            items = np.asarray(theirs.read().result())
-            np.testing.assert_array_equal(items, np.zeros(items.shape, items.dtype))
-
-
-def test_zarr_python_3_opens_what_we_write_and_reads_the_fill_value() -> None:
-    for document in _documents(_EVERYWHERE + _ZARR_ONLY):
-        theirs = zarr3_open(document)
-
-        fill = ArrayMetadata.from_document(document, ".zarray").fill
-        assert (list(theirs.shape), list(theirs.chunks)) == (document["shape"], document["chunks"])
-        assert np.asarray(theirs[...]).astype(fill.dtype).tobytes() == fill.tobytes() * 20
-
-
-def test_zarr_python_2_opens_what_we_write_and_reads_the_fill_value() -> None:
-    nested = [[["x", "<u2", [2]]], [["n", [["a", "|b1"], ["b", "<i2"]]]], [["a", "|u1"], ["", "|V3"], ["b", "<i4"]]]
-    strings = new_document({"shape": [2], "dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": "é"})
-    documents = _documents(_EVERYWHERE + _ZARR_ONLY + nested)
-
-    *answers, objects = zarr2_open([(document, True) for document in [*documents, strings]])
-
-    assert objects["items"] == ["é", "é"]
-    for document, answer in zip(documents, answers, strict=True):
-        fill = ArrayMetadata.from_document(document, ".zarray").fill
-        assert answer.get("error") is None, document
-        assert (answer["chunks"], answer["order"]) == (document["chunks"], document["order"])
-        assert answer["items"] == fill.tobytes().hex() * 20
+# --- as a whole ---------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
