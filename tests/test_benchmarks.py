@@ -207,7 +207,6 @@ def test_the_page_links_the_tables_of_every_suite_but_the_smoke_benchmark() -> N
 
 
 def test_results_replace_those_of_their_suite_only(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="comes with the extra [bench]")
     page, folder = tmp_path / "page.md", tmp_path / "page"
     folder.mkdir()
     page.write_text("before\n<!-- made: targets -->\n<!-- end -->\n")

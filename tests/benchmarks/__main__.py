@@ -23,11 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = earlier(options.read) if options.read else measured(options)
     if options.json:
         options.json.write_text(done.to_json() + "\n", encoding="utf-8")
-    if options.plots:
-        from tests.benchmarks.plots import draw
-
-        options.plots.mkdir(parents=True, exist_ok=True)
-        draw(done, options.plots)
     if options.write_docs:
         from tests.benchmarks.pages import write_docs
 
@@ -87,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arrays", help="some of the arrays only: stack,climate,slide,field,small")
     parser.add_argument("--json", type=Path, help="write what was measured")
     parser.add_argument("--read", type=Path, metavar="JSON", help="measure nothing: show an earlier run's JSON")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures as SVG")
     parser.add_argument("--write-docs", action="store_true", help="write the results into docs/internals")
     return parser
 

@@ -1,4 +1,4 @@
-"""Writes the results of a run into docs/internals: tables as CSV files, pictures, and the targets of the page."""
+"""Writes the results of a run into docs/internals: tables as CSV files, and the targets of the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.plots import draw
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.report import markdown, target_table
 from tests.benchmarks.suite import Outcome, Run, Table
@@ -22,7 +21,6 @@ def write_docs(run: Run, page: Path = PAGE) -> None:
     """Replace what the run has measured; results of other suites, and the text of the page, stay as they are. The smoke
     benchmark has no place there."""
     folder = page.with_suffix("")
-    draw(run, folder)
     for outcome in (outcome for outcome in run.outcomes if outcome.suite != "smoke"):
         for name, table in tables(outcome):
             _write_csv(folder / f"{name}.csv", [table.head, *table.rows])
