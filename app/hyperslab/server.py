@@ -25,8 +25,6 @@ from hyperslab.settings import Settings
 log = logging.getLogger("hyperslab.server")
 
 PROTOCOL: Final = "hyperslab.protocol:Protocol"
-BACKLOG: Final = 2048
-MEMORY: Final = "/dev/shm"
 _LAST_SECONDS: Final = 2
 """For how long what was called off may take to end, after the requests have had their time."""
 
@@ -35,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; raises `OSError` that says what could not be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
 
@@ -63,7 +61,15 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
                 factory = partial(application, settings.model_copy(update={"metrics_folder": folder}))
                 _Workers(_config(settings, factory, factory=True), sockets=[listener]).run()
             return True
-        return _serve_here(settings, listener)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup asks for
+            signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+        try:
+            server = uvicorn.Server(_config(settings, application(settings)))
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:  # uvicorn repeats the signal when it has shut down, and this is a good end
+            return True
+        return server.started
 
 
 def _allow_open_files() -> None:
@@ -87,22 +93,10 @@ def _metrics_folder(settings: Settings) -> Iterator[Path]:
     parent = settings.metrics_folder
     if parent is not None:
         parent.mkdir(exist_ok=True)
-    elif os.access(MEMORY, os.W_OK | os.X_OK):
-        parent = Path(MEMORY)
+    elif os.access("/dev/shm", os.W_OK | os.X_OK):
+        parent = Path("/dev/shm")
     with TemporaryDirectory(prefix="hyperslab-", dir=parent, ignore_cleanup_errors=True) as made:
         yield Path(made)
-
-
-def _serve_here(settings: Settings, listener: socket.socket) -> bool:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup asks for
-        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    try:
-        server = uvicorn.Server(_config(settings, application(settings)))
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn repeats the signal when it has shut down, and this is a good end
-        return True
-    return server.started
 
 
 class _Deadline:

@@ -96,17 +96,16 @@ class PageCheck:
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
         reached = _address(str((scope.get("server") or ("",))[0]))  # loopback: an address only this machine reaches
         is_checked = bool(self._hosts) or (reached is not None and reached.is_loopback)
-        if is_checked and not (self._any_host or self._is_ours(_name(host))):
-            raise ForeignHost(host)
+        if is_checked and not self._any_host:
+            # no stranger can point an address anywhere, or a name without dots
+            name = _name(host)
+            if "." in name and name not in self._hosts and not name.endswith(".localhost") and _address(name) is None:
+                raise ForeignHost(host)
         if origin is None:
             if site not in _OURS:
                 raise ForeignOrigin(f"another one ({site})", host)
         elif site not in _OURS[1:] and not self._is_known(origin, host):
             raise ForeignOrigin(origin, host)
-
-    def _is_ours(self, name: str) -> bool:
-        """Whether the operator has named it, or no stranger can point it anywhere: an address, a name without dots."""
-        return name in self._hosts or "." not in name or name.endswith(".localhost") or _address(name) is not None
 
     def _is_known(self, origin: str, host: str) -> bool:
         scheme, _, place = origin.lower().partition("://")

@@ -15,8 +15,6 @@ from hyperslab.errors import BadParameter, PreconditionFailed
 Tags = tuple[str, ...] | Literal["*"]
 """Entity tags as they were sent, quotes and ``W/`` included; ``*`` is any."""
 
-_TAG = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|$)')
-
 
 def strong_etag(version: str) -> str:
     """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled. Of a
@@ -81,7 +79,8 @@ class Conditions:
         elif unmodified is not None and now.modified is not None and int(now.modified) > unmodified:
             raise PreconditionFailed("If-Unmodified-Since", http_date(unmodified), now.etag)
         if self.if_none_match is not None:
-            if not _matches_weakly(self.if_none_match, now.etag):
+            tags = self.if_none_match
+            if now.etag is None or (tags != "*" and now.etag not in [tag.removeprefix("W/") for tag in tags]):
                 return True
             if reading:
                 return False
@@ -107,10 +106,6 @@ CONDITIONAL: Final = frozenset(
 UNCONDITIONAL: Final = Conditions()
 
 
-def _matches_weakly(tags: Tags, etag: str | None) -> bool:
-    return etag is not None and (tags == "*" or any(tag.removeprefix("W/") == etag for tag in tags))
-
-
 def _sent(tags: Tags) -> str:
     return tags if isinstance(tags, str) else ", ".join(tags)
 
@@ -121,7 +116,8 @@ def _tags(name: str, text: str | None) -> Tags | None:
     if text.strip() == "*":
         return "*"
     tags, position = [], 0
-    while match := _TAG.match(text, position):
+    tag = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*(?:,|$)')
+    while match := tag.match(text, position):
         tags.append(match[1])
         position = match.end()
     if position < len(text) or not tags:

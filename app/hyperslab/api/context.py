@@ -57,8 +57,7 @@ class Context:
         One of a remote store that was opened before is read as it was then, while its documents are looked up: mostly
         they have not changed, and if so the response is made anew.
         """
-        mount = self.service.catalog.mounts.get(path.partition("/")[0])
-        known = self.service.catalog.remembered(path) if mount is not None and mount.is_remote else None
+        known = self.service.catalog.remembered(path)
         if not isinstance(known, ArrayNode):
             return await (await answer(await self.open_array(path))).respond(request)
         checking = asyncio.create_task(self.open_array(path))

@@ -22,16 +22,6 @@ ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_COUNTED: Final = {
-    "hits": "Look-ups that found what they wanted",
-    "misses": "Look-ups that did not",
-    "evictions": "Entries that were dropped to make room",
-}
-_PRESENT: Final = {
-    "nbytes": ("bytes", "Memory that the entries take"),
-    "entries": ("entries", "Entries"),
-    "limit": ("limit_bytes", "Memory that the entries may take"),
-}
 
 Labels = tuple[str, str, int]
 """Route, method and status."""
@@ -44,7 +34,11 @@ class Metrics:
     """The metrics of a service; with ``folder``, of all processes that keep theirs there."""
 
     def __init__(self, service: Service, folder: Path | None = None) -> None:
-        self._files = None if folder is None else _open_files(folder)
+        self._files: _Files | None = None
+        try:
+            self._files = None if folder is None else _Files(folder)
+        except OSError as error:
+            _log.warning("this worker tells its own numbers only, as it has no place to put them up: %s", error)
         self._registry = CollectorRegistry()
         self._requests = self._counter("requests", "Requests.", "route", "method", "status")
         text = "From the request to the last byte handed to the network."
@@ -62,8 +56,18 @@ class Metrics:
 
     def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
         """Report the statistics of another cache too."""
-        counters = {m: self._counter(f"{name}_cache_{m}", f"{text} ({name} cache).") for m, text in _COUNTED.items()}
-        gauges = {m: self._gauge(f"{name}_cache_{k}", f"{text} ({name} cache).") for m, (k, text) in _PRESENT.items()}
+        counted = {
+            "hits": "Look-ups that found what they wanted",
+            "misses": "Look-ups that did not",
+            "evictions": "Entries that were dropped to make room",
+        }
+        present = {
+            "nbytes": ("bytes", "Memory that the entries take"),
+            "entries": ("entries", "Entries"),
+            "limit": ("limit_bytes", "Memory that the entries may take"),
+        }
+        counters = {m: self._counter(f"{name}_cache_{m}", f"{text} ({name} cache).") for m, text in counted.items()}
+        gauges = {m: self._gauge(f"{name}_cache_{k}", f"{text} ({name} cache).") for m, (k, text) in present.items()}
         before = dict.fromkeys(counters, 0)
 
         def sample() -> None:
@@ -172,14 +176,6 @@ class _Files:
 
     def _paths(self, name: str) -> list[Path]:
         return [self._folder / f"{kind}_{name}.db" for kind in ("counter", "histogram", "gauge_livesum")]
-
-
-def _open_files(folder: Path) -> _Files | None:
-    try:
-        return _Files(folder)
-    except OSError as error:
-        _log.warning("this worker tells its own numbers only, as it has no place to put them up: %s", error)
-        return None
 
 
 def _is_alive(pid: int) -> bool:

@@ -41,10 +41,15 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
     if not parsed or None in parsed:
         return None
     found = [part for spec in parsed if spec is not None and (part := _resolve(spec, size)) is not None]
-    merged = _merged(found)
+    merged: list[ByteRange] = []
+    for part in sorted(found):
+        if merged and part.start <= merged[-1].stop:
+            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].stop, part.stop))
+        else:
+            merged.append(part)
     if not merged or len(merged) > 64:
         raise RangeNotSatisfiable(text, size)
-    return merged
+    return found if len(found) == len(merged) else merged  # in the order in which they were asked for
 
 
 def place_of(text: str) -> tuple[int, int | None] | None:
@@ -76,17 +81,6 @@ def _resolve(spec: tuple[int | None, int | None], size: int) -> ByteRange | None
     if first >= size:
         return None
     return ByteRange(first, size if last is None else min(last + 1, size))
-
-
-def _merged(ranges: list[ByteRange]) -> list[ByteRange]:
-    """Ranges without overlaps, in the order in which they were asked for where none had to be joined."""
-    ordered: list[ByteRange] = []
-    for part in sorted(ranges):
-        if ordered and part.start <= ordered[-1].stop:
-            ordered[-1] = ByteRange(ordered[-1].start, max(ordered[-1].stop, part.stop))
-        else:
-            ordered.append(part)
-    return ranges if len(ordered) == len(ranges) else ordered
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
-from hyperslab.api.conditional import Validators, http_date
+from hyperslab.api.conditional import UNCONDITIONAL, Validators, http_date
 from hyperslab.api.context import Context
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.replay import Sources
@@ -85,7 +85,7 @@ class Representation:
         `RangeNotSatisfiable`, `Overloaded`, and what reading the body raises."""
         conditions, body = request.conditions, self.body
         now = Validators(self.etag, self.modified)
-        if self.etag is not None and not conditions.check(now):
+        if conditions is not UNCONDITIONAL and self.etag is not None and not conditions.check(now):
             if self.sources is not None and request.header(b"if-none-match") == self.etag:
                 self.context.responses.put(request, self.sources, self.etag, (), self._validating(), None)
             return Response(304, self._validating())

@@ -124,8 +124,8 @@ async def received_body(
     """
     said = media_type(request)
     limit = context.options.max_upload_bytes if most is None else most
-    longest = min(limit, _room_for_json(context))
     is_json = (said or unsaid) in _JSON
+    longest = min(limit, _room_for_json(context)) if is_json else limit
     check_as_is(request)
     async with context.admission.share() as share:
         body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
@@ -270,20 +270,6 @@ def media_type(request: Request) -> str | None:
     return None if kind == "application/x-www-form-urlencoded" else kind
 
 
-_NOT_NPY: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    SyntaxError,
-    TokenError,
-    RecursionError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-)
-"""What numpy's parser of headers, which is Python's own, may end with."""
-
-
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
     """The array of the npy file that ends the stream; raises as `next_npy`, and `BadBody` for bytes behind it: they
     may be values that somebody believes to be stored."""
@@ -302,7 +288,18 @@ def next_npy(stream: BinaryIO) -> NDArray[Any]:
         _check_descr(_npy_header(stream)["descr"])
         stream.seek(start)
         array: NDArray[Any] = np.load(stream, allow_pickle=False)
-    except _NOT_NPY as error:
+    # what numpy's parser of headers, which is Python's own, may end with
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        SyntaxError,
+        TokenError,
+        RecursionError,
+        EOFError,
+        MemoryError,
+        OverflowError,
+    ) as error:
         raise BadBody(f"the body is not npy: {error}") from error
     return array
 

@@ -46,7 +46,8 @@ _CASTINGS: Final = ("safe", "same_kind", "unsafe")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What values are to become: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``."""
+    """What values are to become: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``; those
+    of objects are encoded by ``codecs``."""
 
     dtype: DataType
     shape: tuple[int, ...]
@@ -58,11 +59,11 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
     `TooLarge` for a shape that no array in memory can have, even an empty one."""
     check_countable(shape, array.metadata.itemsize)
-    codecs = array.metadata.codecs
     if field is None:
-        return Target(array.metadata.dtype, shape, (), codecs)
+        dtype = array.metadata.dtype
+        return Target(dtype, shape, (), array.metadata.codecs if dtype.is_object else ())
     inner = field.shape if field.part is None else ()  # one value is for all cells of a part
-    return Target(parse_dtype(field.json), shape + field.shape, inner, codecs)
+    return Target(parse_dtype(field.json), shape + field.shape, inner, ())
 
 
 def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
@@ -99,11 +100,10 @@ def _stated_shape(request: Request) -> Any:
 
 
 def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
-    """The values of a body whose media type was checked, of ``wanted.shape``, or one item to be broadcast.
+    """The values of a body whose media type and headers were checked, of ``wanted.shape``, or one item to be broadcast.
 
     Without a Content-Type a body is raw. Raises `BadBody`, which names what was expected and found.
     """
-    check_headers(request, wanted)
     kind = media_type(request) or RAW
     if kind == JSON:
         return values_from_json(parse_json_body(body), wanted)
@@ -137,7 +137,9 @@ def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: 
         rows = _rows(request, array, axis, number=len(_unpack(body)), each=1, unit="objects")
     else:
         rows = _rows(request, array, axis, number=len(body), each=metadata.itemsize, unit="bytes")
-    return parse_values(request, body, target(array, _with_rows(array, axis, rows), None))
+    wanted = target(array, _with_rows(array, axis, rows), None)
+    check_headers(request, wanted)
+    return parse_values(request, body, wanted)
 
 
 def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:

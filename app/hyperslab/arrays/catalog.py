@@ -150,9 +150,10 @@ class Catalog:
         return self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node at ``path`` as it was when it was last opened, if its store is remote; asks nobody."""
-        mount, rest = self.locate(path)
-        return self._nodes.any_version((mount.name, rest)) if mount.is_remote else None
+        """The node at a normalised path as it was when it was last opened, if its store is remote; asks nobody."""
+        name, _, rest = path.partition("/")
+        mount = self.mounts.get(name)
+        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.

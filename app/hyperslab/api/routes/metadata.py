@@ -25,7 +25,7 @@ from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document
 from hyperslab.errors import WrongKind
-from hyperslab.tiles.ome import Multiscale, read_ome
+from hyperslab.tiles.ome import read_ome
 from hyperslab.wire import JSON
 
 PREFIX: Final = "/v1/metadata"
@@ -147,7 +147,11 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
     ome = read_ome(group.attributes)
     document["problems"] = [*listed.problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:
-        document["multiscales"] = [_multiscale(ome.multiscale)]
+        found = ome.multiscale
+        axes = None if found.axes is None else [asdict(axis) for axis in found.axes]
+        datasets = [asdict(dataset) for dataset in found.datasets]
+        described = {"name": found.name, "version": found.version, "axes": axes, "datasets": datasets}
+        document["multiscales"] = [{**described, "type": found.downsampling}]
     return document
 
 
@@ -178,13 +182,3 @@ def _fields(dtype: DataType) -> list[dict[str, Any]] | None:
         {"name": field.name, "dtype": field.json, "shape": field.shape, "offset": field.offset}
         for field in dtype.fields
     ]
-
-
-def _multiscale(multiscale: Multiscale) -> dict[str, Any]:
-    return {
-        "name": multiscale.name,
-        "version": multiscale.version,
-        "axes": None if multiscale.axes is None else [asdict(axis) for axis in multiscale.axes],
-        "datasets": [asdict(dataset) for dataset in multiscale.datasets],
-        "type": multiscale.downsampling,
-    }

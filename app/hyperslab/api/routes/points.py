@@ -40,16 +40,14 @@ from hyperslab.wire import JSON, NPY
 
 PREFIX: Final = "/v1/points"
 
-_KINDS = (NPY, JSON)
-
 
 def handlers(context: Context) -> Handlers:
     """The route."""
-    return {("POST", PREFIX): partial(_answer, context)}
 
+    async def answer(request: Request) -> Response:
+        return await (scatter if request.query.flag("values") else gather)(context, request)
 
-async def _answer(context: Context, request: Request) -> Response:
-    return await (scatter if request.query.flag("values") else gather)(context, request)
+    return {("POST", PREFIX): answer}
 
 
 async def gather(context: Context, request: Request) -> Response:
@@ -99,7 +97,7 @@ async def scatter(context: Context, request: Request) -> Response:
     array = await context.open_array(request.tail)
     array.mount.check_writable()
     field = resolve_field(array, request.query.text("field"))
-    check_kind(request, _KINDS)
+    check_kind(request, (NPY, JSON))
     beside = context.service.writer.memory(array, context.options.max_points)
     async with received_body(context, request, unsaid=JSON, beside=beside) as body:
         points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
@@ -115,7 +113,9 @@ def _scattered(
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
     if _kind(request, body) == JSON:
-        return _scattered_json(context, array, body, field=field)
+        document = parse_json_body(body, most_json(context))
+        points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
+        return list(points.T), values_from_json(document["values"], target(array, (len(points),), field))
     stream = io.BytesIO(body)
     points = _checked(next_npy(stream), array, context.options.max_points)
     wanted = target(array, (len(points),), field)
@@ -124,21 +124,12 @@ def _scattered(
     return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
 
 
-def _scattered_json(
-    context: Context, array: ArrayNode, body: memoryview, *, field: Field | None
-) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    document = parse_json_body(body, most_json(context))
-    points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
-    wanted = target(array, (len(points),), field)
-    return list(points.T), values_from_json(document["values"], wanted)
-
-
 async def _read_coordinates(context: Context, request: Request, array: ArrayNode) -> list[NDArray[Any]]:
     """One array of int64 per axis."""
     rank = len(array.metadata.shape)
     most = context.options.max_points
     limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * 32)  # bytes of JSON for an index
-    check_kind(request, _KINDS)
+    check_kind(request, (NPY, JSON))
     async with received_body(context, request, unsaid=JSON, most=limit) as body:
         points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
     return list(np.ascontiguousarray(_checked(points, array, most).T))
@@ -186,13 +177,9 @@ def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> ND
         raise BadBody(f"the coordinates are no table of integers: {error}") from error
 
 
-def _encode_npy(values: NDArray[Any]) -> bytes:
-    return npy_header(values.shape, values.dtype) + bytes_of(values)
-
-
 _ENCODERS: Final[Mapping[str, Callable[[NDArray[Any]], Buffer]]] = {
     "raw": bytes_of,
-    "npy": _encode_npy,
+    "npy": lambda values: npy_header(values.shape, values.dtype) + bytes_of(values),
     "json": encode_json,
     "csv": encode_csv,
 }

@@ -49,14 +49,10 @@ async def get_key(context: Context, keys: KeyReader, request: Request) -> Reply:
             found = await find_key(context, request, mount, path)
         return stored_reply(context, found)
     except KeyNotFound as error:
-        if isinstance(error, FormNotFound) or not _may_be_listed(request, path):
+        may_be_listed = path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
+        if isinstance(error, FormNotFound) or not may_be_listed:
             raise
     return await _index_reply(context, keys, request, path)
-
-
-def _may_be_listed(request: Request, path: str) -> bool:
-    """Whether a listing may have been meant."""
-    return path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
 
 
 async def _index_reply(context: Context, keys: KeyReader, request: Request, path: str) -> Reply:
