@@ -12,7 +12,7 @@ from hyperslab.api.metrics import Metrics
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply, Response
+from hyperslab.api.response import Response
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
@@ -50,7 +50,7 @@ class Context:
         raise WrongKind(node.path, "group", "array")
 
     async def answer_from(
-        self, path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Reply]]
+        self, path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Response]]
     ) -> Response:
         """What ``answer`` makes of the array at ``path``.
 
@@ -59,10 +59,10 @@ class Context:
         """
         known = self.service.catalog.remembered(path)
         if not isinstance(known, ArrayNode):
-            return await (await answer(await self.open_array(path))).respond(request)
+            return await answer(await self.open_array(path))
         checking = asyncio.create_task(self.open_array(path))
         try:
-            response = await (await answer(known)).respond(request)
+            response = await answer(known)
         except HyperslabError:
             if await checking is known:
                 raise
@@ -73,7 +73,7 @@ class Context:
             if await checking is known:
                 return response
         await request.aclose()
-        return await (await answer(checking.result())).respond(request)
+        return await answer(checking.result())
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:

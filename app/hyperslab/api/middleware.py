@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.problems import REASON, problem
+from hyperslab.api.representation import Reply
 from hyperslab.api.request import Request, raw_path, split_front
-from hyperslab.api.response import Reply, Response
+from hyperslab.api.response import Response
 from hyperslab.api.threads import HANG_UP, STORE
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, MethodNotAllowed, RouteNotFound
 from hyperslab.wire import EXPOSED_HEADERS
@@ -162,7 +163,8 @@ class Frame:
             for left in reversed(range(9 if reads else 1)):
                 request.is_last_try = not left
                 try:
-                    response = await (await handler(request)).respond(request)
+                    reply = await handler(request)
+                    response = reply if isinstance(reply, Response) else await reply.respond(request)
                     break
                 except ChangedWhileRead:
                     if not left:

@@ -153,6 +153,10 @@ class Representation:
         return replace(head, headers=headers, body=Pieces(nbytes, rest, context.options.idle_seconds))
 
 
+Reply = Response | Representation
+"""What a route returns."""
+
+
 def in_memory(context: Context, data: Buffer) -> Buffer | Pieces:
     """Bytes in memory as the body of a response: much of them goes out a piece at a time."""
     if len(data) <= _PIECE:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from starlette.types import Message, Send
@@ -22,14 +22,6 @@ from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, LONGEST
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Buffer = bytes | memoryview
-
-
-class Reply(Protocol):
-    """What a route returns: a `Response`, or what makes one."""
-
-    async def respond(self, request: Request) -> Response:
-        """The response to a request; may raise any error, as nothing was sent yet."""
-        ...
 
 
 class Pieces:
@@ -78,9 +70,6 @@ class Response:
     status: int
     headers: Headers
     body: Buffer | Pieces | None = b""
-
-    async def respond(self, request: Request) -> Response:  # noqa: ARG002 - see `Reply`
-        return self
 
     async def send(self, request: Request, send: Send) -> None:
         """Send it; for HEAD the body stays behind."""

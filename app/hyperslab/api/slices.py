@@ -20,7 +20,7 @@ from hyperslab.api.ranges import ByteRange
 from hyperslab.api.replay import MOST_KEYS, Sources
 from hyperslab.api.representation import Content, DeferredContent, Representation
 from hyperslab.api.request import Query, Request
-from hyperslab.api.response import Buffer, Headers, array_headers, caching, cost_headers
+from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
     add_objects,
@@ -320,9 +320,7 @@ _MOST_REMOTE: Final = 32 << 20
 """Bytes of a remote answer that is read before any of it is sent: less than a stream of it would hold."""
 
 
-async def array_reply(
-    context: Context, request: Request, array: ArrayNode, items: Sequence[SelectionItem]
-) -> Representation:
+async def array_reply(context: Context, request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Response:
     """A slice or a chunk.
 
     A small answer that is wanted as a whole is read at once, and its tag is made of the versions that come with the
@@ -360,10 +358,11 @@ async def array_reply(
         sources=_sources(plan),
     )
     if whole is not None:
-        return representation.with_content(body.make(Cancel()))
-    if body.size is None or (is_small and not ranged):
-        return replace(representation, body=DeferredContent(body.make, body.whole_memory, body.size, body.cost))
-    return representation
+        representation = representation.with_content(body.make(Cancel()))
+    elif body.size is None or (is_small and not ranged):
+        deferred = DeferredContent(body.make, body.whole_memory, body.size, body.cost)
+        representation = replace(representation, body=deferred)
+    return await representation.respond(request)
 
 
 async def look_up(context: Context, request: Request, plan: ReadPlan) -> ReadPlan:

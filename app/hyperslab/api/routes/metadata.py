@@ -11,9 +11,9 @@ from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Handlers
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.representation import Representation
+from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply, caching
+from hyperslab.api.response import caching
 from hyperslab.api.slices import DECODINGS
 from hyperslab.arrays.faces import forms
 from hyperslab.arrays.listing import in_turn

@@ -11,9 +11,9 @@ from typing import Final
 
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Handlers
-from hyperslab.api.representation import Representation
+from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply
+from hyperslab.api.response import Response
 from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, values_etag
 from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
 from hyperslab.api.values_out import media_types
@@ -35,7 +35,7 @@ def handlers(context: Context) -> Handlers:
     return {("GET", prefix): partial(handler, context) for prefix, handler in routes.items()}
 
 
-async def get_slice(context: Context, request: Request) -> Reply:
+async def get_slice(context: Context, request: Request) -> Response:
     """Answer GET and HEAD."""
     request.query.only(("select", "reduce", "bins", *PARAMETERS))
     items = request.query.selection()
@@ -49,7 +49,7 @@ async def get_chunk(context: Context, request: Request) -> Reply:
     if request.query.text("format") == "stored":
         return await _get_stored(context, request, *await open_chunk(context, request))
 
-    async def answer(array: ArrayNode) -> Reply:
+    async def answer(array: ArrayNode) -> Response:
         return await array_reply(context, request, array, array.metadata.grid.bounds(parse_coords(array, text)))
 
     return await context.answer_from(path, request, answer)

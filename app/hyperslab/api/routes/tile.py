@@ -19,9 +19,9 @@ from hyperslab.api.conditional import Validators, etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Handlers
 from hyperslab.api.replay import Sources
-from hyperslab.api.representation import Content, DeferredContent, Representation
+from hyperslab.api.representation import Content, DeferredContent, Reply, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Headers, Reply, Response, array_headers, caching, cost_headers, immutable_for
+from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost

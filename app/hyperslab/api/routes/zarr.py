@@ -16,9 +16,9 @@ from urllib.parse import quote
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.context import Context
 from hyperslab.api.middleware import Handlers
-from hyperslab.api.representation import Representation
+from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import Reply, caching
+from hyperslab.api.response import caching
 from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.faces import FORMATS, FaceReader
