@@ -32,7 +32,7 @@ Application = ASGIApp
 
 
 class _Routes(FastAPI):
-    """FastAPI's routes without its middleware: what they raise comes out, and the `Guard` around all makes problems."""
+    """FastAPI's routes without its middleware: what they raise comes out, and the `Frame` around all makes problems."""
 
     def build_middleware_stack(self) -> ASGIApp:
         routes = AsyncExitStackMiddleware(self.router)
