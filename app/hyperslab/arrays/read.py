@@ -275,19 +275,17 @@ class Reader:
         Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it: with
         blocks and gaps that come along about four times what is wanted.
         """
-        memory, shards = plan.array.metadata.codec.memory, self._shard_memory(plan)
+        metadata, mount, shards = plan.array.metadata, plan.array.mount, 0
+        memory, most = metadata.codec.memory, min(plan.touched, metadata.chunks_per_object) if metadata.levels else 0
+        if most and memory_of_shard(metadata, most) > self.slab_bytes:
+            stored = plan.stored
+            chunks = -(-plan.touched // max(1, stored))
+            each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
+            helpers = self.pool(mount).most_helpers(stored - 1, held)
+            shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
         return shards + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
-
-    def _shard_memory(self, plan: Plan) -> int:
-        metadata, mount = plan.array.metadata, plan.array.mount
-        if memory_of_shard(metadata, min(plan.touched, metadata.chunks_per_object)) <= self.slab_bytes:
-            return 0
-        stored = plan.stored
-        chunks = -(-plan.touched // max(1, stored))
-        each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
-        return each * (1 + self.pool(mount).most_helpers(stored - 1, held)) if each > self.slab_bytes else 0
 
     def forget(self) -> None:
         """Empty the cache of chunks, and forget which were asked for."""

@@ -357,9 +357,7 @@ class ShardReader(ChunkReader):
 
 def memory_of_shard(metadata: ArrayMetadata, chunks: int) -> int:
     """Bytes that a thread holds at once, beside its answer, that reads so many ``chunks`` of a shard: its index as
-    stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied. 0 without any."""
-    if not metadata.levels or not chunks:
-        return 0
+    stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied."""
     wanted, shard = chunks * metadata.chunk_nbytes, metadata.shard_nbytes
     fetched = min(wanted, _BATCH_BYTES + metadata.chunk_nbytes)
     if any(level.after for level in metadata.levels):
