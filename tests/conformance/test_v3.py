@@ -158,6 +158,49 @@ def test_times_without_a_unit_are_counts_in_either_byte_order(
     assert np.frombuffer((node / "c" / "1").read_bytes(), order).tolist() == [3, 4, 9, 4]
 
 
+@pytest.mark.parametrize("name", ["struct", "structured"])
+@pytest.mark.parametrize("endian", ["little", "big"])
+def test_fields_lie_in_the_byte_order_that_the_codec_says(data: tuple[Served, Path], endian: str, name: str) -> None:
+    """zarr-python #4141."""
+    served, folder = data
+    node, dtype = folder / f"{name}-{endian}", np.dtype([("a", "i4"), ("b", "f8")])
+    stored = dtype.newbyteorder("<" if endian == "little" else ">")
+    fields: list[Any] = [["a", "int32"], ["b", "float64"]]
+    if name == "struct":
+        fields = [{"name": field, "data_type": kind} for field, kind in fields]
+    data_type = {"name": name, "configuration": {"fields": fields}}
+    codecs = [{"name": "bytes", "configuration": {"endian": endian}}]
+    (node / "c").mkdir(parents=True)
+    (node / "zarr.json").write_text(
+        json.dumps({**DOCUMENT, "data_type": data_type, "fill_value": "A" * 16, "codecs": codecs})
+    )
+    values = np.array([(1, 2.5), (-3, 1e10), (5, 0), (7, 8)], dtype)
+    (node / "c" / "1").write_bytes(values.astype(stored).tobytes())
+    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/{node.name}")
+
+    assert array[4:].tolist() == values.tolist()
+    array[5] = values[5 - 4] = (9, -1)
+    assert np.frombuffer((node / "c" / "1").read_bytes(), stored).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_texts_in_fortran_order_go_where_they_belong(data: tuple[Served, Path], transposed: bool) -> None:
+    """zarr-python #4116."""
+    served, folder = data
+    order = [{"name": "transpose", "configuration": {"order": [1, 0]}}] if transposed else []
+    asked = {"zarr_format": 3, "shape": [2, 3], "data_type": "string", "chunks": [2, 3]}
+    name = f"texts-{transposed}"
+    made = served.http.put(f"/v1/metadata/data/{name}", json={**asked, "codecs": [*order, {"name": "vlen-utf8"}]})
+    assert made.status_code == 201, made.text
+    values = np.array([["a", "bb", "ccc"], ["dddd", "e", ""]], object)
+    array = RemoteArray(f"{served.http.base_url}/v1/metadata/data/{name}")
+
+    array[...] = np.asfortranarray(values)
+
+    assert array[...].tolist() == values.tolist()
+    assert zarr.open_array(str(folder / name), mode="r")[...].tolist() == values.tolist()  # type: ignore[union-attr]
+
+
 class TensorStore:
     """An array of TensorStore, which is asked as one of numpy is."""
 

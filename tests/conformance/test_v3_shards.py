@@ -329,7 +329,7 @@ def test_what_threads_hold_of_shards_is_counted(tmp_path: Path, after: list[Any]
 
 def test_what_others_have_read_wrong(tmp_path: Path) -> None:
     """Reordered and repeated selections of a shard, codecs around it, axes in another order on both sides of it, a
-    shard without axes, and one whose last chunks were never written."""
+    shard without axes, and one whose last chunks were never written: zarr-python #4203, #4202, #3966, #3413."""
     service = service_of(StoreConfig(name="data", url=str(tmp_path)))
     write(tmp_path)
     rows, columns = [127, 3, 3, 64, 0], [95, 0, 33, 33]

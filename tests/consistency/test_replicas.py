@@ -82,7 +82,7 @@ def make(
 
 def test_sixteen_processes_write_shared_chunks_and_lose_nothing(replicas: list[Server]) -> None:
     """Each cell is written by one client only, last of all with what its model says; one chunk has cells of all, and of
-    an array in shards all lie in one."""
+    an array in shards all lie in one: zarr-python #3682 and #3514."""
     for store, layout, operations, cells in OPERATIONS:
         shape, stored = (SHAPE, CHUNKS) if layout != "shards" else ((ONE_SHARD, ONE_SHARD),) * 2
         array = make(replicas[0], f"{store}/a/{layout}", layout, shape, stored)

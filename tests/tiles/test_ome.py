@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperslab.engine.faces import dimensions_in, v2_attributes, v3_attributes
 from hyperslab.tiles.ome import Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
 from tests.tiles.support import axes_json
 
@@ -445,5 +446,8 @@ def test_nothing_in_the_metadata_makes_reading_it_fail(data: st.DataObject, rubb
 
     holder[key] = rubbish
 
-    read_ome(document)
-    broken_dataset_paths(document)
+    for attributes in (document, {"ome": {"version": "0.5", **document}}):
+        read_ome(attributes)
+        broken_dataset_paths(attributes)
+        dimensions_in(attributes, "0")
+        v2_attributes(v3_attributes(attributes, "image"), ("y", "x"))
