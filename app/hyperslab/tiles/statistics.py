@@ -111,7 +111,7 @@ class Statistics:
 
         Raises as `sample` does, but for damaged chunks.
         """
-        known: list[Window | None] = []
+        known: list[Window | Subject] = []
         for channel, rescale in wanted:
             facts, dtype = channel_facts(frame, channel), frame.dtype
             if isinstance(rescale, tuple):
@@ -121,9 +121,8 @@ class Statistics:
             elif rescale == "dtype" or (rescale is None and dtype.itemsize == 1 and dtype.kind in "bu"):
                 known.append(natural_range(dtype, query.component))
             else:  # the data says it
-                known.append(None)
-        subjects = [subject_of(frame, channel, query) for channel, _ in wanted]
-        unknown = {s.key: s for s, window in zip(subjects, known, strict=True) if window is None}
+                known.append(subject_of(frame, channel, query))
+        subjects = {each.key: each for each in known if isinstance(each, Subject)}
 
         def take(subject: Subject) -> Sample | ChunkCorrupt:
             try:
@@ -131,14 +130,14 @@ class Statistics:
             except ChunkCorrupt as error:
                 return error
 
-        taken = self._reader.each(frame.image.mount, take, [*unknown.values()], cancel) if unknown else []
-        samples = dict(zip(unknown, taken, strict=True))
+        taken = self._reader.each(frame.image.mount, take, [*subjects.values()], cancel)
+        samples = dict(zip(subjects, taken, strict=True))
         found: list[Window | ChunkCorrupt] = []
-        for window, subject, (_, rescale) in zip(known, subjects, wanted, strict=True):
-            sample = samples[subject.key] if window is None else window
-            if isinstance(sample, Sample):
-                sample = sample.minmax if rescale == "minmax" else sample.auto
-            found.append(sample)
+        for each, (_, rescale) in zip(known, wanted, strict=True):
+            told = samples[each.key] if isinstance(each, Subject) else each
+            if isinstance(told, Sample):
+                told = told.minmax if rescale == "minmax" else told.auto
+            found.append(told)
         return found, bool(samples)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
