@@ -66,9 +66,14 @@ class TileGrid:
         extent = self.size * self.factor(z)
         return ceil(self.height / extent), ceil(self.width / extent)
 
-    def region(self, z: int, row: int, column: int) -> Region:
-        """What a tile shows, cut at the edges of the plane."""
-        return self._tile(self.factor(z), row, column)
+    def region(self, z: int, row: int, column: int, overlap: int = 0) -> Region:
+        """What a tile shows, with ``overlap`` pixels of its neighbours, cut at the edges of the plane."""
+        factor, spans = self.factor(z), []
+        for index, extent in ((row, self.height), (column, self.width)):
+            first = max(0, index * self.size - overlap)
+            last = min((index + 1) * self.size + overlap, ceil(extent / factor))
+            spans.append(Span(first * factor, factor, max(last - first, 0)))
+        return Region(*spans)
 
     @property
     def deep_zoom_level(self) -> int:
@@ -76,21 +81,12 @@ class TileGrid:
         return (max(self.width, self.height, 1) - 1).bit_length()
 
     def deep_zoom_region(self, level: int, row: int, column: int, *, overlap: int) -> Region | None:
-        """What a tile of Deep Zoom shows, with ``overlap`` pixels of its neighbours; None where there is no such tile
-        (the Deep Zoom file format as OpenSeadragon reads it)."""
-        factor = 1 << max(self.deep_zoom_level - level, 0)
-        rows, columns = ceil(self.height / factor), ceil(self.width / factor)
-        found = 0 <= row * self.size < rows and 0 <= column * self.size < columns and level <= self.deep_zoom_level
-        return self._tile(factor, row, column, overlap) if found else None
-
-    def _tile(self, factor: int, row: int, column: int, overlap: int = 0) -> Region:
-        """A tile of the plane at ``factor`` cells per pixel."""
-        spans = []
-        for index, extent in ((row, self.height), (column, self.width)):
-            first = max(0, index * self.size - overlap)
-            last = min((index + 1) * self.size + overlap, ceil(extent / factor))
-            spans.append(Span(first * factor, factor, max(last - first, 0)))
-        return Region(*spans)
+        """What a tile of Deep Zoom shows; None where there is no such tile (the Deep Zoom file format as OpenSeadragon
+        reads it)."""
+        z = self.maxzoom - self.deep_zoom_level + level  # below 0, all is less than one tile
+        rows, columns = self.counts(min(z, self.maxzoom))
+        found = z <= self.maxzoom and 0 <= row < rows and 0 <= column < columns
+        return self.region(z, row, column, overlap) if found else None
 
 
 class LevelLike(Protocol):
