@@ -307,8 +307,10 @@ class _Looks:
         return dict(found)
 
 
-def _for(path: str, changes: Iterable[Change]) -> list[Change]:
-    return [found for change in changes if (found := change.below(path)) is not None]
+def _for(path: str, changes: Sequence[Change]) -> list[Change]:
+    """Those at and below a path; the last of them has the id that the last of all has."""
+    found = [inside for change in changes if (inside := change.below(path)) is not None]
+    return [*found[:-1], Change(changes[-1].id, found[-1].data)] if found else []
 
 
 def _added(before: tuple[int, ...] | None, shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
