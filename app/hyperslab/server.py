@@ -90,11 +90,11 @@ def _allow_open_files() -> None:
 def _metrics_folder(settings: Settings) -> Iterator[Path]:
     """A folder of their own in which workers share their metrics, for as long as they run: in memory, where the system
     has a folder for that."""
-    parent = settings.metrics_folder
+    parent, memory = settings.metrics_folder, Path("/dev/shm")
     if parent is not None:
         parent.mkdir(exist_ok=True)
-    elif os.access("/dev/shm", os.W_OK | os.X_OK):
-        parent = Path("/dev/shm")
+    elif os.access(memory, os.W_OK | os.X_OK):
+        parent = memory
     with TemporaryDirectory(prefix="hyperslab-", dir=parent, ignore_cleanup_errors=True) as made:
         yield Path(made)
 

@@ -202,8 +202,7 @@ class ArrayBody:
             slab = reader.choose_slab(plan)
             return reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
         if query.encode is None and not plan.dtype.hasobject:
-            decoding = 0 if query.decoder is None else self._decoding(plan.nbytes)
-            return plan.nbytes + decoding + reader.working_memory(plan)
+            return plan.nbytes + self._decoding(plan.nbytes) + reader.working_memory(plan)
         decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
         return TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
 

@@ -33,7 +33,7 @@ async def find_key(context: Context, request: Request, mount: MountedStore, path
 
 def wanted_bytes(request: Request) -> tuple[int, int] | None:
     """Start and stop of the bytes to be read at once; None where it is better to look first."""
-    if request.method != "GET" or not (CONDITIONAL - {b"if-range"}).isdisjoint(request.headers):
+    if request.method != "GET" or not CONDITIONAL.intersection(request.headers) <= {b"if-range"}:
         return None
     text = request.header(b"range")
     place = (0, None) if text is None else place_of(text)

@@ -84,9 +84,8 @@ class TileGrid:
         """What a tile of Deep Zoom shows; None where there is no such tile (the Deep Zoom file format as OpenSeadragon
         reads it)."""
         z = self.maxzoom - self.deep_zoom_level + level  # below 0, all is less than one tile
-        rows, columns = self.counts(min(z, self.maxzoom))
-        found = z <= self.maxzoom and 0 <= row < rows and 0 <= column < columns
-        return self.region(z, row, column, overlap) if found else None
+        rows, columns = self.counts(z) if 0 <= level <= self.deep_zoom_level else (0, 0)
+        return self.region(z, row, column, overlap) if 0 <= row < rows and 0 <= column < columns else None
 
 
 class LevelLike(Protocol):
