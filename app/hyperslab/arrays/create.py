@@ -26,8 +26,8 @@ from hyperslab.engine import creation, v3_creation
 from hyperslab.engine.dtypes import named_dtype
 from hyperslab.engine.jsontext import dump_copy, dump_json, spell_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
+from hyperslab.engine.v3 import new_group
 from hyperslab.engine.v3_creation import first_difference, requested_format
-from hyperslab.engine.v3_form import new_group
 from hyperslab.errors import (
     BadDefinition,
     BadPath,

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3 import new_group
 from hyperslab.engine.v3_creation import checked, new_document
-from hyperslab.engine.v3_form import new_group
 from hyperslab.wire import dtype_to_json
 
 LZ4: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}

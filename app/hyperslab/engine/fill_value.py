@@ -42,10 +42,15 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     if dtype.is_object:
         item = object_item(_parse_object(value, object_codec(codecs)))
     else:
-        item = _kind(dtype.numpy)[0](value, dtype.numpy)
+        item = parse_item(value, dtype.numpy)
         item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
     item.setflags(write=False)
     return item
+
+
+def parse_item(value: Any, dtype: DType) -> Item:
+    """One item that is no object, 0-d, its bits as they are spelled; raises `ValueError`."""
+    return _kind(dtype)[0](value, dtype)
 
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -163,13 +168,13 @@ def _parse_bytes(value: Any, dtype: DType) -> Item:
     raw = b"" if padded and _is_zero(value) else from_base64(value)
     if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
         raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
-    return _item_from_bytes(raw, dtype)
+    return item_from_bytes(raw, dtype)
 
 
 def _parse_text(value: Any, dtype: DType) -> Item:
     """A plain string, cut at the length of the item; 0 is the empty one."""
     text = _plain_text(value)[: dtype.itemsize // 4]
-    return _item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
+    return item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
 
 
 def _plain_text(value: Any) -> str:
@@ -181,7 +186,7 @@ def _plain_text(value: Any) -> str:
     raise ValueError(f"expected a string, found {shown(value)}")
 
 
-def _item_from_bytes(raw: bytes, dtype: DType) -> Item:
+def item_from_bytes(raw: bytes, dtype: DType) -> Item:
     """The item that starts with ``raw``; the rest is zero, and costs nothing until it is touched."""
     item = np.zeros(1, dtype)
     item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)

@@ -1,11 +1,11 @@
-"""Zarr v3 documents: ``zarr.json`` of arrays and groups, parsed into the engine's own metadata.
+"""Zarr v3 documents: ``zarr.json`` of arrays and groups, parsed into the engine's own metadata, and new ones.
 
 Parsing is strict: each error names the key, the member and what is wrong with it. [Zarr v3 core specification]
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -27,7 +27,7 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.sharding import make_levels
-from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, parse_codecs
+from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, parse_codecs
 from hyperslab.engine.v3_dtypes import dtype_of, fill_of, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
@@ -257,3 +257,36 @@ def parse_names(value: Any, rank: int) -> tuple[str | None, ...] | None:
     if any(name is not None and not isinstance(name, str) for name in value):
         raise ValueError(f"expected names or null, found {shown(value)}")
     return tuple(value)
+
+
+# --- new documents ---------------------------------------------------------------------------------------------------
+
+
+def new_array(  # noqa: PLR0917 - the members of a document, in their order
+    shape: Sequence[int],
+    chunks: Sequence[int],
+    data_type: Any,
+    fill: Any,
+    codecs: Sequence[NamedConfig],
+    keys: NamedConfig,
+    attributes: Mapping[str, Any],
+    names: Sequence[str | None] | None,
+) -> dict[str, Any]:
+    """The ``zarr.json`` of an array; ``chunks`` is the shape of what is stored under one key."""
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": keys,
+        "fill_value": fill,
+        "codecs": list(codecs),
+        "attributes": dict(attributes),
+        **({} if names is None else {"dimension_names": list(names)}),
+    }
+
+
+def new_group(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``zarr.json`` of a group."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}

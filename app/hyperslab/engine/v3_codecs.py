@@ -1,4 +1,4 @@
-"""Zarr v3 codecs: a list of them becomes a chain of the engine's codecs, and the shards around it.
+"""Zarr v3 codecs: a list of them becomes a chain of the engine's codecs and the shards around it, and back.
 
 [Zarr v3 core specification, "Codecs", and its codecs; zarr-extensions, "codecs"]
 """
@@ -8,14 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from hyperslab.engine.codec_config import CODECS, SHUFFLES, V3_CODECS, CodecConfig, check_v3_config, plain_config
-from hyperslab.engine.dtypes import MAX_RANK
-from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, has_no_order, name_of, named_configuration
+from hyperslab.engine.codec_config import (
+    CODECS,
+    SHUFFLES,
+    V3_CODECS,
+    CodecConfig,
+    check_v3_config,
+    complete,
+    plain_config,
+)
+from hyperslab.engine.dtypes import MAX_RANK, DataType
+from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, endian_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
+
+NamedConfig = dict[str, Any]
+"""A codec, data type or grid: its ``name``, and ``configuration`` if it has one."""
 
 TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
 """numcodecs' filters that come before items become bytes."""
@@ -352,3 +363,107 @@ def _type_string(text: str) -> str:
         return np.dtype(text).str
     except TypeError:
         return text
+
+
+# --- from Zarr v2 ----------------------------------------------------------------------------------------------------
+
+INDEX_CODECS: Final = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+"""Of the index of a new shard, as zarr-python and TensorStore write them by default."""
+_OF_BYTES: Final = ("zlib", "bz2", "lz4", "lzma", "shuffle", "crc32", "crc32c", "adler32", "fletcher32")
+"""Codecs from bytes to bytes that v3 knows by numcodecs' names."""
+
+
+def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedConfig]:
+    """The codecs of shards that hold chunks of this shape, each of them encoded by ``codecs``."""
+    configuration = {
+        "chunk_shape": list(chunks),
+        "codecs": list(codecs),
+        "index_codecs": list(INDEX_CODECS),
+        "index_location": "end",
+    }
+    return [{"name": "sharding_indexed", "configuration": configuration}]
+
+
+def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
+    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
+    Raises `ValueError` for what are no codecs with names."""
+    if not isinstance(codecs, list):
+        raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
+    endian, itemsize = endian_of(dtype.json), dtype.itemsize
+    shuffle = "shuffle" if itemsize > 1 else "bitshuffle"
+    defaults: Mapping[str, NamedConfig] = {
+        "bytes": {"endian": endian} if endian else {},
+        "blosc": {"typesize": itemsize, "cname": "zstd", "clevel": 5, "shuffle": shuffle, "blocksize": 0},
+        "gzip": {"level": 5},
+        "zstd": {"level": 0, "checksum": False},
+        "sharding_indexed": {"index_codecs": [*INDEX_CODECS], "index_location": "end"},
+    }
+    found: list[NamedConfig] = []
+    for codec in codecs:
+        name, configuration = named_configuration(codec, "a codec")
+        members = {**defaults.get(name, {}), **configuration}
+        if name == "sharding_indexed":
+            members["codecs"] = completed(members.get("codecs"), dtype)
+        if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
+            name = f"numcodecs.{name}"
+        found.append({"name": name, "configuration": members} if members else {"name": name})
+    return found
+
+
+def codecs_of(
+    dtype: DataType, order: Literal["C", "F"], configs: Sequence[CodecConfig], rank: int
+) -> list[NamedConfig]:
+    """The ``codecs`` that store the same bytes as filters and compressor (``configs``, in the order of encoding) of
+    Zarr v2 do. Raises `ValueError` where v3 has none, or zarr-python reads something else."""
+    endian = endian_of(dtype.json)
+    to_items = [config["id"] for config in configs if config["id"] in TO_ITEMS]
+    if endian == "big" and (to_items or dtype.fields):
+        what = "records" if dtype.fields else f"what {to_items[0]!r} filters"
+        raise ValueError(f"zarr-python 3 reads {what} in little-endian order alone")
+    found: list[NamedConfig] = []
+    if order == "F" and rank > 1:
+        found.append({"name": "transpose", "configuration": {"order": [*reversed(range(rank))]}})
+    serialize = {"name": "bytes", "configuration": {"endian": endian}} if endian else {"name": "bytes"}
+    itemsize, are_items = dtype.itemsize, True
+    for config in configs:
+        name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
+        if are_items and name in TO_ITEMS:
+            found.append({"name": f"numcodecs.{name}", "configuration": members})
+            itemsize = _itemsize_behind(complete(config), itemsize)
+            continue
+        if are_items and name in _OBJECT_CODECS:
+            found.append({"name": name, "configuration": {}})
+        elif are_items and name in FROM_ITEMS and order == "C":
+            found.append({"name": f"numcodecs.{name}", "configuration": members})
+        else:
+            found += [serialize] if are_items else []
+            found.append(_codec_of_bytes(complete(config), itemsize))
+        itemsize, are_items = 1, False
+    return [*found, serialize] if are_items else found
+
+
+def _codec_of_bytes(config: CodecConfig, itemsize: int) -> NamedConfig:
+    """A codec from bytes to bytes. Levels play no part in reading: one that v3 does not allow becomes the nearest."""
+    name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
+    match name:
+        case "blosc":
+            shuffle = members.pop("shuffle")
+            members |= {"typesize": itemsize, "shuffle": [*SHUFFLES][shuffle if shuffle >= 0 else 1 + (itemsize == 1)]}
+        case "gzip" | "zstd":
+            low, high = (0, 9) if name == "gzip" else (-131072, 22)
+            members["level"] = min(max(members["level"], low), high)
+        case "crc32c" if members.get("location") == "end":
+            return {"name": name}
+        case _ if name in _OF_BYTES:
+            name = f"numcodecs.{name}"
+        case _:
+            raise ValueError(f"the codec {name!r} has no form in Zarr v3 where it stands")
+    return {"name": name, "configuration": members}
+
+
+def _itemsize_behind(config: CodecConfig, itemsize: int) -> int:
+    """Bytes of an item behind a filter; ``astype`` of numcodecs encodes to its ``encode_dtype``."""
+    if config["id"] == "packbits":
+        return 1
+    dtype = config.get("encode_dtype") or config.get("astype") or config.get("dtype")
+    return itemsize if dtype is None else np.dtype(dtype).itemsize

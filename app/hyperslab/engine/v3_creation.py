@@ -30,18 +30,17 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.requested import Request, chosen_chunks, read_layout
-from hyperslab.engine.v3 import from_document, parse_key_encoding, parse_names
-from hyperslab.engine.v3_codecs import Chain, parse_codecs
-from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, fill_of, name_of, named_configuration
-from hyperslab.engine.v3_form import (
-    NamedConfig,
-    codecs_of,
-    completed,
+from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
+from hyperslab.engine.v3_codecs import Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
+from hyperslab.engine.v3_dtypes import (
+    OBJECTS,
     data_type_of,
+    dtype_of,
     endian_of,
+    fill_of,
     format_fill,
-    new_array,
-    sharded,
+    name_of,
+    named_configuration,
 )
 from hyperslab.errors import BadDefinition, shown
 

@@ -1,11 +1,13 @@
-"""Zarr v3 data types and fill values, in terms of those of Zarr v2.
+"""Zarr v3 data types and fill values, in terms of those of Zarr v2: both directions.
 
-A data type becomes the v2 ``dtype`` that means the same, so that one engine reads both. [Zarr v3 core specification,
-"Data types"; zarr-extensions, "data-types"; zarr-python's data type pages]
+A data type becomes the v2 ``dtype`` that means the same, so that one engine reads both. What is made of a v2 ``dtype``
+is what zarr-python 3.1 and TensorStore read alike. [Zarr v3 core specification, "Data types"; zarr-extensions,
+"data-types"; zarr-python's data type pages]
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -13,10 +15,12 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType, parse_dtype
-from hyperslab.engine.fill_value import from_base64, object_item, parse_fill_value
+from hyperslab.engine.fill_value import format_fill_value, from_base64, item_from_bytes, object_item, parse_item
+from hyperslab.engine.jsontext import SPELLED
 from hyperslab.errors import shown
 
 ByteOrder = Literal["<", ">"]
+Endian = Literal["little", "big"]
 
 NUMBERS: Final = {
     "bool": "|b1",
@@ -29,10 +33,6 @@ OBJECTS: Final = {"string": "vlen-utf8", "bytes": "vlen-bytes", "variable_length
 """Items of any length, and the codec that stores them."""
 _FIXED: Final = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1), "raw_bytes": ("V", 1)}
 _TIMES: Final = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
-_RAW: Final = re.compile(r"r([1-9][0-9]{0,9})", re.ASCII)
-_UNITS: Final = {"μs": "us", "µs": "us"}
-_HEX: Final = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
-_SPELLED: Final = ("NaN", "Infinity", "-Infinity")
 
 
 def dtype_of(value: Any, order: ByteOrder = "<") -> DataType:
@@ -53,7 +53,9 @@ def has_no_order(value: Any) -> bool:
     name, configuration = _named(value)
     if name in ("struct", "structured"):
         return all(has_no_order(kind) for _, kind in _fields(configuration))
-    return name in OBJECTS or name in _EXTENSION_BYTES or _as_v2(value, "<").startswith("|")
+    if name in EXTENSION_FLOATS or name in NARROW_INTEGERS:
+        return name != "bfloat16"
+    return name in OBJECTS or _as_v2(value, "<").startswith("|")
 
 
 def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
@@ -76,9 +78,6 @@ def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
     return named_configuration(value, "a data type")
-
-
-_EXTENSION_BYTES: Final = (EXTENSION_FLOATS | NARROW_INTEGERS.keys()) - {"bfloat16"}
 
 
 def _as_v2(value: Any, order: ByteOrder) -> Any:
@@ -105,7 +104,7 @@ def _plain(name: str, order: ByteOrder) -> str:
         return text if text.startswith("|") else ("|" if text[1:] == "1" else order) + text
     if name in OBJECTS:
         return "|O"
-    raw = _RAW.fullmatch(name)
+    raw = re.fullmatch(r"r([1-9][0-9]{0,9})", name, re.ASCII)
     if raw is not None and int(raw[1]) % 8 == 0:
         return f"|V{int(raw[1]) // 8}"
     if name in EXTENSION_FLOATS or name in NARROW_INTEGERS:
@@ -125,7 +124,7 @@ def _unit(name: str, configuration: Mapping[str, Any]) -> str:
     unit, factor = _only(name, configuration, "unit", "scale_factor"), configuration.get("scale_factor")
     if not isinstance(unit, str) or type(factor) is not int or not 0 < factor < 2**31:
         raise ValueError(f"{name}: expected a unit and a scale_factor below 2**31, found {shown(configuration)}")
-    return "" if unit == "generic" else f"[{'' if factor == 1 else factor}{_UNITS.get(unit, unit)}]"
+    return "" if unit == "generic" else f"[{'' if factor == 1 else factor}{'us' if unit in ('μs', 'µs') else unit}]"
 
 
 def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -144,20 +143,75 @@ def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
+# --- from Zarr v2 ----------------------------------------------------------------------------------------------------
+
+
+def data_type_of(json: Any, object_codec: str | None = None) -> Any:
+    """The ``data_type`` that means the same as a ``dtype`` of Zarr v2; raises `ValueError` if there is none."""
+    if isinstance(json, list):
+        if any(len(field) > 2 or not field[0] for field in json):
+            raise ValueError("Zarr v3 has no subarrays and no padding in its records")
+        return {"name": "structured", "configuration": {"fields": [[n, data_type_of(kind)] for n, kind in json]}}
+    if json == "|O":
+        known = {"vlen-utf8": "string", "vlen-bytes": "variable_length_bytes"}
+        if object_codec not in known:
+            raise ValueError(f"Zarr v3 has no data type for objects that {object_codec!r} stores")
+        return known[object_codec]
+    if json in EXTENSION_FLOATS or json in NARROW_INTEGERS:
+        return json
+    dtype = np.dtype(json)
+    for name, kind in _TIMES.items():
+        if dtype.kind == kind[0]:
+            unit, count = np.datetime_data(dtype)
+            return {"name": name, "configuration": {"unit": unit, "scale_factor": count}}
+    for name, (kind, _) in _FIXED.items():
+        if dtype.kind == kind:
+            return {"name": name, "configuration": {"length_bytes": dtype.itemsize}}
+    return dtype.name
+
+
+def endian_of(json: Any) -> Endian | None:
+    """The byte order of a ``dtype`` of Zarr v2, None where it has none; raises `ValueError` for fields of both."""
+    if isinstance(json, list):
+        orders = {order for field in json if (order := endian_of(field[1])) is not None}
+        if len(orders) > 1:
+            raise ValueError("Zarr v3 has one byte order for all fields of a record")
+        return orders.pop() if orders else None
+    if json == "bfloat16":
+        return "little"
+    return {"<": "little", ">": "big"}.get(json[0])  # type: ignore[return-value]
+
+
+def format_fill(item: np.ndarray, dtype: DataType) -> Any:
+    """The JSON of one item (0-d, of ``dtype.numpy``) as the ``fill_value`` of Zarr v3."""
+    if dtype.fields:
+        little = item.astype(item.dtype.newbyteorder("<"))  # zarr-python reads these in the machine's own order
+        return base64.b64encode(little.tobytes()).decode()
+    if item.dtype.kind == "S":
+        return base64.b64encode(item.tobytes().rstrip(b"\0")).decode()
+    return float(item) if item.dtype.name == "float4_e2m1fn" else format_fill_value(item, dtype)
+
+
 # --- fill values -----------------------------------------------------------------------------------------------------
 
 
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     """The item, 0-d and read-only, that the ``fill_value`` member stands for, bit for bit; raises `ValueError`."""
     if dtype.is_object:
-        _check(value, name_of(data_type) != "string" or isinstance(value, str), "a string")
-        item = object_item(value if name_of(data_type) == "string" else _bytes(value))
+        is_text = name_of(data_type) == "string"
+        _check(value, not is_text or isinstance(value, str), "a string")
+        item = object_item(value if is_text else _bytes(value))
     else:
-        item = np.zeros(1, dtype.numpy)
-        _put(value, data_type, item)
-        item = dtype.clean(item).reshape(())
+        item = dtype.clean(_item(value, data_type, dtype.numpy).reshape(1)).reshape(())
     item.setflags(write=False)
     return item
+
+
+def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A number of a codec's configuration, 0-d, in any form that a fill value may have; raises `ValueError`."""
+    _check(value, value is not None, "a number")
+    is_whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
+    return parse_item(value, dtype) if is_whole else _float(value, dtype)
 
 
 def _bytes(value: Any) -> bytes:
@@ -167,73 +221,51 @@ def _bytes(value: Any) -> bytes:
     return from_base64(value)
 
 
-def _put(value: Any, data_type: Any, out: np.ndarray) -> None:
-    """Write a fill value into ``out``, of one item."""
-    name, configuration = _named(data_type)
-    dtype = out.dtype
+def _item(value: Any, data_type: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """One item, 0-d. Spellings are fewer than in Zarr v2, where old writers' are read as well."""
     if dtype.names is not None:
-        _put_struct(value, configuration, out)
-    elif dtype.name in NARROW_INTEGERS or dtype.kind in "iumM":
-        _check(value, (type(value) is int) or (dtype.kind in "mM" and value == "NaT"), "an integer")
-        out[:] = _v2_item(value, dtype)
-    elif dtype.kind == "b":
-        _check(value, type(value) is bool or (type(value) is int and value in (0, 1)), "true or false")
-        out[:] = bool(value)
-    elif dtype.kind == "c":
+        return _record(value, _fields(_named(data_type)[1]), dtype)
+    if dtype.kind == "c":
         _check(value, isinstance(value, list) and len(value) == 2, "[real, imaginary]")
-        _put_float(value[0], out.real)
-        _put_float(value[1], out.imag)
-    elif dtype.kind in "SV" and name not in EXTENSION_FLOATS:
-        raw = _bytes(value)
-        exact = dtype.kind == "V"
-        _check(value, len(raw) == dtype.itemsize if exact else len(raw) <= dtype.itemsize, f"{dtype.itemsize} bytes")
-        out.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
-    elif dtype.kind == "U":
+        item = np.zeros((), dtype)
+        item.real[...], item.imag[...] = (_float(part, item.real.dtype) for part in value)
+        return item
+    if dtype.kind == "f" or dtype.name in EXTENSION_FLOATS:
+        return _float(value, dtype)
+    if dtype.kind in "SV" and dtype.name not in NARROW_INTEGERS:
+        raw, nbytes = _bytes(value), dtype.itemsize
+        _check(value, len(raw) == nbytes or (dtype.kind == "S" and len(raw) < nbytes), f"{nbytes} bytes")
+        return item_from_bytes(raw, dtype)
+    if dtype.kind == "U":
         _check(value, isinstance(value, str) and 4 * len(value) <= dtype.itemsize, "a string that fits")
-        out[:] = value
-    else:
-        _put_float(value, out)
+    elif dtype.kind != "b":
+        _check(value, type(value) is int or (dtype.kind in "mM" and value == "NaT"), "an integer")
+    return parse_item(value, dtype)
 
 
-def put_number(value: Any, out: np.ndarray) -> None:
-    """Write a number of a codec's configuration, in any form that a fill value may have, into ``out`` of one item."""
-    _check(value, value is not None, "a number")
-    if out.dtype.kind in "iu" or out.dtype.name in NARROW_INTEGERS:
-        out[:] = _v2_item(value, out.dtype)
-    else:
-        _put_float(value, out)
-
-
-def _put_struct(value: Any, configuration: Mapping[str, Any], out: np.ndarray) -> None:
-    fields = _fields(configuration)
+def _record(value: Any, fields: list[tuple[str, Any]], dtype: np.dtype[Any]) -> np.ndarray:
+    item = np.zeros(1, dtype)
     if isinstance(value, dict):
         _check(value, value.keys() == {field for field, _ in fields}, "a member for each field")
         for field, kind in fields:
-            _put(value[field], kind, out[field])
-        return
-    raw = _bytes(value)
-    _check(value, len(raw) == out.dtype.itemsize, f"{out.dtype.itemsize} bytes")
-    # zarr-python writes the bytes of an item in the machine's own order, whatever the codec says
-    out[:] = np.frombuffer(raw, out.dtype.newbyteorder("<"))
+            item[field] = _item(value[field], kind, dtype[field])
+    else:
+        raw = _bytes(value)
+        _check(value, len(raw) == dtype.itemsize, f"{dtype.itemsize} bytes")
+        # zarr-python writes the bytes of an item in the machine's own order, whatever the codec says
+        item[:] = np.frombuffer(raw, dtype.newbyteorder("<"))
+    return item.reshape(())
 
 
-def _put_float(value: Any, out: np.ndarray) -> None:
+def _float(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """A number, a name, or its bits in hexadecimal digits, most significant first."""
-    dtype = out.dtype
-    if isinstance(value, str) and _HEX.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]+", value):
         _check(value, len(value) == 2 + 2 * dtype.itemsize, f"{2 * dtype.itemsize} digits")
-        bits = np.array([int(value, 16)], f"u{dtype.itemsize}")
-        out[...] = bits.view(dtype.newbyteorder("=") if dtype.kind == "f" else dtype)
-        return
-    number = value in _SPELLED if isinstance(value, str) else type(value) in (int, float)
-    _check(value, number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
-    out[...] = _v2_item(value, dtype)
-
-
-def _v2_item(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    item = parse_fill_value(value, DataType(None, dtype, ()))
-    assert item is not None
-    return item
+        order: Endian = "big" if dtype.byteorder == ">" else "little"
+        return item_from_bytes(int(value, 16).to_bytes(dtype.itemsize, order), dtype)
+    is_number = value in SPELLED if isinstance(value, str) else type(value) in (int, float)
+    _check(value, is_number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
+    return parse_item(value, dtype)
 
 
 def _check(value: Any, condition: bool, expected: str) -> None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage
 from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.dtypes import NARROW_INTEGERS, DataType, parse_dtype
+from hyperslab.engine.dtypes import NARROW_INTEGERS, parse_dtype
 from hyperslab.engine.object_codecs import vlen_link
-from hyperslab.engine.v3_dtypes import put_number
+from hyperslab.engine.v3_dtypes import number_of
 
 NDArray = npt.NDArray[Any]
 
@@ -129,38 +129,37 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
 def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
     """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself."""
-    dtype = parse_dtype(config["dtype"], v3=True)
-    offset = _scalar(config.get("offset", 0), dtype)
-    scale = _scalar(config.get("scale", 1), dtype)
+    dtype = parse_dtype(config["dtype"], v3=True).numpy
+    offset, scale = number_of(config.get("offset", 0), dtype), number_of(config.get("scale", 1), dtype)
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
-        items = np.frombuffer(data, dtype.numpy)
+        items = np.frombuffer(data, dtype)
         with np.errstate(all="ignore"):
-            divided = items / scale if dtype.numpy.kind not in "iu" else items // scale
-            return np.asarray(divided + offset, dtype.numpy)
+            divided = items / scale if dtype.kind not in "iu" else items // scale
+            return np.asarray(divided + offset, dtype)
 
     def encode(items: NDArray) -> Encoded:
         with np.errstate(all="ignore"):
-            return np.asarray((items - offset) * scale, dtype.numpy)
+            return np.asarray((items - offset) * scale, dtype)
 
     return Link("scale_offset", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
 
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
     """Items as another type of numbers, and back: see `cast`."""
-    before, behind = parse_dtype(config["dtype"], v3=True), parse_dtype(config["astype"], v3=True)
+    before, behind = (parse_dtype(config[name], v3=True).numpy for name in ("dtype", "astype"))
     maps = config.get("scalar_map") or {}
     rounding, limits = config.get("rounding") or "nearest-even", config.get("out_of_range")
-    to_stored = [(_scalar(a, before), _scalar(b, behind)) for a, b in maps.get("encode", [])]
-    to_items = [(_scalar(a, behind), _scalar(b, before)) for a, b in maps.get("decode", [])]
+    to_stored = [(number_of(a, before), number_of(b, behind)) for a, b in maps.get("encode", [])]
+    to_items = [(number_of(a, behind), number_of(b, before)) for a, b in maps.get("decode", [])]
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
-        return cast(np.frombuffer(data, behind.numpy), before.numpy, to_items, rounding, limits)
+        return cast(np.frombuffer(data, behind), before, to_items, rounding, limits)
 
     def encode(items: NDArray) -> Encoded:
-        return cast(items, behind.numpy, to_stored, rounding, limits)
+        return cast(items, behind, to_stored, rounding, limits)
 
-    return Link("cast_value", decode, encode, stage, stage.typed(before.numpy, behind.numpy))
+    return Link("cast_value", decode, encode, stage, stage.typed(before, behind))
 
 
 def cast(
@@ -227,9 +226,3 @@ def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
     missed = (exact != near) & (np.sign(exact - near) == towards)  # the nearest lies on the other side
     ends = np.copysign(np.full(found.shape, np.inf), np.asarray(towards, np.float64)).astype(target)
     return np.where(missed, np.nextafter(found, ends), found)
-
-
-def _scalar(value: Any, dtype: DataType) -> NDArray:
-    out = np.zeros(1, dtype.numpy)
-    put_number(value, out)
-    return out.reshape(())
