@@ -23,8 +23,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.dtypes import parse_dtype
+from hyperslab.engine.filters import cast
 from hyperslab.engine.v3 import parse_document
-from hyperslab.engine.v3_filters import cast
 from hyperslab.errors import BrokenData, ChunkCorrupt, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from itertools import chain, cycle
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
+from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.metadata import MAX_SIZE, Order, integral
 from hyperslab.errors import shown
 
@@ -23,13 +26,13 @@ def choose_chunks(
     chunk_shape: Sequence[int] = (),
     aspect_ratio: Sequence[float] = (),
     elements: int | None = None,
-    inner: Sequence[int] = (),
+    inner: int = 1,
 ) -> tuple[int, ...]:
     """The chunk shape that TensorStore's zarr driver would choose.
 
     For each axis ``chunk_shape`` is a size, 0 for free, or -1 for the whole axis, and ``aspect_ratio`` the proportion
     of a free one, 0 for 1; empty means all free and all 1. ``elements`` is the target, reached from below and exceeded
-    only by fixed sizes; it counts the subarray dimensions ``inner``, which are always whole. An empty axis has chunk 1.
+    only by fixed sizes; each item counts as ``inner`` of them. An empty axis has chunk 1.
     """
     target = min(DEFAULT_ELEMENTS if elements is None else elements, MAX_SIZE)
     pairs = zip(chunk_shape or [0] * len(shape), shape, strict=True)
@@ -38,7 +41,7 @@ def choose_chunks(
     free = [axis for axis, size in enumerate(sizes) if not size]
     if free:
         caps = [float(min(max(target, 1), max(1, shape[axis]))) for axis in free]
-        fixed = math.prod(size for size in sizes if size) * math.prod(inner)
+        fixed = math.prod(size for size in sizes if size) * inner
         grown = _grow([float(ratios[axis]) for axis in free], caps, fixed, target)
         for axis, size in zip(free, grown, strict=True):
             sizes[axis] = size
@@ -135,6 +138,54 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
         elements=_merge_elements(chunks, hard.elements),
         order=_merge_order(layout, rank, hard.order),
     )
+
+
+def chosen_chunks(
+    shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout, most: int = DEFAULT_ELEMENTS
+) -> tuple[int, ...]:
+    """The shape of chunks; of what the request leaves open, ``most`` elements. Those of large items have fewer."""
+    inner = _elements_of_item(dtype)
+    largest = (16 << 20) * inner // dtype.itemsize
+    default = 1 << 16 if dtype.is_object else min(most, largest)
+    return choose_chunks(
+        shape,
+        chunk_shape=layout.chunk_shape,
+        aspect_ratio=layout.aspect_ratio,
+        elements=default if layout.elements is None else layout.elements,
+        inner=inner,
+    )
+
+
+def _elements_of_item(dtype: DataType) -> int:
+    """How many elements TensorStore sees in one item: the subarray of a field, and each byte of bytes.
+
+    It is told which field it opens; no field is named here, so the one that counts is the one with the most.
+    """
+
+    def elements(base: np.dtype[Any]) -> int:
+        return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
+
+    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
+    return max(count * elements(base) for base, count in fields)
+
+
+def requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes; empty if
+    nothing is requested."""
+    rank, size = len(shape), integral(value)
+    if value is None:
+        return ()
+    if value is True:
+        return guess_chunks(shape, itemsize)
+    if value is False or size == -1:
+        sizes: tuple[int, ...] = (-1,) * rank
+    elif size is not None and size > 0:
+        sizes = (size,) * rank
+    elif isinstance(value, list) and len(value) <= rank:
+        sizes = parse_chunk_shape([*value, *[-1] * (rank - len(value))], rank)
+    else:
+        raise ValueError(f"expected a list of up to {rank} sizes, a size, true or false, found {shown(value)}")
+    return tuple(max(1, extent) if size == -1 else size for size, extent in zip(sizes, shape, strict=True))
 
 
 def without_soft(layout: Any) -> Any:

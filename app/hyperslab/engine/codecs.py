@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine import blosc, filters, object_codecs, streams, v3_filters
+from hyperslab.engine import blosc, filters, object_codecs, streams
 from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Inflates, Link, Stage, flat_bytes, reason_of
 from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.engine.dtypes import DataType
@@ -37,18 +37,18 @@ def make_codec(
     chunks: tuple[int, ...],
     dtype: DataType,
     order: Literal["C", "F"],
-    filters: Sequence[CodecConfig] | None,
-    compressor: CodecConfig | None,
+    configs: Sequence[CodecConfig],
 ) -> ChunkCodec:
-    """The codec of an array whose configurations have been checked by `check_codec_config`; raises `Inflates`."""
+    """The codec of an array, of configurations in the order of encoding that have been checked by `check_codec_config`;
+    raises `Inflates`."""
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
-    links = make_links([*(filters or ()), *([compressor] if compressor else ())], stage)
-    partial = None if filters else make_partial(compressor, chunks, dtype=dtype, order=order)
-    whole = filters or compressor is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
-    start = None if whole or compressor is None else streams.STARTS.get(compressor["id"])
-    slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
-    fast = compressor is not None and compressor["id"] in ("blosc", "lz4") and not slow
-    effort = 4.0 if filters or not (fast or compressor is None) else 1.0 if compressor else 0.25
+    links = make_links(configs, stage)
+    alone = configs[0] if len(configs) == 1 else None
+    partial = make_partial(alone, chunks, dtype=dtype, order=order) if alone or not configs else None
+    whole = alone is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
+    start = None if whole or alone is None else streams.STARTS.get(alone["id"])
+    fast = alone is not None and alone["id"] in ("blosc", "lz4") and alone.get("cname") not in ("zlib", "zstd")
+    effort = 1.0 if fast else 4.0 if configs else 0.25
     last = links[-1].decoded if links else stage
     unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0  # nothing says how large the text of objects may be
     most_stored = 2 * max(last.nbytes, unsized) + LEAST_LIMIT
@@ -244,14 +244,13 @@ _MAKERS: Final[Mapping[str, Maker]] = {
     **dict.fromkeys(("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"), filters.checksum_link),
     "zfpy": filters.zfpy_link,
     "pcodec": filters.pcodec_link,
-    **dict.fromkeys(("vlen-utf8", "vlen-bytes"), v3_filters.transposed_vlen_link),
-    "vlen-array": object_codecs.vlen_link,
+    **dict.fromkeys(("vlen-utf8", "vlen-bytes", "vlen-array"), object_codecs.vlen_link),
     "json2": object_codecs.json2_link,
     "msgpack2": object_codecs.msgpack2_link,
     "categorize": object_codecs.categorize_link,
-    "transpose": v3_filters.transpose_link,
-    "byteswap": v3_filters.byteswap_link,
-    "bits": v3_filters.bits_link,
-    "scale_offset": v3_filters.scale_offset_link,
-    "cast_value": v3_filters.cast_value_link,
+    "transpose": filters.transpose_link,
+    "byteswap": filters.byteswap_link,
+    "bits": filters.bits_link,
+    "scale_offset": filters.scale_offset_link,
+    "cast_value": filters.cast_value_link,
 }

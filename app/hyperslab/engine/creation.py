@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from hyperslab.engine.chunk_shape import (
     ChunkLayout,
+    chosen_chunks,
     parse_aspect_ratio,
     parse_chunk_layout,
     parse_elements,
+    requested_chunks,
     without_soft,
 )
 from hyperslab.engine.codec_config import DEFAULT, CodecConfig, complete, complete_new, plain_config
@@ -32,10 +34,11 @@ from hyperslab.engine.metadata import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.engine.requested import NULL_MEANS_NONE, Request, chosen_chunks, read_layout, requested_chunks
 from hyperslab.engine.schema import schema_document
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
 from hyperslab.wire import numpy_dtype
+
+T = TypeVar("T")
 
 MEMBERS: Final = (
     "zarr_format",
@@ -52,6 +55,47 @@ MEMBERS: Final = (
     "dimension_separator",
 )
 """What may be said of a new array; only ``shape`` and ``dtype`` must be."""
+
+
+NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
+"""The members of which null is a value; in a request it leaves every other one open."""
+
+
+class Request:
+    """The members of a request, read one by one so that each error names its member; those ``known`` are allowed."""
+
+    def __init__(self, members: Mapping[str, Any], known: Sequence[str]) -> None:
+        for name in members:
+            if name not in known:
+                raise BadDefinition(name, f"is no member of an array; known are {', '.join(known)}")
+        self.members = members
+
+    def leaves_open(self, name: str) -> bool:
+        """Whether the request leaves this member open."""
+        return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
+
+    def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
+        """The parsed member, or the parsed default; without a default the member is required."""
+        if name not in self.members and not default:
+            raise BadDefinition(name, "is missing")
+        value = default[0] if default and self.leaves_open(name) else self.members[name]
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise BadDefinition(name, str(error)) from None
+
+
+def read_layout(read: Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
+    """What the request says of chunks and their order."""
+    rank = len(shape)
+    hard = ChunkLayout(
+        # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
+        chunk_shape=read("chunks", lambda value: requested_chunks(value, shape, dtype.itemsize), None),
+        aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
+        elements=read("chunk_elements", parse_elements, None),
+        order=read("order", lambda value: None if value is None else parse_order(value), None),
+    )
+    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
 
 
 def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,8 +206,8 @@ def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
 
 def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
     """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None if they can."""
-    filters = [config for config in metadata.filters or () if config["id"] != "transpose"]  # of the whole chunk's shape
-    codec = make_codec(chunks, metadata.dtype, metadata.order, filters, metadata.compressor)
+    codecs = [config for config in metadata.codecs if config["id"] != "transpose"]  # which has the whole chunk's shape
+    codec = make_codec(chunks, metadata.dtype, metadata.order, codecs)
     zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
     zeros[...] = metadata.fill
     if metadata.dtype.is_object and metadata.codecs[0]["id"] == "vlen-array":  # an empty item says nothing of its dtype
@@ -233,12 +277,15 @@ def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
     return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
 
 
+def same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether two fill values of one dtype are the same, bit for bit: -0.0 is not 0.0."""
+    return same_object(wanted[()], found[()]) if found.dtype.hasobject else wanted.tobytes() == found.tobytes()
+
+
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
-    """Bit for bit: -0.0 is not 0.0, and null is not zero."""
+    """Null is not zero."""
     wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
-    if wanted is None or found is None:
-        return wanted is found
-    return same_object(wanted[()], found[()]) if stored.dtype.is_object else wanted.tobytes() == found.tobytes()
+    return wanted is found if wanted is None or found is None else same_item(wanted, found)
 
 
 FITS: Final[Fits] = {

@@ -56,9 +56,11 @@ class ArrayMetadata:
     ``chunks`` are what is decoded at once: those inside the shards where there are ``levels`` of these, from the
     outermost in. Where chunks or shards have several shapes, ``chunks``, ``codec`` and ``levels`` are those of the
     largest, and `coding` tells those of each. ``dimension_names`` are those of a Zarr v3 document.
-    ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none, and codecs are as
-    `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be missing, as all libraries
-    read the same there. ``document`` is the stored one, unknown members included, for what copies or changes it.
+    ``grid`` is that of the chunks; ``stored_grid`` that of what is stored under a key each: of the shards, or the same
+    where there are none. ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are
+    none, and codecs are as `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be
+    missing, as all libraries read the same there. ``document`` is the stored one, unknown members included, for what
+    copies or changes it.
     """
 
     shape: tuple[int, ...]
@@ -70,13 +72,13 @@ class ArrayMetadata:
     filters: tuple[CodecConfig, ...] | None
     dimension_separator: Separator
     grid: ChunkGrid = field(repr=False)
+    stored_grid: ChunkGrid = field(repr=False)
     codec: ChunkCodec = field(repr=False)
     fill_reads_alike: bool
     document: Mapping[str, Any] = field(repr=False)
     zarr_format: int = 2
     dimension_names: tuple[str | None, ...] | None = None
     levels: tuple[ShardLevel, ...] = field(default=(), repr=False)
-    shard_grid: ChunkGrid | None = field(default=None, repr=False)
     coding_of: Callable[[tuple[int, ...]], Coding] | None = field(default=None, repr=False)
 
     @classmethod
@@ -95,6 +97,8 @@ class ArrayMetadata:
         dtype = read("dtype", lambda value: _check_rank(parse_dtype(value), len(shape)))
         compressor, filters = read("compressor", parse_compressor), read("filters", parse_filters)
         check_codecs(filters, compressor, key)
+        compressor = None if compressor is None else plain_config(compressor)
+        filters = None if filters is None else tuple(map(plain_config, filters))
         configs = _chain(filters, compressor)
         if dtype.is_object:
             read("filters", lambda _: object_codec(configs))
@@ -102,10 +106,9 @@ class ArrayMetadata:
         order = read("order", parse_order)
         fill_value = read("fill_value", lambda value: parse_fill_value(value, dtype, configs))
         separator = read("dimension_separator", parse_separator)
-        compressor = None if compressor is None else plain_config(compressor)
-        filters = None if filters is None else tuple([plain_config(config) for config in filters])
+        grid = ChunkGrid(shape, chunks, separator)
         try:
-            codec = make_codec(chunks, dtype, order, filters, compressor)
+            codec = make_codec(chunks, dtype, order, configs)
         except Inflates as error:
             member = f"filters[{error.index}]" if error.index < len(filters or ()) else "compressor"
             raise BadMetadata(key, member, f"{configs[error.index]['id']} {error}") from None
@@ -118,7 +121,8 @@ class ArrayMetadata:
             compressor=compressor,
             filters=filters,
             dimension_separator=separator,
-            grid=ChunkGrid(shape, chunks, separator),
+            grid=grid,
+            stored_grid=grid,
             codec=codec,
             fill_reads_alike=reads_alike(read.document["fill_value"], dtype, configs),
             document=read.document,
@@ -138,8 +142,9 @@ class ArrayMetadata:
             return self.from_document(document, ".zarray")
         if self.coding_of is not None:
             raise BadDefinition("shape", "the chunks of a rectilinear grid are listed, and end with the array")
-        grid, shards = replace(self.grid, shape=shape), self.shard_grid and replace(self.shard_grid, shape=shape)
-        return replace(self, shape=shape, grid=grid, shard_grid=shards, document=document)
+        grid = replace(self.grid, shape=shape)
+        stored = replace(self.stored_grid, shape=shape) if self.levels else grid
+        return replace(self, shape=shape, grid=grid, stored_grid=stored, document=document)
 
     def coding(self, coords: Coords) -> Coding:
         """How what is stored at a position of `stored_grid` is encoded."""
@@ -148,14 +153,13 @@ class ArrayMetadata:
         return self.coding_of(self.stored_grid.chunk_shape(coords))
 
     def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
-        """Other bytes than ``data`` that decode to the same chunk; None if the compressor knows none."""
-        variants = list(OTHER_SPELLINGS.get(self.compressor["id"], ())) if self.compressor is not None else []
-        random.shuffle(variants)
-        for variant in variants:
+        """Other bytes than ``data`` that decode to the same chunk; None if the last codec knows none."""
+        *before, last = self.codecs or ({"id": ""},)
+        variants = OTHER_SPELLINGS.get(last["id"], ())
+        for variant in random.sample(variants, len(variants)):
             with suppress(NotRepresentable):
-                compressor = {**(self.compressor or {}), **variant}
-                other = make_codec(self.chunks, self.dtype, self.order, self.filters, compressor).encode(chunk)
-                if other != data:
+                codec = make_codec(self.chunks, self.dtype, self.order, [*before, {**last, **variant}])
+                if (other := codec.encode(chunk)) != data:
                     return other
         return None
 
@@ -192,7 +196,7 @@ class ArrayMetadata:
     @property
     def shard_nbytes(self) -> int:
         """Bytes of what is stored under one key, decoded: a shard, or a chunk where there are none."""
-        return math.prod(self.levels[0].shape) * self.itemsize if self.levels else self.chunk_nbytes
+        return math.prod(self.stored_grid.chunks) * self.itemsize
 
     @property
     def most_stored(self) -> int:
@@ -202,7 +206,7 @@ class ArrayMetadata:
     @property
     def chunks_per_object(self) -> int:
         """How many chunks are stored under one key."""
-        return math.prod(self.levels[0].shape) // math.prod(self.chunks) if self.levels else 1
+        return math.prod(self.stored_grid.chunks) // math.prod(self.chunks)
 
     def chunks_inside(self, stored: Coords) -> int:
         """How many of the chunks that are stored under one key hold cells of the array."""
@@ -211,18 +215,12 @@ class ArrayMetadata:
 
     def chunks_in(self, stored: Coords) -> Iterator[Coords]:
         """The chunks that are stored under one key, those beyond the edge of the array too."""
-        shape = self.levels[0].shape if self.levels else self.chunks
-        counts = [size // chunk for size, chunk in zip(shape, self.chunks, strict=True)]
+        counts = [size // chunk for size, chunk in zip(self.stored_grid.chunks, self.chunks, strict=True)]
         return product(*[range(at * count, at * count + count) for at, count in zip(stored, counts, strict=True)])
 
     def origin(self, coords: Coords) -> Coords:
         """The first item of a chunk."""
         return tuple([at * size for at, size in zip(coords, self.chunks, strict=True)])
-
-    @property
-    def stored_grid(self) -> ChunkGrid:
-        """The grid of what is stored under a key each: shards, or chunks where there are none."""
-        return self.grid if self.shard_grid is None else self.shard_grid
 
     def stored_coords(self, coords: Coords) -> Coords:
         """The position in `stored_grid` of what holds a chunk."""
@@ -377,18 +375,18 @@ def _check_rank(dtype: DataType, rank: int) -> DataType:
 
 def parse_order(value: Any) -> Order:
     orders: tuple[Order, ...] = ("C", "F")
-    return _one_of(orders, value)
+    return one_of(orders, value)
 
 
 def parse_separator(value: Any) -> Separator:
     """The dimension separator; null is that of documents older than the member."""
     separators: tuple[Separator, ...] = (".", "/")
-    return "." if value is None else _one_of(separators, value)
+    return "." if value is None else one_of(separators, value)
 
 
-def _one_of(choices: Sequence[T], value: Any) -> T:
+def one_of(choices: Sequence[T], value: Any) -> T:
     for choice in choices:
-        if value == choice:
+        if type(value) is type(choice) and value == choice:
             return choice
     raise ValueError(f"expected {' or '.join(map(repr, choices))}, found {shown(value)}")
 

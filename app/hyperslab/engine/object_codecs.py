@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Decode, Link, Stage
 from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.filters import codec_of
+from hyperslab.engine.filters import codec_of, transposing
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
@@ -37,8 +38,12 @@ _PACKED_LENGTHS: Final = {
 
 
 def vlen_link(config: CodecConfig, stage: Stage) -> Link:
-    """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: a count, then for each item its length in bytes and the bytes."""
-    codec = codec_of(config)
+    """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: a count, then for each item its length in bytes and the bytes.
+
+    Where there is a ``transpose``, as in Zarr v3, the items are put into another order first.
+    """
+    plain = {name: value for name, value in config.items() if name != "transpose"}
+    codec = codec_of(plain)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         count = int.from_bytes(data[:4], "little") if len(data) >= 4 else -1
@@ -48,7 +53,15 @@ def vlen_link(config: CodecConfig, stage: Stage) -> Link:
             raise ValueError(f"{len(data)} bytes are too few for {count} items")
         return codec.decode(data)
 
-    return _object_link(config, decode, stage, nested=False)
+    link = _object_link(plain, decode, stage, nested=False)
+    if "transpose" not in config:
+        return link
+    to_stored, to_items = transposing(config["transpose"])
+    return replace(
+        link,
+        decode=lambda data, _: to_items(decode(data, None)),
+        encode=lambda items: link.encode(to_stored(items)),
+    )
 
 
 def json2_link(config: CodecConfig, stage: Stage) -> Link:

@@ -12,7 +12,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import cramjam
 import numpy as np
@@ -24,22 +24,12 @@ from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codec_config import LZ4_MOST_BYTES, LZMA_MEMORY, CodecConfig
 
 Out = NDArray[Any] | None
+MakeStream: TypeAlias = Callable[[], Any]
+"""Makes the decoder of one stream of zlib, bz2 or lzma, which have the same attributes."""
 Start: TypeAlias = Callable[[Buffer, NDArray[Any]], bool]
 """Decodes the beginning of a stream, as much as fills the destination; False where that has to be left to the whole."""
 
 _GZIP_WINDOW: Final = 31
-
-
-class Stream(Protocol):
-    """Decoder of one stream of zlib, bz2 or lzma."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: Any, max_length: int, /) -> bytes: ...
 
 
 # --- zlib, gzip, bz2, lzma ---------------------------------------------------------------------------------------
@@ -64,15 +54,15 @@ def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
     """The decoder for a ``lzma`` configuration: xz, lzma-alone, or raw with the filters that it names."""
     format_, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
 
-    def make() -> Stream:
+    def make() -> Any:
         if format_ == lzma.FORMAT_RAW:
-            return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+            return lzma.LZMADecompressor(format_, filters=filters)
         return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + (1 << 20))  # besides its dictionary
 
     return lambda data, _out, limit: _decode_streams(make, data, limit)
 
 
-def _decode_streams(make: Callable[[], Stream], data: Buffer, limit: int, *, single: bool = False) -> bytes:
+def _decode_streams(make: MakeStream, data: Buffer, limit: int, *, single: bool = False) -> bytes:
     """Decode concatenated streams. The first is given all input at once; nearly always it is the only one."""
     view, made, at, piece = memoryview(data), [], 0, len(data)
     while at < len(view) or not at:
@@ -113,7 +103,7 @@ def encode_lzma(data: memoryview, config: CodecConfig) -> bytes:
     return lzma.compress(data, format_, check=config.get("check", -1), **options)
 
 
-def _start_of(make: Callable[[], Stream]) -> Start:
+def _start_of(make: MakeStream) -> Start:
     def start(data: Buffer, out: NDArray[Any]) -> bool:
         found = make().decompress(data, out.nbytes)
         if is_whole := len(found) == out.nbytes:

@@ -22,6 +22,7 @@ from hyperslab.engine.metadata import (
     Members,
     Order,
     check_object,
+    one_of,
     parse_chunks,
     parse_object,
     parse_shape,
@@ -66,15 +67,16 @@ def from_document(value: Any, key: str) -> Document:
     """`parse_document` of JSON that has been parsed."""
     read = Members(check_object(value, key), key)
     read.require("zarr_format", "node_type")
-    read("zarr_format", _format)
-    kind = read("node_type", _node_type)
+    read("zarr_format", lambda value: one_of((3,), value))
+    kind = read("node_type", lambda value: one_of(("array", "group"), value))
     known = {"zarr_format", "node_type", "attributes", *(_OF_ARRAYS if kind == "array" else [_CONSOLIDATED])}
     if read.document.get(_CONSOLIDATED) is None:  # which releases of zarr-python wrote
         known.add(_CONSOLIDATED)
     for name, member in read.document.items():
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
-    attributes = read("attributes", _attributes)
+    given = read.document.get("attributes")
+    attributes = {} if given is None else check_object(given, key, "attributes")
     read("storage_transformers", _no_transformers)
     if kind == "array":
         return Document(_array(read, key), attributes, read.document)
@@ -94,7 +96,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
         chain = parse_codecs(read.document["codecs"], outer, data_type, key)
         order: Order = "F" if chain.fortran else "C"
         try:
-            codec = make_codec(chain.shape, dtype_of(data_type, ">" if chain.big else "<"), order, *chain.split())
+            codec = make_codec(chain.shape, dtype_of(data_type, ">" if chain.big else "<"), order, chain.configs)
             return chain, order, Coding(codec, make_levels(chain.shards, codec))
         except Inflates as error:
             raise BadMetadata(key, "codecs", f"codec {error.index} {error}") from None
@@ -106,10 +108,10 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     fill = read("fill_value", lambda value: fill_of(value, data_type, dtype))
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.split()
-    grid, shard_grid = ChunkGrid(shape, outer, separator, prefix, edges), None
+    grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
     if levels:  # what they hold is regular: it divides each of them
         _check_divides(chain.shape, edges, key)
-        grid, shard_grid = ChunkGrid(shape, chain.shape, separator, prefix), grid
+        grid = ChunkGrid(shape, chain.shape, separator, prefix)
     elif edges:
         codec = replace(codec, partial=None, start=None)
     return ArrayMetadata(
@@ -122,35 +124,15 @@ def _array(read: Members, key: str) -> ArrayMetadata:
         filters=filters,
         dimension_separator=separator,
         grid=grid,
+        stored_grid=stored_grid,
         codec=codec,
         fill_reads_alike=True,
         document=read.document,
         zarr_format=3,
         dimension_names=names,
         levels=levels,
-        shard_grid=shard_grid,
         coding_of=(lambda shape: parse(shape)[2]) if edges else None,
     )
-
-
-def _format(value: Any) -> int:
-    if type(value) is int and value == 3:
-        return value
-    raise ValueError(f"expected 3, found {shown(value)}")
-
-
-def _node_type(value: Any) -> str:
-    if value in ("array", "group"):
-        return str(value)
-    raise ValueError(f"expected 'array' or 'group', found {shown(value)}")
-
-
-def _attributes(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if isinstance(value, dict):
-        return value
-    raise ValueError(f"expected an object, found {shown(value)}")
 
 
 def _no_transformers(value: Any) -> None:

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine import creation
-from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, parse_chunk_shape
+from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chunks, parse_chunk_shape
 from hyperslab.engine.codec_config import CodecConfig, complete_new
-from hyperslab.engine.creation import FITS, Fits, check_usable, new_dtype, of_request
+from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
 from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import check_new_item, same_object, zero_item
+from hyperslab.engine.fill_value import check_new_item, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     check_codecs,
@@ -29,7 +29,6 @@ from hyperslab.engine.metadata import (
     parse_separator,
     parse_shape,
 )
-from hyperslab.engine.requested import Request, chosen_chunks, read_layout
 from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
 from hyperslab.engine.v3_codecs import Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
 from hyperslab.engine.v3_dtypes import (
@@ -297,8 +296,7 @@ def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
-    wanted, found = _parse_fill(value, stored.document["data_type"], stored.dtype), stored.fill
-    return same_object(wanted[()], found[()]) if stored.dtype.is_object else wanted.tobytes() == found.tobytes()
+    return same_item(_parse_fill(value, stored.document["data_type"], stored.dtype), stored.fill)
 
 
 def _fits_keys(stored: ArrayMetadata, value: Any) -> bool:
