@@ -28,7 +28,6 @@ MOST_GROWTH: Final = 32
 numbers, and as much again for what a compressor behind them may leave as it is."""
 LEAST_LIMIT: Final = 1 << 20
 """Bytes that may lie there in any case, as small chunks of numbers that become text want."""
-_BUFFERS: Final = (bytes, memoryview)
 LEAST_STREAM: Final = 64 << 10
 """Chunks of fewer bytes are decoded whole."""
 
@@ -112,7 +111,7 @@ class ChunkCodec:
         if stored.exact or len(items) > self.most_stored:
             _check_size(items, stored, key)
         for link in reversed(self.links):
-            buffer = items if isinstance(items, _BUFFERS) else flat_bytes(items).data
+            buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
             target = memory if link.into and link is self.links[0] else None
             try:
                 items = link.decode(buffer, target)

@@ -44,13 +44,7 @@ NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
 """Significant low bits by name; the other bits of the byte are ignored on reading."""
 
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
-_V3_ALONE: Final = frozenset({"uint2", "uint4"})
-_TYPE_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", re.ASCII)
-_UNIT = re.compile(r"\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]|", re.ASCII)
 _NAMED_KINDS = {"int": "i", "uint": "u", "float": "f", "complex": "c", "datetime": "M", "timedelta": "m"}
-_NAMED = re.compile(
-    rf"bool|object|(?P<kind>{'|'.join(_NAMED_KINDS)})(?P<bits>[0-9]{{1,3}})(?P<unit>\[\w+\])?", re.ASCII
-)
 _SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "m": (8,), "M": (8,)}
 _CHARACTER_BYTES = {"S": 1, "V": 1, "U": 4}
 
@@ -133,15 +127,14 @@ def named_dtype(value: Any) -> Any:
     if isinstance(value, list):
         are_fields = all(isinstance(field, list) and len(field) in (2, 3) for field in value)
         return [[name, named_dtype(base), *rest] for name, base, *rest in value] if are_fields else value
-    found = _NAMED.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        return value
     if value in ("bool", "object"):
         return {"bool": "|b1", "object": "|O"}[value]
-    kind = _NAMED_KINDS[found["kind"]]
-    size = int(found["bits"]) // 8
-    known = size in _SIZES[kind] and int(found["bits"]) % 8 == 0
-    return f"{'|' if size == 1 else '<'}{kind}{size}{found['unit'] or ''}" if known else value
+    found = re.fullmatch(r"([a-z]+)([0-9]{1,3})(\[\w+\])?", value, re.ASCII) if isinstance(value, str) else None
+    if found is None or found[1] not in _NAMED_KINDS:
+        return value
+    kind, (size, rest) = _NAMED_KINDS[found[1]], divmod(int(found[2]), 8)
+    known = size in _SIZES[kind] and not rest
+    return f"{'|' if size == 1 else '<'}{kind}{size}{found[3] or ''}" if known else value
 
 
 def canonical_json(value: Any) -> Any:
@@ -154,17 +147,17 @@ def canonical_json(value: Any) -> Any:
 def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if text == "|O":
         return np.dtype(object)
-    if text in _EXTENSIONS and (v3 or text not in _V3_ALONE):
+    if text in _EXTENSIONS and (v3 or not text.startswith("uint")):
         extension: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text))
         return extension
-    match = _TYPE_STRING.fullmatch(text)
+    match = re.fullmatch(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", text, re.ASCII)
     if match is None:
         raise ValueError(f"{shown(text)} is not a type string of the specification, such as '<u2'")
     order, kind, digits, unit = match.groups()
     itemsize = int(digits) * _CHARACTER_BYTES.get(kind, 1)
     if kind not in "mM" and unit is not None:
         raise ValueError(f"{shown(text)} is no time and has no unit")
-    time = _UNIT.fullmatch(unit or "")
+    time = re.fullmatch(r"\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]|", unit or "", re.ASCII)
     if kind in "mM" and (time is None or not (unit or v3) or int(time[1] or 1) >= 2**31):
         raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
     if kind not in _CHARACTER_BYTES and itemsize not in _SIZES[kind]:

@@ -14,8 +14,6 @@ Coords = tuple[int, ...]
 """Position of a chunk in the grid, one integer per axis."""
 Separator = Literal[".", "/"]
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
@@ -105,7 +103,7 @@ class ChunkGrid:
         parts = text.split(self.separator)
         if self.prefix and parts.pop(0) != self.prefix:
             return None
-        if len(parts) != len(self.shape) or not all(_NUMBER.fullmatch(part) for part in parts):
+        if len(parts) != len(self.shape) or not all(re.fullmatch(r"0|[1-9][0-9]{0,18}", part) for part in parts):
             return None
         coords = tuple(map(int, parts))
         return coords if coords in self else None

@@ -22,7 +22,6 @@ NDArray = npt.NDArray[Any]
 MOST_VALUES: Final = 1 << 24
 """Values that the items of a chunk may consist of: 1 GiB of lists, of which a byte of a chunk can spell one each."""
 
-_TEXT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _PACKED_SIZES: Final = {
     **{0xA0 + size: 1 + size for size in range(32)},
     **dict(zip(range(0xCA, 0xD9), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 3, 4, 6, 10, 18), strict=True)),
@@ -111,7 +110,7 @@ def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: b
 def _check_text(text: str) -> None:
     """Raise `ValueError` if JSON spells more than about `MOST_VALUES`; each takes two characters or more."""
     if len(text) > 2 * MOST_VALUES:
-        bare = _TEXT.sub("", text)
+        bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
         _check_values(sum(map(bare.count, "[{:,")))
 
 

@@ -104,10 +104,6 @@ def _spelled(fill: np.ndarray) -> Any:
 
 # --- zarr-python 3, which opens no group whose .zmetadata holds an array that it does not know ---------------------
 
-_ZARR3_DTYPE: Final = re.compile(
-    r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*", re.ASCII
-)
-
 
 def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
     """Whether zarr-python 3 opens the array of a valid document: it knows no 8-bit floats, no subarrays or fields
@@ -118,7 +114,8 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
         codec = next((name for name in ids if name in ("vlen-utf8", "vlen-bytes")), None)
         return codec == "vlen-utf8" or (codec == "vlen-bytes" and isinstance(fill, str | None))
     fields = [["", dtype]] if isinstance(dtype, str) else dtype
-    if not all(len(field) == 2 and isinstance(field[1], str) and _ZARR3_DTYPE.fullmatch(field[1]) for field in fields):
+    known = r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*"
+    if not all(len(field) == 2 and isinstance(field[1], str) and re.fullmatch(known, field[1]) for field in fields):
         return False
     return fill is None or _knows_fill(fill, dtype[1] if isinstance(dtype, str) else "V")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -73,12 +73,20 @@ class Selection:
 
     def same_cells(self, other: Selection) -> bool:
         """Whether both select the same items in the same order."""
-        return len(self.axes) == len(other.axes) and all(map(_same_axis, self.axes, other.axes))
+        return len(self.axes) == len(other.axes) and all(
+            np.array_equal(a.indices, b.indices) if isinstance(a, ListAxis) and isinstance(b, ListAxis) else a == b
+            for a, b in zip(self.axes, other.axes, strict=True)
+        )
 
     def restrict(self, out_axis: int, start: int, stop: int) -> Selection:
         """The same selection with only ``[start, stop)`` of one output axis (0 <= start <= stop <= its length)."""
         at = self.output_axes[out_axis]
-        return replace(self, axes=(*self.axes[:at], _cut(self.axes[at], start, stop), *self.axes[at + 1 :]))
+        match self.axes[at]:
+            case SliceAxis(first, step):
+                part: Axis = _progression(first + start * step, step, stop - start)
+            case ListAxis() as axis:
+                part = ListAxis(axis.indices[start:stop])
+        return Selection((*self.axes[:at], part, *self.axes[at + 1 :]))
 
 
 def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selection:
@@ -86,15 +94,15 @@ def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selecti
 
     Raises `IndexOutOfRange`, `TooManyIndices`, and `BadSelection` for a second ellipsis or a step of zero.
     """
-    whole = _expand(tuple(items), len(shape))
+    at = [i for i, item in enumerate(items) if item is Ellipsis]
+    given, split = len(items) - len(at), at[0] if at else len(items)
+    if len(at) > 1:
+        raise BadSelection(format_selection(items), "...", at[1], "only one ellipsis is allowed")
+    if given > len(shape):
+        raise TooManyIndices(given, len(shape))
+    whole = (*items[:split], *(slice(None),) * (len(shape) - given), *items[split + 1 :])
     pairs = enumerate(zip(whole, shape, strict=True))
     return Selection(tuple([_axis(item, axis, size, items) for axis, (item, size) in pairs]))
-
-
-def _same_axis(first: Axis, second: Axis) -> bool:
-    if isinstance(first, ListAxis) and isinstance(second, ListAxis):
-        return np.array_equal(first.indices, second.indices)
-    return first == second
 
 
 def _progression(start: int, step: int, count: int) -> SliceAxis:
@@ -102,26 +110,6 @@ def _progression(start: int, step: int, count: int) -> SliceAxis:
     if count <= 1:
         return SliceAxis(start if count else 0, 1, count)
     return SliceAxis(start, step, count)
-
-
-def _cut(axis: Axis, start: int, stop: int) -> Axis:
-    if isinstance(axis, SliceAxis):
-        return _progression(axis.start + start * axis.step, axis.step, stop - start)
-    if isinstance(axis, ListAxis):
-        return ListAxis(axis.indices[start:stop])
-    raise TypeError("an index has no output axis to cut")
-
-
-def _expand(items: tuple[SelectionItem, ...], rank: int) -> tuple[SelectionItem, ...]:
-    """Replace the ellipsis, or the missing end, by whole axes."""
-    at = [i for i, item in enumerate(items) if item is Ellipsis]
-    given = len(items) - len(at)
-    if len(at) > 1:
-        raise BadSelection(format_selection(items), "...", at[1], "only one ellipsis is allowed")
-    if given > rank:
-        raise TooManyIndices(given, rank)
-    split = at[0] if at else len(items)
-    return (*items[:split], *(slice(None),) * (rank - given), *items[split + 1 :])
 
 
 def _axis(item: SelectionItem, axis: int, size: int, items: Sequence[SelectionItem]) -> Axis:

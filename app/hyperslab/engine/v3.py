@@ -35,7 +35,6 @@ from hyperslab.errors import BadMetadata, shown
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 """The members that every array has, beside the two that say what the document is."""
 _CONSOLIDATED: Final = "consolidated_metadata"
-_OF_ARRAYS: Final = (*ARRAY_MEMBERS, "dimension_names", "storage_transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,10 @@ def from_document(value: Any, key: str) -> Document:
     read.require("zarr_format", "node_type")
     read("zarr_format", lambda value: one_of((3,), value))
     kind = read("node_type", lambda value: one_of(("array", "group"), value))
-    known = {"zarr_format", "node_type", "attributes", *(_OF_ARRAYS if kind == "array" else [_CONSOLIDATED])}
-    if read.document.get(_CONSOLIDATED) is None:  # which releases of zarr-python wrote
+    known = {"zarr_format", "node_type", "attributes"}
+    if kind == "array":
+        known |= {*ARRAY_MEMBERS, "dimension_names", "storage_transformers"}
+    if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # as releases of zarr-python wrote it of arrays
         known.add(_CONSOLIDATED)
     for name, member in read.document.items():
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):

@@ -21,7 +21,7 @@ from hyperslab.engine.codec_config import (
     complete,
     plain_config,
 )
-from hyperslab.engine.dtypes import MAX_RANK, DataType
+from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType
 from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, endian_of, has_no_order, name_of, named_configuration
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
@@ -33,8 +33,8 @@ TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype"
 FROM_ITEMS: Final = ("zfpy", "pcodec")
 """Those that make bytes of items themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
-_TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
-_FILTERS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value", *_OBJECT_CODECS)
+OWN_CODECS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
+"""Ids of configurations that only arrays of Zarr v3 have."""
 _MAX_DEPTH: Final = 4
 
 
@@ -66,7 +66,7 @@ class Chain:
 
     def split(self) -> tuple[tuple[CodecConfig, ...] | None, CodecConfig | None]:
         """Filters and compressor, as Zarr v2 has them."""
-        if not self.configs or self.configs[-1]["id"] in _FILTERS:
+        if not self.configs or self.configs[-1]["id"] in (*OWN_CODECS, *_OBJECT_CODECS):
             return self.configs or None, None
         return self.configs[:-1] or None, self.configs[-1]
 
@@ -105,7 +105,8 @@ def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
     named = [_named(each, reading, f"{member}[{index}]") for index, each in enumerate(value)]
-    at = next((index for index, (name, _) in enumerate(named) if name in _TO_BYTES), None)
+    to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
+    at = next((index for index, (name, _) in enumerate(named) if name in to_bytes), None)
     if at is None:
         raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
     for index, (name, configuration) in enumerate(named[:at]):
@@ -301,15 +302,12 @@ def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) ->
     and checksums behind it."""
     shape = (*counts, 2)
     chain = _parse(value, _Reading(key, "uint64", shape, [*range(len(shape))], [], []), member)
-    if chain.shards or any(config["id"] not in _KEEP_SIZE for config in chain.configs):
+    if chain.shards or any(c["id"] not in ("transpose", "crc32c", "crc32", "adler32") for c in chain.configs):
         raise BadMetadata(key, member, "the encoded size of the index has to be known: expected bytes, and a checksum")
     if chain.fortran:
         reverse = {"id": "transpose", "order": (*reversed(range(len(shape))),), "shape": shape}
         return (reverse, *chain.configs), chain.big
     return chain.configs, chain.big
-
-
-_KEEP_SIZE: Final = ("transpose", "crc32c", "crc32", "adler32")
 
 
 def _swaps(kind: Any) -> bool:
@@ -334,15 +332,13 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
 def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
     padding = configuration.get("padding_encoding", "none")
     numbers = _numbers(reading.data_type, reading, member)
-    width = _BITS.get(numbers, 1 if numbers == "|b1" else 8 * dtype_of(reading.data_type).itemsize)
+    narrow = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}
+    width = narrow.get(numbers, 8 * dtype_of(reading.data_type).itemsize)
     first, last = configuration.get("first_bit"), configuration.get("last_bit")
     first, last = 0 if first is None else first, width - 1 if last is None else last
     if not first <= last < width:
         raise BadMetadata(reading.key, member, f"expected bits of {width}, found {shown([first, last])}")
     return {"id": "bits", "dtype": numbers, "padding": padding, "first": first, "last": last}
-
-
-_BITS: Final = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 
 def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:

@@ -30,7 +30,7 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
-from hyperslab.engine.v3_codecs import Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
+from hyperslab.engine.v3_codecs import OWN_CODECS, Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
     data_type_of,
@@ -113,8 +113,7 @@ def checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetad
         metadata = from_document(document, "zarr.json").array
         if metadata is None:
             raise BadDefinition("node_type", "expected 'array', found 'group'")
-        own = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
-        of_v2 = [config for config in metadata.codecs if config["id"] not in own]
+        of_v2 = [config for config in metadata.codecs if config["id"] not in OWN_CODECS]
         check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=creating)
     return metadata
 

@@ -263,7 +263,7 @@ class Store(ABC):
 
         The store chooses between one stat a key and a listing, whichever is cheaper; results are as fresh as a stat.
         """
-        return [None if entry is None else entry.version for entry in self._map(self.stat, keys)]
+        return list(self._map(self._version, keys))
 
     # What changes something is refused with `errors.ReadOnly` where the store is not writable, and else left to the
     # method of the same name with a `_` in front.
@@ -343,11 +343,14 @@ class Store(ABC):
         """Like the built-in `map`, with the calls side by side if the store is concurrent."""
         return map(function, items) if self._pool is None or len(items) < 2 else self._pool.map(function, items)
 
+    def _version(self, key: str) -> str | None:
+        entry = self.stat(key)
+        return None if entry is None else entry.version
+
     def _compare(self, key: str, wanted: str | Absent | None) -> None:
         """Raise `VersionConflict` unless the key has the version ``wanted`` (None: any)."""
         if wanted is not None:
-            entry = self.stat(key)
-            check_version(key, None if entry is None else entry.version, wanted)
+            check_version(key, self._version(key), wanted)
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:  # noqa: ARG002
         raise ReadOnly(self.name)

@@ -24,7 +24,6 @@ _SCHEMES: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
-_UNSIGNED: Final = {"anonymous", "skip_signature", "allow_invalid_certificates", "proxy_url", "root_certificate"}
 _PASSED_ON: Final[Mapping[str, Set[str]]] = {
     "s3": {
         "access_key_id", "secret_access_key", "session_token", "region", "endpoint", "skip_signature",
@@ -103,7 +102,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
         conditional_put=answers[options.get("conditional_put", "auto")],
         listable=flag(options, "listable", True),
         in_order=kind == "s3" and not flag(options, "s3_express", False),
-        signs=kind == "s3" and not _UNSIGNED & options.keys(),
+        signs=kind == "s3" and not {"anonymous", "skip_signature", *_CLIENT - {"allow_http"}} & options.keys(),
     )
 
 

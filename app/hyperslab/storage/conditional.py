@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # obstore's types are not there at run time
 
 TOMBSTONE: Final = b"removed by hyperslab\n"
 """The value of a key that was deleted, if the endpoint cannot delete on condition."""
-_TOMBSTONE_TAG: Final = "41eedaba3b9bb3dc7c9ed8598ae07999"
-"""Its MD5, which is its ETag on S3."""
 
 _TOKEN: Final = "hyperslabwrite"
 """Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
@@ -177,7 +175,7 @@ class ConditionalDeletes:
         if meta["size"] != len(TOMBSTONE):
             return False
         version = version_of(self._connection, meta)  # type: ignore[arg-type]
-        if version.strip('"') == _TOMBSTONE_TAG:
+        if version.strip('"') == "41eedaba3b9bb3dc7c9ed8598ae07999":  # its MD5, which is its ETag on S3
             return True
         found = self._known.get((path, version))
         if found is None:

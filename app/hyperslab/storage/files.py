@@ -24,19 +24,14 @@ ABSENT_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, err
 TEMPORARY: Final = f"{HIDDEN}.tmp."
 """How the names of unfinished writes begin: hidden, so they are never listed and never taken for keys."""
 
-_FAILURES: Final[dict[int, type[StoreError]]] = {
-    errno.ENOSPC: StoreFull,
-    errno.EDQUOT: StoreFull,
-    errno.EFBIG: StoreFull,
-    errno.EACCES: StoreDenied,
-    errno.EPERM: StoreDenied,
-    errno.EROFS: StoreDenied,
-    errno.ETIMEDOUT: StoreTimeout,
-}
 _BAD_PATHS: Final = {
     errno.ENAMETOOLONG: "a name in it is longer than this file system allows",
-    errno.ENOTDIR: "on a disk a name cannot be both a key and a prefix of other keys",
-    errno.EEXIST: "on a disk a name cannot be both a key and a prefix of other keys",
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "on a disk a name cannot be both a key and a prefix of other keys"),
+}
+_FAILURES: Final[dict[int, type[StoreError]]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), StoreFull),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), StoreDenied),
+    errno.ETIMEDOUT: StoreTimeout,
 }
 _REASONS: Final = {
     errno.EISDIR: "a folder stands where the value of this key should be (EISDIR)",
@@ -100,25 +95,47 @@ class FileWriter:
 
     @contextmanager
     def folder(self, path: str) -> Iterator[int]:
-        """A descriptor of a folder, which is made if need be."""
-        descriptor = self._settle(path)
+        """A descriptor of a folder, which is made with its parents if need be. Their names are durable then, even if
+        others made them."""
+        flags = READ_DIRECTORY if self._durable else DIRECTORY
+        parent, _, name = path.rpartition("/")
         try:
-            yield descriptor
+            folder = self._fence.open(path, flags)
+        except FileNotFoundError:
+            if not path:
+                raise
+            with self.folder(parent) as above, suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above)
+            folder = self._fence.open(path, flags)
+        try:
+            identity = identity_of(os.fstat(folder))
+            if path and self._settled.get(path) != identity:
+                with self.folder(parent) as above:
+                    self.sync(above)
+                if len(self._settled) >= 20_000:
+                    self._settled.clear()
+                self._settled[path] = identity
+            yield folder
         finally:
-            os.close(descriptor)
+            os.close(folder)
 
     def write(self, folder: int, data: bytes | memoryview) -> tuple[str, str]:
         """Write ``data`` under a temporary name; return that and the version."""
         name = f"{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
         try:
-            try:
-                return name, self._fill(descriptor, data)
-            finally:
-                os.close(descriptor)
+            rest = memoryview(data).cast("B")
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            self._stamp(descriptor)
+            if self._durable:
+                os.fsync(descriptor)
+            return name, version_of(os.fstat(descriptor))
         except BaseException:
             discard(name, folder)
             raise
+        finally:
+            os.close(descriptor)
 
     def publish(self, folder: int, temporary: str, name: str, *, create: bool) -> None:
         """Give a temporary file its own name, in place of what has it; with ``create`` only where nothing has it.
@@ -146,10 +163,7 @@ class FileWriter:
             with self._fence.opened(path, READ_DIRECTORY) as folder:
                 self.sync(folder)
 
-    def _fill(self, descriptor: int, data: bytes | memoryview) -> str:
-        rest = memoryview(data).cast("B")
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+    def _stamp(self, descriptor: int) -> None:
         with self._clock:  # which may not have moved on, or was set back
             now = self._last = max(self._last + 1, time.time_ns())
         os.utime(descriptor, ns=(now, now))
@@ -160,9 +174,6 @@ class FileWriter:
             granule = max(each for each in steps if kept % each == 0)
             self.coarse |= granule >= _SECOND
             self._stamp_coarsely(descriptor, granule)
-        if self._durable:
-            os.fsync(descriptor)
-        return version_of(os.fstat(descriptor))
 
     def _stamp_coarsely(self, descriptor: int, granule: int) -> None:
         """Stamp a file with a time that no other has, on a file system that keeps multiples of ``granule``."""
@@ -179,31 +190,6 @@ class FileWriter:
                 os.utime(descriptor, ns=(stamp, stamp))
             finally:
                 os.close(clock)
-
-    def _settle(self, path: str) -> int:
-        """Make a folder with its parents, and make their names durable, even if others made them."""
-        flags = READ_DIRECTORY if self._durable else DIRECTORY
-        parent, _, name = path.rpartition("/")
-        try:
-            folder = self._fence.open(path, flags)
-        except FileNotFoundError:
-            if not path:
-                raise
-            with self.folder(parent) as above, suppress(FileExistsError):
-                os.mkdir(name, dir_fd=above)
-            folder = self._fence.open(path, flags)
-        identity = identity_of(os.fstat(folder))
-        if path and self._settled.get(path) != identity:
-            try:
-                with self.folder(parent) as above:
-                    self.sync(above)
-            except BaseException:
-                os.close(folder)
-                raise
-            if len(self._settled) >= 20_000:
-                self._settled.clear()
-            self._settled[path] = identity
-        return folder
 
 
 def keeps_whole_seconds(stat: os.stat_result) -> bool:

@@ -82,18 +82,18 @@ class FsspecStore(Store):
         with self._commits.hold(key):
             self._compare(key, if_version)
             self._do(key, self._write, self._path(key), bytes(body))
-            entry = self.stat(key)
-        if entry is None:
+            version = self._version(key)
+        if version is None:
             raise StoreError(self.name, key, "it was removed while it was written")
-        return entry.version
+        return version
 
     def _delete(self, key: str, if_version: str | None) -> bool:
         with self._commits.hold(key):
-            entry = self.stat(key)
-            check_version(key, None if entry is None else entry.version, if_version)
-            if entry is not None:
+            current = self._version(key)
+            check_version(key, current, if_version)
+            if current is not None:
                 self._do(key, self._fs.rm_file, self._path(key))
-        return entry is not None
+        return current is not None
 
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         """Remove every key below that ``keep`` returns False for, and folders that are empty then."""

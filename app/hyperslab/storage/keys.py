@@ -17,8 +17,6 @@ from hyperslab.wire import LONGEST_KEY
 HIDDEN: Final = ".hyperslab"
 """Prefix of the service's own names: ``.hyperslab`` and ``.hyperslab.<anything>``."""
 
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank (vector path-038)
-
 
 def normalise_path(text: str) -> str:
     """The canonical form of a logical path or key (Zarr v2 "Logical storage paths"); ``""`` is the root.
@@ -33,7 +31,7 @@ def normalise_path(text: str) -> str:
         if is_hidden(segment):
             raise BadPath(_shown(text), f"names that begin with {HIDDEN!r} belong to the service")
     path = "/".join(segments)
-    if bad := _FORBIDDEN.search(path):
+    if bad := re.search(r"[\x00-\x08\x0a-\x1f\x7f]", path):  # a tab is an ordinary blank
         raise BadPath(_shown(text), f"the control character {bad.group()!r} is not allowed")
     try:
         length = len(path.encode())

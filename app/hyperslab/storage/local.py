@@ -250,8 +250,7 @@ class LocalStore(Store):
             return None
         if modes.S_ISREG(stat.st_mode):
             return version_of(stat)
-        entry = self.stat(key)  # of what a link leads to
-        return None if entry is None else entry.version
+        return self._version(key)  # of what a link leads to
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
@@ -278,28 +277,28 @@ class LocalStore(Store):
                 self._writer.publish(folder, temporary, name, create=if_version is ABSENT)
         except FileExistsError:
             discard(temporary, folder)
-            if (current := self.stat(key)) is None:
+            if (current := self._version(key)) is None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), key) from None
-            raise VersionConflict(key, current.version) from None
+            raise VersionConflict(key, current) from None
         except BaseException:
             discard(temporary, folder)
             raise
 
     def _delete(self, key: str, if_version: str | None) -> bool:
-        return self._translated(key, self._unlink, key, if_version)
-
-    def _unlink(self, key: str, if_version: str | None) -> bool:
         directory, _, name = key.rpartition("/")
-        with self._commit(key):
-            self._compare(key, if_version)
-            if self.stat(key) is None:
-                return False
-            try:
+        try:
+            with self._commit(key):
+                self._compare(key, if_version)
+                if self.stat(key) is None:
+                    return False
                 with self._fence.opened(directory) as folder:
                     os.unlink(name, dir_fd=folder)
-            except FileNotFoundError:  # another program was first
-                return False
-        self._tidy_above(directory)
+            self._tidy_above(directory)
+        except FileNotFoundError:  # another program was first
+            self._require_root(key)
+            return False
+        except OSError as error:
+            raise failure(self.name, key, error) from error
         return True
 
     def _tidy_above(self, directory: str) -> None:

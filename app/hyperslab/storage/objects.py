@@ -256,10 +256,6 @@ class ObjectStore(Store):
         meta = obstore.head(self._client, self._path(key))
         return None if self._deletes.is_tombstone(self._path(key), meta) else self._entry(meta)
 
-    def _version(self, key: str) -> str | None:
-        entry = self.stat(key)
-        return None if entry is None else entry.version
-
     def _list_run(self, prefix: str, run: Sequence[str]) -> tuple[dict[str, str | None], Sequence[str]]:
         """The versions that listing finds of all but the first key, and the keys that are too expensive to list."""
         wanted, done = set(run), 1
