@@ -22,11 +22,7 @@ SMALL_MODULES = {
         "api.routes.health",
     ),
     *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
-    *(
-        "engine.minmax",
-        "engine.slabs",
-        "streams.ome",
-    ),
+    *("engine.minmax", "streams.ome"),
     *("viewer.assets", "welcome", "wire.selections"),
 }
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""

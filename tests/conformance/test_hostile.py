@@ -29,6 +29,7 @@ from tests.conformance.service import DOCUMENT
 from tests.server import Server, running_server
 
 MIB: Final = 1 << 20
+ARRAY: Final = {**DOCUMENT, "shape": [4], "chunks": [4], "dtype": "|u1"}
 _ROUTES: Final = ("metadata/{}", "plan/{}", "slice/{}", "slice/{}?format=json", "chunk/{}/0", "tile/{}/info.json")
 
 
@@ -43,7 +44,7 @@ class Victim:
     def lay(self, name: str, document: bytes | dict[str, Any], chunk: bytes | None = None) -> None:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        text = document if isinstance(document, bytes) else json.dumps({**DOCUMENT, **document}).encode()
+        text = document if isinstance(document, bytes) else json.dumps({**ARRAY, **document}).encode()
         (folder / ".zarray").write_bytes(text)
         if chunk is not None:
             (folder / "0").write_bytes(chunk)
@@ -83,40 +84,26 @@ _DOCUMENTS: Final[dict[str, tuple[bytes | dict[str, Any], str | None]]] = {
     "lists without end": (b"[" * 4_000_000, None),
     "members nested without end": (b'{"zarr_format": 2, "x":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", None),
     "a document of 5 MiB": (b'{"x": "' + b"a" * (5 * MIB) + b'"}', None),
-    "sizes as text": ({"shape": ["10"], "chunks": ["5"], "dtype": "<i4"}, "shape"),
-    "a hundred thousand axes": ({"shape": [1] * 100_000, "chunks": [1] * 100_000, "dtype": "|u1"}, "shape"),
-    "chunks that no memory holds": ({"shape": [10**9] * 3, "chunks": [10**9] * 3, "dtype": "<f8"}, "chunks"),
-    "sizes beyond 64 bits": ({"shape": [2**70], "chunks": [1], "dtype": "|u1"}, "shape"),
     "a fill value of a million digits": (
-        json.dumps({**DOCUMENT, "shape": [1], "chunks": [1], "dtype": "<i8"})
-        .replace('"fill_value": null', f'"fill_value": {"9" * 1_000_000}')
-        .encode(),
+        json.dumps({**ARRAY, "fill_value": "?"}).replace('"?"', "9" * 1_000_000).encode(),
         None,
     ),
-    "a hundred thousand fields": (
-        {"shape": [1], "chunks": [1], "dtype": [[f"f{i}", "<i4"] for i in range(100_000)]},
-        "dtype",
-    ),
-    "items of 10 GB": ({"shape": [1], "chunks": [1], "dtype": "|S10000000000"}, "dtype"),
-    "a hundred thousand filters": (
-        {"shape": [4], "chunks": [4], "dtype": "|u1", "filters": [{"id": "base64"}] * 100_000},
-        "filters",
-    ),
-    "parameters of the wrong type": (
-        {"shape": [4], "chunks": [4], "dtype": "|u1", "compressor": {"id": "blosc", "clevel": [1] * 1000}},
-        "compressor",
-    ),
-    "a filter for records": (
-        {"shape": [4], "chunks": [4], "dtype": "|u1", "filters": [{"id": "delta", "dtype": [["a", "<i4"]]}]},
-        "filters[0]",
-    ),
+    "sizes as text": ({"shape": ["10"], "chunks": ["5"]}, "shape"),
+    "a hundred thousand axes": ({"shape": [1] * 100_000, "chunks": [1] * 100_000}, "shape"),
+    "sizes beyond 64 bits": ({"shape": [2**70], "chunks": [1]}, "shape"),
+    "chunks that no memory holds": ({"shape": [10**9] * 3, "chunks": [10**9] * 3, "dtype": "<f8"}, "chunks"),
+    "a hundred thousand fields": ({"dtype": [[f"f{i}", "<i4"] for i in range(100_000)]}, "dtype"),
+    "a subarray of 2**80 items": ({"dtype": [["a", "|V1", [2**40, 2**40]]]}, "dtype"),
+    "items of 10 GB": ({"dtype": "|S10000000000"}, "dtype"),
+    "a fill value of a hundred thousand letters": ({"fill_value": "A" * 100_000}, "fill_value"),
+    "an order of lists": ({"order": [["C"] * 1000] * 100}, "order"),
+    "a hundred thousand filters": ({"filters": [{"id": "base64"}] * 100_000}, "filters"),
+    "a filter for records": ({"filters": [{"id": "delta", "dtype": [["a", "<i4"]]}]}, "filters[0]"),
+    "a codec with a name without end": ({"compressor": {"id": "x" * 100_000}}, "compressor"),
+    "ten thousand parameters": ({"compressor": {"id": "blosc", **{f"m{i}": i for i in range(10_000)}}}, "compressor"),
+    "parameters of the wrong type": ({"compressor": {"id": "blosc", "clevel": [1] * 1000}}, "compressor"),
     "a dictionary of 4 GiB": (
-        {
-            "shape": [4],
-            "chunks": [4],
-            "dtype": "|u1",
-            "compressor": {"id": "lzma", "format": 3, "filters": [{"id": 33, "dict_size": 2**32 - 1}]},
-        },
+        {"compressor": {"id": "lzma", "format": 3, "filters": [{"id": 33, "dict_size": 2**32 - 1}]}},
         "compressor",
     ),
 }
@@ -131,6 +118,7 @@ def test_a_hostile_document_is_refused_cheaply(victim: Victim, name: str) -> Non
     for route in _ROUTES:
         answer = victim.ask("GET", "v1/" + route.format("s/document"))
         assert code_of(answer) in ("bad-metadata", "codec-refused"), route
+        assert len(answer.json().get("reason", "")) < 2000
         if member is not None:
             assert answer.json()["member"] == member
 
@@ -187,51 +175,6 @@ def test_a_bomb_costs_little_more_than_the_chunk(victim: Victim, name: str) -> N
 
     for route in ("slice/{}", "slice/{}?select=5", "slice/{}?format=json", "chunk/{}/0"):
         assert code_of(victim.ask("GET", "v1/" + route.format("s/bomb"), memory=64 * MIB)) == "chunk-corrupt"
-
-
-def _blosc_header(nbytes: int, blocksize: int, cbytes: int, typesize: int = 1, flags: int = 1) -> bytes:
-    return struct.pack("<BBBBIII", 2, 1, flags, typesize, nbytes, blocksize, cbytes)
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        _blosc_header(2**31 - 1, 2**31 - 1, 16),
-        _blosc_header(100, 0, 116) + bytes(100),
-        _blosc_header(100, 1, 2**32 - 1) + bytes(100),
-        _blosc_header(100, 2**32 - 1, 116) + bytes(100),
-        _blosc_header(100, 10, 116, typesize=0) + bytes(100),
-        _blosc_header(100, 10, 56) + struct.pack("<10I", *([2**31 - 1] * 10)),
-        _blosc_header(100, 10, 56) + struct.pack("<10I", *([0] * 10)),
-        b"\x02\x01",
-    ],
-)
-def test_a_blosc_header_that_lies_is_not_believed(victim: Victim, chunk: bytes) -> None:
-    victim.lay("blosc", {"shape": [100], "chunks": [100], "dtype": "|u1", "compressor": {"id": "blosc"}}, chunk)
-
-    for select in ("", "5", "::7", "90:"):
-        assert code_of(victim.ask("GET", f"v1/slice/s/blosc?select={select}", memory=64 * MIB)) == "chunk-corrupt"
-
-
-_OBJECTS: Final = {
-    "more items than bytes": ("vlen-utf8", struct.pack("<I", 2**32 - 1)),
-    "an item longer than the chunk": ("vlen-utf8", struct.pack("<II", 2, 2**31) + bytes(100)),
-    "lists without end": ("json2", b"[" * 1_000_000 + b"]" * 1_000_000),
-    "a shape of 10**25 items": ("json2", b'[1, "|O", [9999999999999, 999999999999]]'),
-    "a number of a million digits": ("json2", b"[" + b"9" * 1_000_000 + b', 1, "|O", [2]]'),
-    "an array of 2**32 items": ("msgpack2", b"\xdd\xff\xff\xff\xff"),
-    "arrays without end": ("msgpack2", b"\x91" * 1_000_000),
-    "an extension type": ("msgpack2", b"\x94\xc7\x02\x05ab\xa1a\xa2|O\x91\x02"),
-}
-
-
-@pytest.mark.parametrize("name", _OBJECTS)
-def test_hostile_objects_are_a_corrupt_chunk(victim: Victim, name: str) -> None:
-    codec, chunk = _OBJECTS[name]
-    victim.lay("objects", {"shape": [2], "chunks": [2], "dtype": "|O", "filters": [{"id": codec}]}, chunk)
-
-    for form in ("raw", "json", "csv"):
-        assert code_of(victim.ask("GET", f"v1/slice/s/objects?format={form}")) == "chunk-corrupt"
 
 
 def test_more_objects_than_memory_holds_are_refused_before_they_are_read(victim: Victim) -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.codec_config import CODECS, OTHER_SPELLINGS
-from hyperslab.engine.codecs import make_links
 from hyperslab.errors import NotRepresentable
 from tests.conformance import vectors
 from tests.engine.arrays import BYTE_FILTERS, COMPRESSORS, Array, Config, array_of, values_of
@@ -37,18 +36,6 @@ def test_chunks_come_back_as_they_were(compressor: Config | None, order: str) ->
         assert decoded.dtype == chunk.dtype
         assert decoded.tobytes() == chunk.tobytes() == out.tobytes()
         assert decoded.flags.f_contiguous if order == "F" else decoded.flags.c_contiguous
-
-
-@pytest.mark.parametrize("filter_", BYTE_FILTERS, ids=str)
-@pytest.mark.parametrize("place", ["filter", "compressor"])
-def test_a_codec_may_stand_in_either_place(filter_: Config, place: str) -> None:
-    compressor = filter_ if place == "compressor" else {"id": "zlib"}
-    array = array_of([6, 4], "<i4", compressor, filters=[filter_] if place == "filter" else None)
-    chunk = values_of((6, 4), array.dtype.numpy)
-
-    decoded = array.codec.decode(array.codec.encode(chunk), "0.0")
-
-    np.testing.assert_array_equal(decoded, chunk)
 
 
 @given(st.lists(st.sampled_from([*BYTE_FILTERS, *COMPRESSORS[1:]]), max_size=4), st.sampled_from("CF"))
@@ -195,16 +182,6 @@ def test_chunks_are_encoded_whatever_their_layout() -> None:
 
         for layout in (chunk, np.asfortranarray(chunk), np.repeat(chunk, 2, axis=1)[:, ::2], chunk.astype(">i4")):
             assert array.codec.encode(layout) == chunk.tobytes(order=order)  # type: ignore[arg-type]
-
-
-def test_links_know_the_size_of_what_lies_between_them() -> None:
-    cast = {"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<f8"}
-    array = array_of([9], "<f8", {"id": "zlib"}, filters=[cast, {"id": "fletcher32"}, {"id": "base64"}])
-
-    links = make_links(array.codecs, array.codec.stage)
-
-    assert [(link.encoded.nbytes, link.encoded.exact) for link in links[:3]] == [(18, True), (22, True), (32, True)]
-    assert not links[3].encoded.exact
 
 
 def _complete(name: str) -> Config:

@@ -151,6 +151,25 @@ def test_a_bomb_costs_little_more_than_the_chunk(name: str, make: Callable[[byte
     assert grown < limit + (16 << 20)
 
 
+def _frame(nbytes: int, blocksize: int, cbytes: int, *starts: int, typesize: int = 1) -> bytes:
+    head = struct.pack("<BBBBIII", 2, 1, 1, typesize, nbytes, blocksize, cbytes)
+    return head + (struct.pack(f"<{len(starts)}I", *starts) if starts else bytes(100))
+
+
+@pytest.mark.parametrize("frame", [
+    _frame(100, 0, 116),
+    _frame(100, 1, 2**32 - 1),
+    _frame(100, 2**32 - 1, 116),
+    _frame(100, 10, 116, typesize=0),
+    _frame(100, 10, 56, *([2**31 - 1] * 10)),
+    _frame(100, 10, 56, *([0] * 10)),
+    b"\x02\x01",
+], ids=range(7))  # fmt: skip
+def test_blosc_frames_of_lies_are_corrupt(frame: bytes) -> None:
+    with pytest.raises(ChunkCorrupt):
+        array_of([100], "|u1", {"id": "blosc"}).codec.decode(frame, "0")
+
+
 def test_blosc_headers_that_lie_are_not_believed() -> None:
     codec = array_of([1000], "<i4", {"id": "blosc"}).codec
     good = codec.encode(values_of((1000,), np.dtype("<i4")))

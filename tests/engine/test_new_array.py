@@ -362,24 +362,3 @@ def test_separator_in_effect_counts_where_the_document_has_none() -> None:
 
     assert first_difference({"dimension_separator": "/"}, flat) == ("dimension_separator", "/", ".")
     assert first_difference({"dimension_separator": "."}, flat) is None
-
-
-_CONSTRAINTS = [
-    case
-    for case in cases("tensorstore")
-    if case["topic"] == "open" and "metadata" in case["steps"][0] and not case["steps"][0].get("create")
-]
-
-
-@pytest.mark.parametrize("case", _CONSTRAINTS, ids=case_id)
-def test_constraints_are_checked_as_in_tensorstore(case: Case) -> None:
-    stored = ArrayMetadata.from_document(case["files"][".zarray"], ".zarray")
-    asked, reference = case["steps"][0]["metadata"], case["log"][0]
-
-    difference = first_difference(asked, stored)
-
-    if reference["ok"] or case["name"] == "constraint on fill_value without dtype":
-        assert difference is None
-    else:
-        assert difference is not None
-        assert f'Expected "{difference[0]}" of' in reference["error"]["message"]

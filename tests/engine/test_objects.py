@@ -104,22 +104,6 @@ def test_items_that_are_lists_of_one_length_stay_items() -> None:
         assert plain(array.codec.decode(array.codec.encode(chunk), "0")) == [[1, 2], [3, 4]]
 
 
-def test_missing_items_are_written_as_empty() -> None:
-    for config, nothing in ((VLEN_UTF8, ""), (VLEN_BYTES, b"")):
-        codec = array_of([3], "|O", filters=[config]).codec
-
-        assert codec.decode(codec.encode(objects([None, 0, None], (3,))), "0").tolist() == [nothing] * 3
-
-
-def test_objects_that_a_codec_cannot_take_are_refused() -> None:
-    for config, item in ((VLEN_UTF8, 5), (VLEN_UTF8, b"a"), (VLEN_BYTES, "a"), (JSON2, b"a"), (VLEN_ARRAY, "abc")):
-        codec = array_of([1], "|O", filters=[config]).codec
-
-        with pytest.raises(NotRepresentable) as caught:
-            codec.encode(objects([item], (1,)))
-        assert caught.value.wanted == config["id"]
-
-
 def _vlen(count: int, *items: bytes) -> bytes:
     return struct.pack("<I", count) + b"".join(struct.pack("<I", len(item)) + item for item in items)
 
@@ -146,6 +130,8 @@ def _vlen(count: int, *items: bytes) -> bytes:
     (JSON2, b'["a","b","|O","2"]'),
     (JSON2, b'["a","b","|O",[2.0]]'),
     (JSON2, b"[" * 100_000),
+    (JSON2, b"[" + b"9" * 1_000_000 + b', 1, "|O", [2]]'),
+    (JSON2, b'[1, "|O", [9999999999999, 999999999999]]'),
     (JSON2, b"\xff\xfe"),
     (MSGPACK2, b""),
     (MSGPACK2, b"\xc1"),

@@ -46,20 +46,6 @@ def _base64(values: Any, dtype: Any) -> str:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("field", ["x", "y"])
-def test_schema_of_a_field_is_that_of_the_drivers_documentation(field: str, order: str) -> None:
-    """The example of the documentation: x is [[1, 2, 3], [4, 5, 6]] and y is 10 to 14 where nothing is stored."""
-    fill = _base64({"x": [[1, 2, 3], [4, 5, 6]], "y": [10, 11, 12, 13, 14]}, _TWO_FIELDS)
-    document = _document(dtype=_TWO_FIELDS, fill_value=fill, order=order)
-
-    ours = _ours(document, field)
-
-    assert ours == _theirs(document, field=field)
-    assert ours["fill_value"] == {"x": [[1, 2, 3], [4, 5, 6]], "y": [10.0, 11.0, 12.0, 13.0, 14.0]}[field]
-    assert ours["domain"]["exclusive_max"][:2] == [[20], [30]]
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
 def test_several_fields_of_which_none_is_named_are_shown_as_bytes(order: str) -> None:
     document = _document(dtype=_TWO_FIELDS, order=order)
 

@@ -4,6 +4,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,28 +48,20 @@ def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: i
     assert [(a, b) for _, a, b in some] == wanted
 
 
-def test_slabs_are_whole_chunk_rows_where_those_fit() -> None:
-    grid = ChunkGrid((100, 50), (10, 10))
+@pytest.mark.parametrize(
+    ("shape", "chunks", "limit", "stops"),
+    [
+        ((100, 50), (10, 10), 1200, [1000, 2000, 3000, 4000, 5000]),  # whole chunk rows where those fit
+        ((20, 50), (10, 10), 400, [250, 500, 750, 1000]),  # equal parts of a row that does not
+        ((2, 100), (2, 30), 70, [60, 100, 160, 200]),  # on the edges of the chunks of the next axis
+    ],
+)
+def test_slabs_follow_the_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], limit: int, stops: list[int]) -> None:
+    grid = ChunkGrid(shape, chunks)
 
-    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=1200))
+    slabs = split_rows(normalise((), shape), (), itemsize=1, grid=grid, limit_bytes=limit)
 
-    assert [stop for _, _, stop in slabs] == [1000, 2000, 3000, 4000, 5000]
-
-
-def test_a_chunk_row_that_does_not_fit_is_cut_into_equal_parts() -> None:
-    grid = ChunkGrid((20, 50), (10, 10))
-
-    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=400))
-
-    assert [stop - start for _, start, stop in slabs] == [250, 250, 250, 250]
-
-
-def test_a_row_that_does_not_fit_is_cut_on_the_chunk_edges_of_the_next_axis() -> None:
-    grid = ChunkGrid((2, 100), (2, 30))
-
-    slabs = list(split_rows(normalise((), grid.shape), (), itemsize=1, grid=grid, limit_bytes=70))
-
-    assert [stop for _, _, stop in slabs] == [60, 100, 160, 200]
+    assert [stop for _, _, stop in slabs] == stops
 
 
 def test_selections_that_start_within_a_chunk_are_cut_on_the_chunks_edges() -> None:

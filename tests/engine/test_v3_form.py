@@ -18,10 +18,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.faces import v2_document, v3_document
+from hyperslab.engine.faces import v2_document
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.v3 import from_document, new_array
+from hyperslab.engine.v3 import document_of, from_document, new_array
 from hyperslab.errors import BrokenData
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Combining a|Object arrays)")
@@ -76,7 +76,7 @@ def test_what_v2_stores_is_read_as_v3(
     stored |= {"compressor": compressor, "fill_value": None, "dimension_separator": separator}
     metadata = ArrayMetadata.from_document(stored, ".zarray")
     wanted = values(metadata)
-    document = v3_document(metadata, {"a": 1}, ["y", "x"])
+    document = document_of(metadata, {"a": 1}, ["y", "x"])
     folder = tmp_path_factory.mktemp("form")
     store(folder, metadata, wanted)
     (folder / "zarr.json").write_bytes(dump_json(document))
@@ -111,7 +111,7 @@ def test_what_v3_has_no_form_for_is_said(dtype: Any, members: dict[str, Any], re
     stored = {"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": dtype, "order": "C", "filters": None}
     document = {**stored, "compressor": None, "fill_value": None, **members}
     with pytest.raises(ValueError, match=reason):
-        v3_document(ArrayMetadata.from_document(document, ".zarray"), {}, None)
+        document_of(ArrayMetadata.from_document(document, ".zarray"), {}, None)
 
 
 def store(folder: Path, metadata: ArrayMetadata, items: np.ndarray[Any, Any]) -> None:

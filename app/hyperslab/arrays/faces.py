@@ -23,19 +23,11 @@ from hyperslab.arrays.keys import (
 from hyperslab.arrays.listing import SEARCH_SECONDS
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.faces import (
-    DIMENSIONS,
-    dimensions_in,
-    v2_attributes,
-    v2_document,
-    v2_grid,
-    v3_attributes,
-    v3_document,
-)
+from hyperslab.engine.faces import DIMENSIONS, dimensions_in, v2_attributes, v2_document, v2_grid, v3_attributes
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json, parse_object
 from hyperslab.engine.schema import opens_v3_in_zarr3
-from hyperslab.engine.v3 import new_group
+from hyperslab.engine.v3 import document_of, new_group
 from hyperslab.errors import BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
 
@@ -193,7 +185,7 @@ def array_document(
             return v2_document(array.metadata)
         named = array.dimension_names is not None
         attributes = {name: value for name, value in array.attributes.items() if not (named and name == DIMENSIONS)}
-        return v3_document(array.metadata, attributes, dimension_names)
+        return document_of(array.metadata, attributes, dimension_names)
     except ValueError as error:
         raise FormNotFound(array.path, str(error)) from error
 

@@ -220,7 +220,6 @@ _TEXT_ENCODINGS: Final = frozenset(
 _BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
-_LOCATION: Final = {"location": _choice("start", "end")}
 
 SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """How v3 names what Blosc counts."""
@@ -233,9 +232,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "blocksize": _integer(0, 2**31 - 1),
         "typesize": _or_null(_integer(1, 2**31 - 1)),
     },
-    "zlib": _LEVEL,
-    "gzip": _LEVEL,
-    "bz2": _LEVEL,
+    **dict.fromkeys(("zlib", "gzip", "bz2"), _LEVEL),
     "zstd": {**_LEVEL, "checksum": _BOOLEAN},
     "lz4": {"acceleration": _integer()},
     "lzma": {
@@ -257,7 +254,6 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "astype": _dtype_behind("f"),
     },
     "bitround": {"keepbits": _integer(0, 64, required=True)},
-    "packbits": {},
     "astype": {
         "encode_dtype": _dtype(_NUMERIC + "SU", required=True),
         "decode_dtype": _dtype(_NUMERIC + "SU", required=True),
@@ -268,35 +264,23 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "astype": _dtype("iu"),
     },
     "shuffle": {"elementsize": _integer(0, 2**31 - 1)},
-    "crc32": _LOCATION,
-    "crc32c": _LOCATION,
-    "adler32": _LOCATION,
-    "fletcher32": {},
+    **{name: {"location": _choice("start", "end")} for name in ("crc32", "crc32c", "adler32")},
     "jenkins_lookup3": {
         "initval": _integer(0, 2**32 - 1),
         "prefix": Parameter(lambda value: value is None, "null"),
     },
-    "base64": {},
-    "vlen-utf8": {},
-    "vlen-bytes": {},
+    **{name: {} for name in ("packbits", "fletcher32", "base64", "vlen-utf8", "vlen-bytes")},
     "vlen-array": {"dtype": _dtype(_NUMERIC + "SU", required=True)},
     "json2": {
         "encoding": Parameter(_is_text_encoding, "a common text encoding, as utf-8 or latin-1"),
-        "skipkeys": _BOOLEAN,
-        "ensure_ascii": _BOOLEAN,
-        "check_circular": _BOOLEAN,
-        "allow_nan": _BOOLEAN,
-        "sort_keys": _BOOLEAN,
+        **dict.fromkeys(("skipkeys", "ensure_ascii", "check_circular", "allow_nan", "sort_keys", "strict"), _BOOLEAN),
         "indent": _or_null(_integer(0, 100)),
         "separators": _or_null(Parameter(lambda v: _are_strings(v) and len(v) == 2, "a list of two strings")),
-        "strict": _BOOLEAN,
     },
-    "msgpack2": {"raw": _BOOLEAN, "use_bin_type": _BOOLEAN, "use_single_float": _BOOLEAN},
+    "msgpack2": dict.fromkeys(("raw", "use_bin_type", "use_single_float"), _BOOLEAN),
     "zfpy": {
         "mode": _integer(2, 4),
-        "tolerance": _number(),
-        "rate": _number(),
-        "precision": _number(),
+        **dict.fromkeys(("tolerance", "rate", "precision"), _number()),
         "compression_kwargs": _or_null(Parameter(lambda value: isinstance(value, dict), "an object")),
     },
     "pcodec": {
@@ -361,9 +345,7 @@ OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "blosc": tuple(
         [{"shuffle": s, "clevel": level, "blocksize": b} for s in range(3) for level in (1, 9) for b in (0, 256)]
     ),
-    "zlib": _LEVELS,
-    "gzip": _LEVELS,
-    "bz2": _LEVELS,
+    **dict.fromkeys(("zlib", "gzip", "bz2"), _LEVELS),
     "zstd": (*_LEVELS, {"checksum": True}, {"checksum": False}),
     "lz4": tuple([{"acceleration": a} for a in (1, 10, 100, 1000)]),
     "lzma": tuple([{"preset": p, "filters": None} for p in range(1, 7)]),
@@ -377,24 +359,19 @@ _REFUSED: Final = {
     "n5_wrapper": "it is for N5 data, which this is not",
 }
 
-DEFAULT: Final[CodecConfig] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
-"""The compressor of a new array that asks for none: zarr-python 2's, which TensorStore and zarr-python 3 read too."""
-
 DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
-    "bz2": {"level": 1},
-    "gzip": {"level": 1},
+    **{name: {"level": 1} for name in ("bz2", "gzip", "zlib")},
     "lz4": {"acceleration": 1},
-    "zlib": {"level": 1},
     "zstd": {"level": 0, "checksum": False},
 }
 """Members left out, as numcodecs takes them."""
 
+DEFAULT: Final[CodecConfig] = {"id": "blosc", **DEFAULTS["blosc"]}
+"""The compressor of a new array that asks for none: zarr-python 2's, which TensorStore and zarr-python 3 read too."""
+
 TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": -1, "blocksize": 0},
-    "bz2": {"level": 1},
-    "gzip": {"level": 1},
-    "zlib": {"level": 1},
-    "zstd": {"level": 1},
+    "blosc": {**DEFAULTS["blosc"], "shuffle": -1},
+    **{name: {"level": 1} for name in ("bz2", "gzip", "zlib", "zstd")},
 }
 """Members left out, as TensorStore takes them."""

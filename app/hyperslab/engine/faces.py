@@ -12,9 +12,8 @@ from hyperslab.engine.dtypes import EXTENSION_FLOATS
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.v3 import new_array
-from hyperslab.engine.v3_codecs import TO_ITEMS, codecs_of
-from hyperslab.engine.v3_dtypes import data_type_of, format_fill, named_configuration
+from hyperslab.engine.v3_codecs import TO_ITEMS
+from hyperslab.engine.v3_dtypes import named_configuration
 from hyperslab.errors import BrokenData
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
@@ -26,21 +25,6 @@ _V3_ALONE: Final = {
     **{name: repr(name) for name in ("reshape", "scale_offset", "cast_value", "crc32c")},
 }
 """Codecs of the engine that have no form in Zarr v2, and what they are in a ``zarr.json``."""
-
-
-def v3_document(
-    metadata: ArrayMetadata, attributes: Mapping[str, Any], names: Sequence[str | None] | None
-) -> dict[str, Any]:
-    """The ``zarr.json`` of an array of Zarr v2, whose chunks stay under their keys and as they are stored.
-
-    ``names``: of its dimensions. A fill value of null becomes zero. Raises `ValueError` where v3 has no such array.
-    """
-    dtype, codecs = metadata.dtype, metadata.codecs
-    data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.is_object and codecs else None)
-    fill = format_fill(metadata.fill, dtype)
-    encoded = codecs_of(dtype, metadata.order, codecs, len(metadata.shape))
-    keys = {"name": "v2", "configuration": {"separator": metadata.dimension_separator}}
-    return new_array(metadata.shape, metadata.chunks, data_type, fill, encoded, keys, attributes, names)
 
 
 def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -33,53 +32,48 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     numbers, times are their ``int64`` counts, a nested struct is its bytes, ``U`` is ``ustring``, objects are
     ``ustring``, ``string`` (bytes, in base64) or ``json`` by codec, and filters and other compressors are as stored.
     """
-    view = _view(metadata, field)
-    rank, outer = metadata.rank + len(view.shape), range(metadata.rank)
-    document = {"rank": rank, "dtype": view.dtype, "domain": {"rank": 0}, "codec": _codec(metadata)}
+    dtype, inner, fill = _view(metadata, field)
+    rank, outer = metadata.rank + len(inner), range(metadata.rank)
+    document = {"rank": rank, "dtype": dtype, "domain": {"rank": 0}, "codec": _codec(metadata)}
     if rank:
-        ends = [*([size] for size in metadata.shape), *view.shape]
+        ends = [*([size] for size in metadata.shape), *inner]
         document["domain"] = {"inclusive_min": [0] * rank, "exclusive_max": ends}
-        shape = [*metadata.chunks, *view.shape]
+        shape = [*metadata.chunks, *inner]
         document["chunk_layout"] = {  # axes within an item are always innermost, in C order
             "grid_origin": [0] * rank,
             "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
             "read_chunk": {"shape": shape},
             "write_chunk": {"shape": shape},
         }
-    if view.fill is not None and view.fill.size <= MAX_FILL_NUMBERS:
-        document["fill_value"] = _spelled(view.fill)
+    if fill is not None and fill.size <= MAX_FILL_NUMBERS:
+        document["fill_value"] = _spelled(fill)
     return document
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """What of an item is shown: TensorStore's dtype, the axes within the item, and the fill value in their shape."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    fill: np.ndarray | None
+View: TypeAlias = tuple[str, tuple[int, ...], np.ndarray | None]
+"""What of an item is shown: TensorStore's dtype, the axes within the item, and the fill value in their shape."""
 
 
-def _view(metadata: ArrayMetadata, name: str | None) -> _View:
+def _view(metadata: ArrayMetadata, name: str | None) -> View:
     dtype, fill = metadata.dtype, metadata.fill_value
     if dtype.is_object and not name:
         names = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
-        return _View(names.get(object_codec(metadata.codecs), "json"), (), fill)
+        return names.get(object_codec(metadata.codecs), "json"), (), fill
     if not name and len(dtype.fields) != 1:
         return _base_view(dtype.numpy, (), fill)
     field = dtype.field(name) if name else dtype.fields[0]
     return _base_view(field.numpy, field.shape, None if fill is None else fill[field.name])
 
 
-def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | None) -> _View:
+def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | None) -> View:
     """``fill`` is of dtype ``base``, in ``shape``."""
     if base.kind == "S" or base.type is np.void:
         shape = (*shape, base.itemsize)
         raw = None if fill is None else np.frombuffer(fill.tobytes(), np.uint8).reshape(shape)
-        return _View("char" if base.kind == "S" else "byte", shape, raw)
+        return "char" if base.kind == "S" else "byte", shape, raw
     if base.kind in "mM":
-        return _View("int64", shape, None if fill is None else fill.astype(np.int64))
-    return _View("ustring" if base.kind == "U" else base.name, shape, fill)
+        return "int64", shape, None if fill is None else fill.astype(np.int64)
+    return "ustring" if base.kind == "U" else base.name, shape, fill
 
 
 def _codec(metadata: ArrayMetadata) -> dict[str, Any]:

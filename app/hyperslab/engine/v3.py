@@ -28,8 +28,8 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.sharding import make_levels
-from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, parse_codecs
-from hyperslab.engine.v3_dtypes import dtype_of, fill_of, named_configuration
+from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
+from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
@@ -243,6 +243,21 @@ def parse_names(value: Any, rank: int) -> tuple[str | None, ...] | None:
 
 
 # --- new documents ---------------------------------------------------------------------------------------------------
+
+
+def document_of(
+    metadata: ArrayMetadata, attributes: Mapping[str, Any], names: Sequence[str | None] | None
+) -> dict[str, Any]:
+    """The ``zarr.json`` of an array of Zarr v2, whose chunks stay under their keys and as they are stored.
+
+    ``names``: of its dimensions. A fill value of null becomes zero. Raises `ValueError` where v3 has no such array.
+    """
+    dtype, codecs = metadata.dtype, metadata.codecs
+    data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.is_object and codecs else None)
+    fill = format_fill(metadata.fill, dtype)
+    encoded = codecs_of(dtype, metadata.order, codecs, len(metadata.shape))
+    keys = {"name": "v2", "configuration": {"separator": metadata.dimension_separator}}
+    return new_array(metadata.shape, metadata.chunks, data_type, fill, encoded, keys, attributes, names)
 
 
 def new_array(  # noqa: PLR0917 - the members of a document, in their order

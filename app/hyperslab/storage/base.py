@@ -239,7 +239,10 @@ class Store(ABC):
             if version is not None and versions != {version}:
                 raise VersionConflict(key, next(iter(versions - {version})))
             if len(versions) == 1:
-                return [_cut(found, start, stop) for start, stop in ranges]
+                found.reverse()  # a range lies in the last part that begins before it
+                return [
+                    next((part.between(*bounds) for part in found if part.start <= bounds[0]), b"") for bounds in ranges
+                ]
         raise StoreError(self.name, key, "it changed again and again while it was read")
 
     @abstractmethod
@@ -392,9 +395,3 @@ def merge(ranges: Sequence[Range], gap: int = 256 * 1024) -> list[Range]:
         else:
             merged.append((start, stop))
     return merged
-
-
-def _cut(parts: Sequence[Part], start: int, stop: int) -> bytes | memoryview:
-    """The bytes of one range out of the sorted parts that `merge` asked for."""
-    part = next((part for part in reversed(parts) if part.start <= start), None)
-    return b"" if part is None or start >= stop else part.between(start, stop)

@@ -127,7 +127,15 @@ class FileWriter:
             rest = memoryview(data).cast("B")
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            self._stamp(descriptor)
+            with self._clock:  # which may not have moved on, or was set back
+                now = self._last = max(self._last + 1, time.time_ns())
+            os.utime(descriptor, ns=(now, now))
+            if (kept := os.fstat(descriptor).st_mtime_ns) != now:
+                # nanoseconds between the times that file systems can keep
+                steps = (1, 100, 1_000, 1_000_000, 10_000_000, _SECOND, 2 * _SECOND)
+                granule = max(each for each in steps if kept % each == 0)
+                self.coarse |= granule >= _SECOND
+                self._stamp_coarsely(descriptor, granule)
             if self._durable:
                 os.fsync(descriptor)
             return name, version_of(os.fstat(descriptor))
@@ -162,18 +170,6 @@ class FileWriter:
         if self._durable:
             with self._fence.opened(path, READ_DIRECTORY) as folder:
                 self.sync(folder)
-
-    def _stamp(self, descriptor: int) -> None:
-        with self._clock:  # which may not have moved on, or was set back
-            now = self._last = max(self._last + 1, time.time_ns())
-        os.utime(descriptor, ns=(now, now))
-        kept = os.fstat(descriptor).st_mtime_ns
-        if kept != now:
-            # nanoseconds between the times that file systems can keep
-            steps = (1, 100, 1_000, 1_000_000, 10_000_000, _SECOND, 2 * _SECOND)
-            granule = max(each for each in steps if kept % each == 0)
-            self.coarse |= granule >= _SECOND
-            self._stamp_coarsely(descriptor, granule)
 
     def _stamp_coarsely(self, descriptor: int, granule: int) -> None:
         """Stamp a file with a time that no other has, on a file system that keeps multiples of ``granule``."""

@@ -195,18 +195,19 @@ class FsspecStore(Store):
 
     def _find(self, key: str, call: Callable[..., T], *args: Any) -> T | None:
         """The result of a call; None if it finds no file."""
-        try:
-            return call(*args)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+
+        def ask() -> T | None:
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return call(*args)
             return None
-        except HyperslabError:
-            raise
-        except Exception as error:
-            raise self._failure(key, error) from error
+
+        return self._do(key, ask)
 
     def _do(self, key: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:
             return call(*args, **kwargs)
+        except HyperslabError:
+            raise
         except Exception as error:  # file systems raise what their libraries raise
             raise self._failure(key, error) from error
 
