@@ -18,7 +18,7 @@ from itertools import islice
 from urllib.parse import quote, unquote
 
 from hyperslab.arrays import documents
-from hyperslab.arrays.catalog import Catalog, Node, data_id
+from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.extent import LARGEST
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
@@ -150,7 +150,7 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
             writer.delete(coords)
 
     if left:
-        reader.pool(mount).each(list(left), len(left), remove)
+        mount.pool.each(list(left), len(left), remove)
     if any(map(owns, spelt_otherwise)):
         mount.store.delete_prefix(prefix, check, lambda key, _: key not in spelt_otherwise or not owns(key))
     if marked:
@@ -293,7 +293,7 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
 
 def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
     """An array that is not stored yet."""
-    return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, "", "", data_id(metadata), {})
+    return ArrayNode(mount, prefix, metadata, {}, "", "", {})
 
 
 def _every_chunk(metadata: ArrayMetadata) -> ChunkGrid:

@@ -209,13 +209,8 @@ class ChangeFeed:
                 touched.setdefault(array.path, _Touched()).coords.add(coords)
 
     def _array_above(self, key: str) -> ArrayNode | None:
-        """The array that a key may be a chunk of."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            try:
-                node = self._catalog.open_node(self._mount.path(prefix))
-            except (NodeNotFound, BrokenData):
-                continue
-            return node if isinstance(node, ArrayNode) else None
+        with suppress(BrokenData):
+            return self._catalog.array_above(self._mount, key)
         return None
 
     def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.extent import OWN_MEMBER
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
@@ -24,8 +29,11 @@ The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares
 writes).
 """
 
+T = TypeVar("T")
+R = TypeVar("R")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class MountedStore:
     """A named root and how the operator wants it to be read and written.
 
@@ -58,6 +66,20 @@ class MountedStore:
         """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
+    @cached_property
+    def pool(self) -> WorkerPool:
+        """The worker threads of the store."""
+        return WorkerPool(self.store.capabilities.width, self.name, remote=self.is_remote)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
+        """The results of ``work``, which does nothing but ask the store: of a remote one concurrently."""
+        return self.pool.map(work, items, cancel) if self.is_remote else [work(item) for item in items]
+
+    def close(self) -> None:
+        """End the worker threads and let go of the store."""
+        self.pool.close()
+        self.store.close()
+
     @property
     def node_names(self) -> tuple[str, str, str]:
         """Names of the documents that make a node: an array or a group of Zarr v2, and either of v3."""
@@ -67,6 +89,11 @@ class MountedStore:
     def document_names(self) -> tuple[str, ...]:
         """Names of all documents that a node may have."""
         return (*self.node_names, ".zattrs", ".zmetadata")
+
+    def document_keys(self, prefix: str) -> list[str]:
+        """The documents whose versions together are the version of the node at ``prefix``: those that make it a node,
+        and its attributes."""
+        return [prefix + name for name in (*self.node_names, ".zattrs")]
 
     def path(self, prefix: str) -> str:
         """The logical path of what is at a prefix."""
@@ -101,26 +128,36 @@ class Head(Protocol):
         Raises `errors.ChangedWhileRead` where they have moved to chunks since."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
-    Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike. ``documents`` are the keys
-    that it was opened from and their versions (None: absent); empty where it was not opened from documents of its own.
-    The shape includes the ``head``; who opens an array to change it sees it without.
+    ``documents`` are the keys that it was opened from and their versions (None: absent); empty where it was not opened
+    from documents of its own. ``also``: documents of Zarr v2 for the same node, which its own hides. The shape includes
+    the ``head``; who opens an array to change it sees it without.
     """
 
-    path: str
     mount: MountedStore
     prefix: str
     metadata: ArrayMetadata
     attributes: Mapping[str, Any]
     version: str
     metadata_version: str
-    data_id: str
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+
+    @property
+    def path(self) -> str:
+        return self.mount.path(self.prefix)
+
+    @cached_property
+    def data_id(self) -> str:
+        """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
+        notes. Two arrays (or two states of one) with the same one decode a chunk's bytes alike."""
+        other = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
+        members = [(name, value) for name, value in self.metadata.document.items() if name not in other]
+        return blake2b(repr(sorted(members, key=lambda member: member[0])).encode(), digest_size=8).hexdigest()
 
     @property
     def kind(self) -> Literal["array"]:
@@ -170,7 +207,6 @@ class GroupNode:
     """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no
     ``.zgroup``. ``problems``: what of its documents is wrong, and was read all the same."""
 
-    path: str
     mount: MountedStore | None
     prefix: str
     attributes: Mapping[str, Any]
@@ -180,6 +216,10 @@ class GroupNode:
     problems: tuple[str, ...] = ()
     zarr_format: int = 2
     also: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return "" if self.mount is None else self.mount.path(self.prefix)
 
     @property
     def kind(self) -> Literal["group"]:
@@ -196,11 +236,14 @@ class BrokenNode:
     """A node that has documents but, as ``error`` says, cannot be opened; ``documents`` are those that are there, and
     their versions."""
 
-    path: str
     mount: MountedStore
     prefix: str
     error: BrokenData
     documents: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        return self.mount.path(self.prefix)
 
     @property
     def kind(self) -> Literal["array", "group"]:

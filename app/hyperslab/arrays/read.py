@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, starmap
@@ -16,7 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
 from hyperslab.arrays.limits import BytesInFlight, too_many_chunks
-from hyperslab.arrays.nodes import ArrayNode, Head, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MOST_KEPT,
     ChunkVersions,
@@ -31,7 +31,6 @@ from hyperslab.arrays.plan import (
 )
 from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
 from hyperslab.arrays.versions import VersionBook
-from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -47,7 +46,6 @@ from hyperslab.engine.indexing import (
 from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
-R = TypeVar("R")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LARGEST_SLAB = 4
@@ -70,8 +68,6 @@ class Reader:
         self.slab_bytes = slab_bytes
         self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._pools: dict[str, WorkerPool] = {}
-        self._lock = Lock()
 
     def plan(
         self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
@@ -178,7 +174,7 @@ class Reader:
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        pool = self.pool(array.mount)
+        pool = array.mount.pool
         return ShardReader(array, None, self.cache, self.versions, Caching.NEVER, pool).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
@@ -281,7 +277,7 @@ class Reader:
             stored = plan.stored
             chunks = -(-plan.touched // max(1, stored))
             each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
-            helpers = self.pool(mount).most_helpers(stored - 1, held)
+            helpers = mount.pool.most_helpers(stored - 1, held)
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
@@ -292,10 +288,6 @@ class Reader:
         self.cache.clear()
         self.buffers.forget()
 
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
@@ -305,24 +297,6 @@ class Reader:
         """
         slab = replace(plan, selection=part, touched=touched(part, plan.array.metadata.grid))
         self._read_chunks(slab, slab.objects(), slab.stored, out, cost, cancel, caching=self._caching(plan))
-
-    def pool(self, mount: MountedStore) -> WorkerPool:
-        """The worker threads of a store."""
-        with self._lock:
-            pool = self._pools.get(mount.name)
-            if pool is None:
-                pool = self._pools[mount.name] = WorkerPool(
-                    mount.store.capabilities.width, mount.name, remote=mount.is_remote
-                )
-            return pool
-
-    def each(
-        self, mount: MountedStore, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None
-    ) -> list[R]:
-        """The results of ``work``, which does nothing but ask ``mount``: of a remote store concurrently."""
-        if not mount.is_remote or not items:
-            return [work(item) for item in items]
-        return self.pool(mount).map(work, items, cancel)
 
     def _known(self, plan: Plan, coords: Collection[Coords]) -> Mapping[Coords, str | None]:
         """The versions of stored objects (None: absent) as far as they are known. ``coords``: which are wanted."""
@@ -364,7 +338,7 @@ class Reader:
                     (before if part.coords[head.axis] < whole else newest).append(part)
                 stored += [StoredParts(coords, before, len(before))] if before else []
             read_head = partial(self._read_head, plan, head, out, cost, found)
-            self.pool(plan.array.mount).each(newest, len(newest), read_head, cancel)
+            plan.array.mount.pool.each(newest, len(newest), read_head, cancel)
             objects, count = stored, len(stored)
         if not count:
             return
@@ -373,7 +347,7 @@ class Reader:
 
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
-        reader = make(array, plan.field, self.cache, self.versions, caching, self.pool(mount), cancel)
+        reader = make(array, plan.field, self.cache, self.versions, caching, mount.pool, cancel)
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords

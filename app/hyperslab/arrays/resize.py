@@ -202,7 +202,7 @@ class Clearer:
         self._shared = array.mount.has_replicas
         self._writer = ChunkWriter(reader, array, fences=self._shared, check=check)
         self._memory = object_memory(reader, array)
-        self._pool = reader.pool(array.mount)
+        self._pool = array.mount.pool
 
     def check_decodable(self, before: Shape) -> None:
         """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""

@@ -38,9 +38,8 @@ class Service:
 
     def close(self) -> None:
         """End the worker threads and let go of the stores."""
-        self.reader.close()
         for mount in self.catalog.mounts.values():
-            mount.store.close()
+            mount.close()
 
 
 def build(

@@ -84,7 +84,7 @@ class ChunkWriter:
         self._metadata = metadata = array.metadata
         self._levels = metadata.levels
         self._store = array.mount.store
-        self._pool = reader.pool(array.mount)
+        self._pool = array.mount.pool
         self._memory = reader.chunk_memory(array)
         self._cache = reader.cache
         self._versions = reader.versions
@@ -295,7 +295,7 @@ def object_memory(reader: Reader, array: ArrayNode) -> int:
     each, metadata = reader.chunk_memory(array), array.metadata
     if not metadata.levels:
         return each
-    helpers = reader.pool(array.mount).most_helpers(metadata.chunks_per_object - 1, each) if each else 0
+    helpers = array.mount.pool.most_helpers(metadata.chunks_per_object - 1, each) if each else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
     return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
 

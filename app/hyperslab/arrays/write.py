@@ -88,7 +88,7 @@ class Writer:
         """Bytes that writing so many stored objects takes besides their values: of those in hand at once, what is
         stored, the changed copy, and what lies between the codecs."""
         each = object_memory(self._reader, array)
-        return each * (1 + self._reader.pool(array.mount).most_helpers(objects - 1, each))
+        return each * (1 + array.mount.pool.most_helpers(objects - 1, each))
 
     def write(
         self,
@@ -315,7 +315,7 @@ def write_objects(
     """Call ``write``, which hands them to ``writer``, for every stored object; an error on the way says which were
     written before it."""
     array, written = writer.array, writer.written
-    pool, each = reader.pool(array.mount), object_memory(reader, array)
+    pool, each = array.mount.pool, object_memory(reader, array)
     try:
         pool.each(objects.items(), len(objects), lambda item: write(*item), cancel, nbytes=each)
     except HyperslabError as error:

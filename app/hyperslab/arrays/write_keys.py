@@ -177,7 +177,7 @@ class KeyWriter:
         except NodeNotFound:
             node = None
         except BrokenData:  # a document further up: then a listing has to say it
-            node = GroupNode(path, mount, prefix, {}, "", implicit=True)
+            node = GroupNode(mount, prefix, {}, "", implicit=True)
         kind = None if node is None else node.kind
         if isinstance(node, GroupNode) and node.implicit:
             shown = mount.store.capabilities.listable and self._catalog.some_children(node, 1)
@@ -198,19 +198,15 @@ class KeyWriter:
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
-        """The array that a key may be a chunk of, and which; an array's name may itself look like one. None where there
-        is no array."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            array = self._catalog.find_node(mount.path(prefix), fresh=True)
-            if not isinstance(array, ArrayNode):
-                continue
-            grid = array.metadata.stored_grid
-            coords = grid.parse_key(key[len(prefix) :])
-            if coords is None:
-                counts = grid.counts
-                raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {counts}")
-            return array, coords
-        return None
+        """The array that a key may be a chunk of, and which; None where there is no array."""
+        array = self._catalog.array_above(mount, key, fresh=True)
+        if array is None:
+            return None
+        grid = array.metadata.stored_grid
+        coords = grid.parse_key(key[len(array.prefix) :])
+        if coords is None:
+            raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {grid.counts}")
+        return array, coords
 
 
 def _of_chunk(check: KeyCheck | None) -> ChunkCheck | None:
