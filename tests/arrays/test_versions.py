@@ -73,20 +73,30 @@ def test_a_look_up_that_began_before_a_write_is_not_remembered_after_it(store: S
     assert read_all(service).tolist() == [9] * 4
 
 
-@pytest.mark.parametrize("documents", [False, True])
-def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store: SlowAnswers, documents: bool) -> None:
+def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store: SlowAnswers) -> None:
     mount = MountedStore("data", store, writable=True, recheck="never")
     book = VersionBook()
 
     def change() -> None:
         store.put("a/.zarray", b"{}")
-        book.forget(mount, "a/", documents=documents)
+        book.forget(mount, "a/")
 
     store.meanwhile = change
-    assert book.versions(mount, "a/", ["a/.zarray", "a/0"]) == [None, None]
+    assert book.versions(mount, "a/", ["a/.zarray"]) == [None]
 
+    assert not book.knows_all(mount, ["a/.zarray"])
     assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
-    assert book.knows_all(mount, ["a/0"]) == documents
+    assert book.knows_all(mount, ["a/.zarray"])
+
+
+def test_what_is_remembered_is_asked_for_anew_by_writers(store: SlowAnswers) -> None:
+    mount = MountedStore("data", store, writable=True, recheck="never")
+    book = VersionBook()
+    assert book.versions(mount, "", ["a"]) == [None]
+    version = store.put("a", b"by another program")
+
+    assert book.versions(mount, "", ["a"]) == [None]
+    assert book.versions(mount, "", ["a"], fresh=True) == [version] == book.versions(mount, "", ["a"])
 
 
 @pytest.mark.parametrize("recheck", ["never", 3600.0])

@@ -18,7 +18,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import follow_again, publish_metadata, put_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import check_dtype, look_up_now, plan_write, write_objects
+from hyperslab.arrays.write import check_dtype, plan_write, write_objects
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise
@@ -142,7 +142,7 @@ class Appender:
         it.
         """
         array, metadata = grown.after, grown.metadata
-        plan = look_up_now(self._reader, plan_write(array, grown.region))
+        plan = self._reader.look_up(plan_write(array, grown.region), fresh=True)
         fences = array.mount.has_replicas
         # what was read when the turn is lost may be the next holder's
         writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=turn.check)

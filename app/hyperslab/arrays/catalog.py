@@ -75,13 +75,12 @@ class Catalog:
         mount, rest = self.locate(path)
         prefix = as_prefix(rest)
         name, keys = (mount.name, rest), mount.document_keys(prefix)
-        if fresh:
-            self.versions.forget(mount, prefix, documents=True)
-        if mount.is_remote and self._nodes.any_version(name) is None and not self.versions.knows_all(mount, keys):
+        is_new = mount.is_remote and self._nodes.any_version(name) is None
+        if is_new and (fresh or not self.versions.knows_all(mount, keys)):
             stored = self.versions.read(mount, keys)  # to look up versions first would only cost a trip
             versions, node = _versions_of(stored), None
         else:
-            versions = self.versions.versions(mount, prefix, keys)
+            versions = self.versions.versions(mount, prefix, keys, fresh=fresh)
             stored, node = None, self._nodes.get(name, _joined(versions))
         if node is None:
             *makers, attributes = versions

@@ -197,7 +197,8 @@ def put_consolidated(
             if check is not None:
                 check(mount.store.stat(key))
             before = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
-            mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            version = mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            versions.note(mount, key, version)
             return before
 
     before = retried(key, put)

@@ -216,9 +216,8 @@ class ChangeFeed:
     def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:
         """The data of a change, by what the node is now."""
         before = known.get(path)
-        self._catalog.versions.forget(self._mount, as_prefix(path.partition("/")[2]), documents=True)
         try:
-            node = self._catalog.open_node(path)
+            node = self._catalog.whole(self._catalog.open_node(path, fresh=True))
         except NodeNotFound:
             known.pop(path, None)
             return {"path": path, "deleted": True} if what.documents or what.unknown else None

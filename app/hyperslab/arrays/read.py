@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, starmap
 from threading import Lock
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,15 +92,16 @@ class Reader:
         self.check_chunk(array)
         return make_points_plan(array, coordinates, field=field)
 
-    def look_up(self, plan: P, cancel: Cancel | None = None, *, keep: bool = False) -> P:
-        """The plan with the versions that its chunks have now; to ``keep`` them means each, however many they are.
-        Raises `Cancelled` and `StoreError`."""
+    def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
+        """The plan with the versions that its chunks have. ``fresh``, for writers: as the store has them now, and each
+        of them, however many they are. Raises `Cancelled` and `StoreError`."""
         array = plan.array
-        digest = None if keep or plan.touched <= MOST_KEPT else plan.identity()
+        digest = None if fresh or plan.touched <= MOST_KEPT else plan.identity()
         by_coords: dict[Coords, str | None] = {}
         hashes: list[NDArray] = []
         for batch in _batches(plan.coords(), cancel):
-            found = self.versions.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
+            keys = [array.chunk_key(coords) for coords in batch]
+            found = self.versions.versions(array.mount, array.prefix, keys, fresh=fresh)
             if digest is None:
                 by_coords.update(zip(batch, found, strict=True))
             else:
@@ -167,9 +168,9 @@ class Reader:
             return out, plan
         objects = [*plan.objects()]
         found: dict[Coords, str | None] = {each.coords: UNKNOWN for each in objects}
-        with self.versions.learning(array.mount, map(array.chunk_key, found)) as learn:
-            self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
-            learn(zip(map(array.chunk_key, found), found.values(), strict=True))
+        began = monotonic()
+        self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
+        self.versions.learn(array.mount, zip(map(array.chunk_key, found), found.values(), strict=True), began)
         return out, replace(plan, found=ChunkVersions(found))
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:

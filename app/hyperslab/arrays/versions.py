@@ -4,46 +4,42 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import TypeAlias
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.storage.base import Stored
-
-_Name: TypeAlias = tuple[str, str]  # of a store, and a key in it
-Learn: TypeAlias = Callable[[Iterable[tuple[str, str | None]]], None]
-"""Takes pairs of a key and its version (None: absent)."""
 
 
 class VersionBook:
     """Versions of keys, as fresh as `MountedStore.recheck` demands. Safe to call from many threads."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[_Name, tuple[str | None, float]] = OrderedDict()
-        self._pending: list[set[_Name]] = []  # of each look-up under way: what of it may be remembered
+        # by store and key: a version, and the time at which it was the key's
+        self._seen: OrderedDict[tuple[str, str], tuple[str | None, float]] = OrderedDict()
+        self._forgotten: dict[str, float] = {}  # by store: when any of its keys were last forgotten
         self._lock = Lock()
 
-    def versions(self, mount: MountedStore, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        """The version of each key (None: absent), in order."""
+    def versions(
+        self, mount: MountedStore, prefix: str, keys: Sequence[str], *, fresh: bool = False
+    ) -> list[str | None]:
+        """The version of each key (None: absent), in order; ``fresh`` asks the store whatever is remembered."""
         if mount.recheck == "always":
             return mount.store.versions(prefix, keys)
-        known = self.remembered(mount, keys)
+        known = {} if fresh else self.remembered(mount, keys)
         missing = [key for key in keys if key not in known]
         if missing:
-            with self.learning(mount, missing) as learn:
-                found = dict(zip(missing, mount.store.versions(prefix, missing), strict=True))
-                learn(found.items())
-            known.update(found)
+            began = time.monotonic()
+            known.update(zip(missing, mount.store.versions(prefix, missing), strict=True))
+            self.learn(mount, [(key, known[key]) for key in missing], began)
         return [known[key] for key in keys]
 
     def read(self, mount: MountedStore, keys: Sequence[str]) -> list[Stored | None]:
         """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
-        with self.learning(mount, keys) as learn:
-            found = mount.store.get_each(keys, MAX_DOCUMENT_BYTES)
-            learn((key, None if stored is None else stored.version) for key, stored in zip(keys, found, strict=True))
+        began = time.monotonic()
+        found = mount.store.get_each(keys, MAX_DOCUMENT_BYTES)
+        self.learn(mount, [(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
         return found
 
     def knows_all(self, mount: MountedStore, keys: Sequence[str]) -> bool:
@@ -61,57 +57,30 @@ class VersionBook:
 
     def note(self, mount: MountedStore, key: str, version: str | None) -> None:
         """Remember what one of our own writes has made of a key."""
+        self.learn(mount, [(key, version)], time.monotonic())
+
+    def learn(self, mount: MountedStore, found: Iterable[tuple[str, str | None]], began: float) -> None:
+        """Remember the versions (None: absent) of keys that were looked up or read from the time ``began`` on. What was
+        noted or forgotten since then is newer: then these are good for the request at hand and no other."""
         if mount.recheck == "always":
             return
-        name = (mount.name, key)
         with self._lock:
-            for pending in self._pending:
-                pending.discard(name)
-            self._remember({name: version}, time.monotonic())
+            if began <= self._forgotten.get(mount.name, 0.0):
+                return
+            for key, version in found:
+                name = mount.name, key
+                known = self._seen.get(name)
+                if known is None or known[1] < began:
+                    self._seen[name] = version, began
+                    self._seen.move_to_end(name)
+            while len(self._seen) > 500_000:
+                self._seen.popitem(last=False)
 
-    @contextmanager
-    def learning(self, mount: MountedStore, keys: Iterable[str]) -> Iterator[Learn]:
-        """Context in which keys are read or looked up; the function that it gives takes the versions that were found.
-
-        What was noted or forgotten while the answer was on its way is newer than the answer, which then is good for
-        this request and no other.
-        """
-        if mount.recheck == "always":
-            yield lambda _: None
-            return
-        pending = {(mount.name, key) for key in keys}
-        began = time.monotonic()
-
-        def learn(found: Iterable[tuple[str, str | None]]) -> None:
-            with self._lock:
-                self._remember({(mount.name, k): v for k, v in found if (mount.name, k) in pending}, began)
-
-        with self._lock:
-            self._pending.append(pending)
-        try:
-            yield learn
-        finally:
-            with self._lock:
-                self._pending = [other for other in self._pending if other is not pending]
-
-    def forget(self, mount: MountedStore, prefix: str, *, documents: bool = False) -> None:
-        """Forget every key below a prefix; with ``documents`` only those of the node at the prefix itself."""
+    def forget(self, mount: MountedStore, prefix: str) -> None:
+        """Forget every key below a prefix."""
         if mount.recheck == "always":
             return
-        own = {prefix + name for name in mount.document_names}
-
-        def is_meant(name: _Name) -> bool:
-            return name[0] == mount.name and (name[1] in own if documents else name[1].startswith(prefix))
-
         with self._lock:
-            for pending in self._pending:
-                pending.difference_update([name for name in pending if is_meant(name)])
-            for name in [name for name in self._seen if is_meant(name)]:
+            self._forgotten[mount.name] = time.monotonic()
+            for name in [name for name in self._seen if name[0] == mount.name and name[1].startswith(prefix)]:
                 del self._seen[name]
-
-    def _remember(self, found: Mapping[_Name, str | None], now: float) -> None:
-        for name, version in found.items():
-            self._seen[name] = (version, now)
-            self._seen.move_to_end(name)
-        while len(self._seen) > 500_000:
-            self._seen.popitem(last=False)

@@ -18,7 +18,6 @@ from hyperslab.arrays.limits import too_many_chunks
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import (
     MOST_KEPT,
-    P,
     Plan,
     Projection,
     ReadPlan,
@@ -218,7 +217,7 @@ class Writer:
                     raise WriteConflict(array.path, now) from error
                 expected = None
                 if check is not None:
-                    plan = look_up_now(self._reader, plan)
+                    plan = self._reader.look_up(plan, fresh=True)
                     expected = plan.versions or {}
                     check(Current(plan.tag, any(v is not None for v in expected.values())))
                 # an object may be as it was when the condition was checked, and the next one not
@@ -289,12 +288,6 @@ def plan_write(array: ArrayNode, selection: Selection, field: Field | None = Non
     if plan.touched > MOST_KEPT:
         raise too_many_chunks("one write", array, selection, field, plan.touched, MOST_KEPT)
     return plan
-
-
-def look_up_now(reader: Reader, plan: P) -> P:
-    """The plan with the version of each chunk that is to be written, looked up now."""
-    reader.versions.forget(plan.array.mount, plan.array.prefix)
-    return reader.look_up(plan, keep=True)
 
 
 def check_dtype(array: ArrayNode, seen: DataType | None) -> None:

@@ -21,7 +21,7 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import look_up_now, write_objects
+from hyperslab.arrays.write import write_objects
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, normalise
 from hyperslab.engine.metadata import ArrayMetadata
@@ -135,7 +135,7 @@ class Committer:
         self._reader.check_chunk(after)
         selection = normalise(level.stored_box(start, stop), after.metadata.shape)
         plan, fences = make_plan(after, selection), after.mount.has_replicas
-        versions = look_up_now(self._reader, plan).versions if fences else None
+        versions = self._reader.look_up(plan, fresh=True).versions if fences else None
         if fences:
             check()
         writer = ChunkWriter(self._reader, after, versions, fences=fences)
