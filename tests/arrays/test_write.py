@@ -129,7 +129,7 @@ def test_chunks_that_are_too_large_to_read_are_not_written_either(tmp_path: Path
 
         service.resizer.resize(A, [9, 4])
         service.resizer.resize(A, [4, 4])
-        service.writer.delete_chunk(A, (0, 0))
+        service.writer.delete_stored(A, (0, 0))
         service.resizer.resize(A, [0, 4])
     assert set(snapshot(tmp_path)) == set(before) - {"a/0.0", "a/1.0"}
 

@@ -11,7 +11,6 @@ from functools import partial
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import dump_copy, parse_json
 from hyperslab.engine.metadata import (
@@ -42,9 +41,8 @@ Node = ArrayNode | GroupNode
 class Catalog:
     """All mounted stores, and the nodes in them; documents are parsed again only when their version has changed."""
 
-    def __init__(self, mounts: Iterable[MountedStore], versions: VersionBook | None = None) -> None:
+    def __init__(self, mounts: Iterable[MountedStore]) -> None:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
-        self.versions = versions or VersionBook()
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
@@ -76,11 +74,11 @@ class Catalog:
         prefix = as_prefix(rest)
         name, keys = (mount.name, rest), mount.document_keys(prefix)
         is_new = mount.is_remote and self._nodes.any_version(name) is None
-        if is_new and (fresh or not self.versions.knows_all(mount, keys)):
-            stored = self.versions.read(mount, keys)  # to look up versions first would only cost a trip
+        if is_new and (fresh or not mount.versions.knows_all(keys)):
+            stored = mount.versions.read(keys)  # to look up versions first would only cost a trip
             versions, node = _versions_of(stored), None
         else:
-            versions = self.versions.versions(mount, prefix, keys, fresh=fresh)
+            versions = mount.versions.look_up(prefix, keys, fresh=fresh)
             stored, node = None, self._nodes.get(name, _joined(versions))
         if node is None:
             *makers, attributes = versions
@@ -88,7 +86,7 @@ class Catalog:
                 return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
             if stored is None:
                 present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
-                found = dict(zip(present, self.versions.read(mount, present), strict=True))
+                found = dict(zip(present, mount.versions.read(present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
         return node if fresh else self.whole(node)
@@ -125,7 +123,7 @@ class Catalog:
             mount, rest = self.locate(path)
             prefix = as_prefix(rest)
             keys = mount.document_keys(prefix)
-            versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
+            versions = zip(keys, mount.versions.look_up(prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
             attributes = prefix + ".zattrs"
             at_fault = isinstance(error, BadMetadata | StoredTooLarge) and error.key == attributes
@@ -141,9 +139,9 @@ class Catalog:
             return None
         prefix = as_prefix(rest)
         keys = mount.document_keys(prefix)
-        if mount.is_remote and not self.versions.knows_all(mount, keys):
+        if mount.is_remote and not mount.versions.knows_all(keys):
             return None
-        node = self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, prefix, keys)))
+        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up(prefix, keys)))
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
@@ -172,7 +170,7 @@ class Catalog:
         False also where that cannot be told so cheaply.
         """
         mount, known = nodes[0].mount, self.documents(nodes)
-        return mount is not None and bool(known) and self.versions.versions(mount, "", [*known]) == [*known.values()]
+        return mount is not None and bool(known) and mount.versions.look_up("", [*known]) == [*known.values()]
 
     def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
         """The keys of all documents that nodes of one store were opened from, and their versions; empty where these do
@@ -238,7 +236,7 @@ class Catalog:
             stored = mount.store.get_each(keys)
             versions = _versions_of(stored)
         else:
-            stored, versions = [None] * len(keys), self.versions.versions(mount, "", keys)
+            stored, versions = [None] * len(keys), mount.versions.look_up("", keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
             if version is None:
                 continue
@@ -309,7 +307,7 @@ class Catalog:
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
         documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # all groups of v3 have
-        if any(self.versions.versions(mount, "", documents)):
+        if any(mount.versions.look_up("", documents)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
 

@@ -122,7 +122,8 @@ class Creator:
                 if check is not None:
                     check(node)
                 check_fits(node)
-                return NewNode(self._followed(node), created=False)
+                documents.follow_node(node, above=True)
+                return NewNode(node, created=False)
         if zarr_format == 3:
             document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
             metadata = v3_creation.checked(document)
@@ -174,7 +175,7 @@ class Creator:
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
-            documents.follow(self._catalog.versions, mount, prefix, (), removed_below=True)
+            documents.follow(mount, prefix, (), removed_below=True)
             return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
@@ -185,7 +186,7 @@ class Creator:
             node = self._catalog.open_node(path, fresh=True)
             if check is not None:
                 check(node)
-            merge_attributes(self._catalog.versions, mount, node, patch)
+            merge_attributes(mount, node, patch)
 
         with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
             retried(prefix + ".zattrs", merge)
@@ -223,7 +224,9 @@ class Creator:
                 if node is None or isinstance(node, BrokenNode) or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return self._taken(node, mode, wanted)
-            return NewNode(self._followed(self._catalog.open_node(path, fresh=True)), created=True, kept=kept)
+            node = self._catalog.open_node(path, fresh=True)
+            documents.follow_node(node, above=True)
+            return NewNode(node, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
         """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
@@ -256,14 +259,15 @@ class Creator:
         if mode == "create":
             raise NodeExists(node.path, node.kind)
         wanted.check_fits(node)
-        return NewNode(self._followed(node), created=False)
+        documents.follow_node(node, above=True)
+        return NewNode(node, created=False)
 
     def _store_node(
         self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn
     ) -> None:
         """Store the documents of a node that does not exist yet: groups above it that are missing, its attributes, and
         at last what makes it a node. Raises `VersionConflict` if another creator came first."""
-        versions, attributes = self._catalog.versions, wanted.attributes
+        attributes = wanted.attributes
         if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
             attributes = {**implicit.attributes, **attributes}
         self._store_groups(mount, prefix, wanted.zarr_format)
@@ -272,23 +276,12 @@ class Creator:
         if wanted.zarr_format == 2:
             if attributes or turn.inherited:  # the dead one's may still come: then there are some already
                 condition: str | Absent = ABSENT if left is None else left.version
-                put_document(versions, mount, prefix + ".zattrs", attributes_text(attributes), condition)
+                put_document(mount, prefix + ".zattrs", attributes_text(attributes), condition)
             elif left is not None:
                 mount.store.delete(left.key, if_version=left.version)
-        put_document(versions, mount, wanted.key(mount, prefix), replace(wanted, attributes=attributes).text(), ABSENT)
+        put_document(mount, wanted.key(mount, prefix), replace(wanted, attributes=attributes).text(), ABSENT)
         if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
-
-    def _followed(self, node: Node) -> Node:
-        """A node that is there, once consolidated metadata says so, and that there are the groups above: who has made
-        them may have been killed before that."""
-        mount, prefix = node.mount, node.prefix
-        of_v3, is_array = node.zarr_format == 3, isinstance(node, ArrayNode)
-        own = prefix + (V3 if of_v3 else ".zarray" if is_array else ".zgroup")
-        if mount is not None and any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
-            above = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1]]
-            documents.follow(self._catalog.versions, mount, prefix, [*above, own, prefix + ".zattrs"])
-        return node
 
     def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> None:
         """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
@@ -306,7 +299,7 @@ class Creator:
                 continue
             key = root + (V3 if zarr_format == 3 else ".zgroup")
             with suppress(VersionConflict):  # another creator has made the same group
-                put_document(self._catalog.versions, mount, key, _group_text(zarr_format, {}), ABSENT)
+                put_document(mount, key, _group_text(zarr_format, {}), ABSENT)
 
 
 def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:

@@ -171,7 +171,7 @@ def remove(
     found = _open(catalog, mount, prefix)
     spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
     turn.check()
-    documents.leave_out(catalog.versions, mount, prefix)
+    documents.leave_out(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
     for group in () if linked else between:  # they open nodes that have no document any more, too
         documents.remove_document(mount, group + ".zmetadata", turn.check)
@@ -197,7 +197,7 @@ def remove(
     if not (linked or foreign):
         store.delete_prefix(prefix, turn.check, keep)  # empty folders
         kept.keys.sort()
-    catalog.versions.forget(mount, prefix)
+    mount.versions.forget(prefix)
     return kept
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
+from hyperslab.arrays.versions import Recheck, VersionBook
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.metadata import ArrayMetadata
@@ -21,13 +22,6 @@ from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
 """The document of a Zarr v3 node, of whatever kind."""
-
-Recheck = Literal["always", "never"] | float
-"""When what is remembered of a store is checked again: on every read, never, or after so many seconds.
-
-The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares the store immutable (but for our own
-writes).
-"""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,6 +59,11 @@ class MountedStore:
     def has_replicas(self) -> bool:
         """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    @cached_property
+    def versions(self) -> VersionBook:
+        """The versions of its keys."""
+        return VersionBook(self.store, self.recheck)
 
     @cached_property
     def pool(self) -> WorkerPool:

@@ -30,7 +30,6 @@ from hyperslab.arrays.plan import (
     make_points_plan,
 )
 from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -60,11 +59,8 @@ class Reader:
     ``kept_bytes``: memory of answers that were sent which stays with the process for the next ones.
     """
 
-    def __init__(
-        self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int
-    ) -> None:
+    def __init__(self, cache: ChunkCache, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int) -> None:
         self.cache = cache
-        self.versions = versions
         self.slab_bytes = slab_bytes
         self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
@@ -95,30 +91,24 @@ class Reader:
     def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
         """The plan with the versions that its chunks have. ``fresh``, for writers: as the store has them now, and each
         of them, however many they are. Raises `Cancelled` and `StoreError`."""
-        array = plan.array
-        digest = None if fresh or plan.touched <= MOST_KEPT else plan.identity()
-        by_coords: dict[Coords, str | None] = {}
+        if fresh or plan.touched <= MOST_KEPT:
+            return self.look_up_together([plan], cancel, fresh=fresh)[0]
+        array, digest = plan.array, plan.identity()
         hashes: list[NDArray] = []
         for batch in _batches(plan.coords(), cancel):
-            keys = [array.chunk_key(coords) for coords in batch]
-            found = self.versions.versions(array.mount, array.prefix, keys, fresh=fresh)
-            if digest is None:
-                by_coords.update(zip(batch, found, strict=True))
-            else:
-                feed(digest, found)
-                hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
-        if digest is None:
-            return replace(plan, found=ChunkVersions(by_coords))
+            found = array.mount.versions.look_up(array.prefix, [*map(array.chunk_key, batch)])
+            feed(digest, found)
+            hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
-    def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None) -> list[P]:
-        """`look_up` for several plans of one store that each touch few chunks: one question for all of them."""
-        prefixes = {plan.array.prefix for plan in plans}
+    def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None, *, fresh: bool = False) -> list[P]:
+        """`look_up` for plans of one store that each touch few chunks: one question for all of them."""
+        mount, prefixes = plans[0].array.mount, {plan.array.prefix for plan in plans}
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
         found: dict[str, str | None] = {}
         for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
-            found.update(zip(batch, self.versions.versions(plans[0].array.mount, prefix, batch), strict=True))
+            found.update(zip(batch, mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         versions = [{coords: found[key] for coords, key in each.items()} for each in keys]
         return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
 
@@ -170,13 +160,12 @@ class Reader:
         found: dict[Coords, str | None] = {each.coords: UNKNOWN for each in objects}
         began = monotonic()
         self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
-        self.versions.learn(array.mount, zip(map(array.chunk_key, found), found.values(), strict=True), began)
+        array.mount.versions.learn(zip(map(array.chunk_key, found), found.values(), strict=True), began)
         return out, replace(plan, found=ChunkVersions(found))
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        pool = array.mount.pool
-        return ShardReader(array, None, self.cache, self.versions, Caching.NEVER, pool).locate(coords, wanted)
+        return ShardReader(array, None, self.cache, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
@@ -185,7 +174,7 @@ class Reader:
         names = [cache_key(array, key) for key in keys.values()]
         if any(cache.any_version(name) is None for name in names):
             return None
-        found = self.versions.versions(array.mount, array.prefix, [*keys.values()])
+        found = array.mount.versions.look_up(array.prefix, [*keys.values()])
         if any(v is not None and not cache.holds(name, v) for name, v in zip(names, found, strict=True)):
             return None
         return replace(plan, found=ChunkVersions(dict(zip(keys, found, strict=True))))
@@ -230,7 +219,7 @@ class Reader:
             self.fill_slab(planned, part, out, cost=spent, cancel=cancel)
             spent.add(assemble=perf_counter() - began)
             if spent.moved:
-                self.versions.forget(plan.array.mount, plan.array.prefix)
+                plan.array.mount.versions.forget(plan.array.prefix)
                 raise ChangedWhileRead(f"{plan.array.path!r} was written while it was read")
             return memoryview(buffer.data)[max(start, first) - first : min(stop, last) - first]
 
@@ -307,10 +296,10 @@ class Reader:
         if array.mount.recheck == "always" and len(coords) <= _MOST_CHECKED:
             return {}
         keys = {array.chunk_key(at): at for at in coords}
-        known = self.versions.remembered(array.mount, [*keys])
+        known = array.mount.versions.remembered([*keys])
         cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
         if len(cached) > _MOST_CHECKED:
-            known.update(zip(cached, self.versions.versions(array.mount, array.prefix, cached), strict=True))
+            known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
         return {keys[key]: version for key, version in known.items()}
 
     def _read_chunks(  # noqa: PLR0917
@@ -348,7 +337,7 @@ class Reader:
 
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
-        reader = make(array, plan.field, self.cache, self.versions, caching, mount.pool, cancel)
+        reader = make(array, plan.field, self.cache, caching, cancel)
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords

@@ -6,24 +6,39 @@ others are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import NDArray, cache_key, chunk_nbytes, get_chunk
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.sharding import chunks_in, merge_shard, reordered, stored_chunks
-from hyperslab.errors import BadBody, BadDefinition, ChunkCorrupt, WriteConflict
+from hyperslab.errors import (
+    BadBody,
+    BadDefinition,
+    Cancelled,
+    ChunkCorrupt,
+    HyperslabError,
+    PartlyConflicting,
+    PartlyWritten,
+    StoreError,
+    WriteConflict,
+)
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+
+Part = TypeVar("Part", bound=Projection)
 
 TOO_LATE = "it was written after the precondition was checked"
 
@@ -63,6 +78,7 @@ class ChunkWriter:
 
     ``expected``: the versions that a precondition was checked against; then an object is changed on top of exactly that
     version or not at all. ``written``: the version of each object after this write; None if it was not stored.
+    ``memory``: bytes that changing one takes.
     ``fences``: what is written must stand in the way of late requests of others. So objects of fill values are stored,
     too, and one whose bytes are those of before, which a version may be a digest of, is encoded otherwise. ``check`` is
     called when an object was read and before it is changed; what it raises ends the work.
@@ -86,12 +102,34 @@ class ChunkWriter:
         self._store = array.mount.store
         self._pool = array.mount.pool
         self._memory = reader.chunk_memory(array)
+        self.memory = object_memory(reader, array)
         self._cache = reader.cache
-        self._versions = reader.versions
         self._expected = expected
         self._fences = fences
         self._check = check
         self._sparse = metadata.fill_reads_alike and not array.mount.stores_fill
+
+    def write_each(
+        self,
+        objects: Iterable[StoredParts[Part]],
+        write: Callable[[Coords, Iterable[Part]], None],
+        cancel: Cancel | None = None,
+    ) -> None:
+        """Call ``write``, which changes or replaces it here, for every stored object; an error on the way says which
+        were written before it."""
+        parts = {each.coords: each.parts for each in objects}
+        try:
+            self._pool.each(parts.items(), len(parts), lambda item: write(*item), cancel, nbytes=self.memory)
+        except HyperslabError as error:
+            if isinstance(error, Cancelled) or (not self.written and not isinstance(error, StoreError)):
+                raise
+            key = self.array.chunk_key
+            stored = [key(coords) for coords in [*self.written][:1000]]
+            failed = [key(coords) for coords in parts if coords not in self.written][:1000]
+            if isinstance(error, StoreError):
+                raise type(error)(error.store, error.key, error.reason, stored, failed) from error
+            kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
+            raise kind(self.array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 
     def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
         """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
@@ -155,6 +193,15 @@ class ChunkWriter:
             removed = self._store.delete(key, if_version=condition)
             self._note(key, None)
         return removed
+
+    def take_back(self, check: Callable[[], None]) -> None:
+        """Remove what was written to an array that is gone, unless somebody has changed it since; ``check`` is called
+        before each removal."""
+        for coords, version in self.written.items():
+            check()
+            with suppress(VersionConflict):
+                if version is not None:
+                    self._store.delete(self.array.chunk_key(coords), if_version=version)
 
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
         stored = get_chunk(self._store, key, self._metadata.most_stored)
@@ -278,7 +325,7 @@ class ChunkWriter:
 
     def _note(self, key: str, version: str | None) -> None:
         self._cache.drop(cache_key(self.array, key))
-        self._versions.note(self.array.mount, key, version)
+        self.array.mount.versions.note(key, version)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:

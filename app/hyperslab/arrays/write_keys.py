@@ -70,7 +70,6 @@ class KeyWriter:
     def delete(self, path: str, check: KeyCheck | None = None) -> bool:
         """Remove a key; False if it was not there."""
         mount, key, name = self._locate(path)
-        versions = self._catalog.versions
         if not name:
             found = self._chunk(mount, key)
             return found is not None and self._writer.delete_stored(found[0].path, found[1], _of_chunk(check))
@@ -90,9 +89,9 @@ class KeyWriter:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
-            versions.note(mount, key, None)
+            mount.versions.note(key, None)
             if name != ".zmetadata":
-                documents.follow(versions, mount, prefix, [prefix + name])
+                documents.follow(mount, prefix, [prefix + name])
         return removed
 
     def _locate(self, path: str) -> tuple[MountedStore, str, str]:
@@ -107,7 +106,7 @@ class KeyWriter:
     def _put_document(
         self, mount: MountedStore, key: str, name: str, data: bytes | memoryview, check: KeyCheck | None
     ) -> PutKey:
-        versions, prefix = self._catalog.versions, as_prefix(key.rpartition("/")[0])
+        prefix = as_prefix(key.rpartition("/")[0])
         sent = _parsed(key, name, data)
         for above in prefixes(prefix)[:-1]:
             outer = self._array_at(mount, above)
@@ -128,9 +127,7 @@ class KeyWriter:
             if sent.consolidated is not None:
                 if name != V3:
                     refuse_v3(mount, prefix, coexisting=False)
-                put = documents.put_consolidated(
-                    self._catalog.versions, mount, key, data, sent.consolidated, check=check
-                )
+                put = documents.put_consolidated(mount, key, data, sent.consolidated, check=check)
             else:
                 # what was cleared for one document need not be all that another one leaves behind
                 exact = check is not None or sent.array is not None
@@ -139,9 +136,9 @@ class KeyWriter:
                     put = PutKey(mount.store.put(key, data, if_version=condition), created=before is None)
                 except VersionConflict as conflict:
                     raise WriteConflict(key, TOO_LATE) from conflict
-                versions.note(mount, key, put.version)
+                mount.versions.note(key, put.version)
             if name != ".zmetadata":
-                documents.follow(versions, mount, prefix, [prefix + name])
+                documents.follow(mount, prefix, [prefix + name])
         return put
 
     def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, turn: Turn) -> str | None:
