@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -145,6 +145,7 @@ class ArrayNode:
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+    implicit: ClassVar[bool] = False
 
     @property
     def path(self) -> str:
