@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.nodes import MountedStore, Recheck, VersionBook
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
-from hyperslab.arrays.versions import Recheck, VersionBook
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage import open_store
 from hyperslab.storage.base import MOST_BYTES, Store, Stored

@@ -103,12 +103,12 @@ class Reader:
 
     def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None, *, fresh: bool = False) -> list[P]:
         """`look_up` for plans of one store that each touch few chunks: one question for all of them."""
-        mount, prefixes = plans[0].array.mount, {plan.array.prefix for plan in plans}
+        prefixes = {plan.array.prefix for plan in plans}
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
         found: dict[str, str | None] = {}
         for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
-            found.update(zip(batch, mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
+            found.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         versions = [{coords: found[key] for coords, key in each.items()} for each in keys]
         return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunks import NDArray, cache_key, chunk_nbytes, get_chunk
+from hyperslab.arrays.chunks import NDArray, cache_key, get_chunk
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
@@ -134,7 +134,7 @@ class ChunkWriter:
     def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
         """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
         key = self.array.chunk_key(coords)
-        data = self._assembled(None, self._all_changed(changes, None, None, key), key)
+        data, _ = self._changed(changes, None, key)
         with self._locked(key):
             self.written[coords] = self._put(key, data, self._condition(coords))
 
@@ -210,52 +210,45 @@ class ChunkWriter:
             raise VersionConflict(key, version)
         data = None if stored is None else stored.data
         try:
-            changed = self._all_changed(changes, data, version, key)
-            new = self._assembled(data, changed, key)
+            new, is_changed = self._changed(changes, data, key)
         except ChunkCorrupt:
             some_stay = any(change.start in (Start.STORED, Start.LEFT) for change in changes)
             if data is None or some_stay or len(changes) < self._metadata.chunks_inside(coords):
                 raise
-            changed = self._all_changed(changes, None, None, key)
-            new = self._assembled(None, changed, key)
-        if not changed:
-            return
-        self.written[coords] = now = self._put(key, new, ABSENT if version is None else version)
-        if not self._levels and now is not None and changes[0].start is Start.STORED:
-            (_, _, readable) = changed[0]
-            if readable is not None:
-                readable.setflags(write=False)
-                self._cache.put(cache_key(self.array, key), now, readable, chunk_nbytes(readable))
+            new, is_changed = self._changed(changes, None, key)
+        if is_changed:
+            self.written[coords] = self._put(key, new, ABSENT if version is None else version)
 
-    def _all_changed(
-        self, changes: Sequence[ChunkChange], data: Buffer | None, version: str | None, key: str
-    ) -> list[_Changed]:
-        """The chunks that are others now, of an object that holds ``data`` in this version."""
+    def _changed(self, changes: Sequence[ChunkChange], data: Buffer | None, key: str) -> tuple[bytes | None, bool]:
+        """The bytes of an object that held ``data``, None where all that it holds is the fill value; and whether it is
+        another one now."""
+        metadata, levels = self._metadata, self._levels
         known: list[Buffer | None] = [data for _ in changes]
-        if data is not None and self._levels:
-            origins = np.array([self._metadata.origin(change.coords) for change in changes], np.int64)
-            known = chunks_in(self._levels, origins.reshape(len(changes), self._metadata.rank), data, key)[0]
+        if data is not None and levels:
+            origins = np.array([metadata.origin(change.coords) for change in changes], np.int64)
+            known = chunks_in(levels, origins.reshape(len(changes), metadata.rank), data, key)[0]
         each_known = [*zip(changes, known, strict=True)]
-        changed = self._pool.map(lambda each: self._changed(*each, version, key), each_known, nbytes=self._memory)
-        return [each for each in changed if each is not None]
+        found = self._pool.map(lambda each: self._encoded(*each, key), each_known, nbytes=self._memory)
+        changed = dict([each for each in found if each is not None])
+        if not levels:
+            return next(iter(changed.values()), None), bool(changed)
+        pieces = {metadata.origin(coords): chunk for coords, chunk in changed.items()}
+        return merge_shard(levels, data, pieces, key), bool(changed)
 
-    def _changed(self, change: ChunkChange, stored: Buffer | None, version: str | None, key: str) -> _Changed | None:
+    def _encoded(self, change: ChunkChange, stored: Buffer | None, key: str) -> tuple[Coords, bytes | None] | None:
+        """A chunk as it is to be stored, None where it is all fill; None for both if it stays as it is."""
+        metadata = self._metadata
         if stored is None and change.start is Start.LEFT:
             return None
         if change.change is None:
-            return _Changed(change.coords, change.encoded, None)
-        metadata = self._metadata
+            return change.coords, change.encoded
         if change.start is Start.ANYTHING:
             chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
         elif stored is None or change.start is Start.FILL:
             chunk = self._fill_chunk()
         else:
             try:
-                known = (
-                    None if self._levels or version is None else self._cache.get(cache_key(self.array, key), version)
-                )
-                found = metadata.codec.decode(stored, key) if known is None else known
-                chunk = np.array(found, order="K", copy=True)
+                chunk = np.array(metadata.codec.decode(stored, key), order="K", copy=True)
             except ChunkCorrupt:
                 if change.start is Start.LEFT:
                     return None
@@ -267,16 +260,8 @@ class ChunkWriter:
         # int4 and bool have several spellings of one value, and a fill value is spelt in one way
         chunk = metadata.dtype.clean(chunk)
         if self._sparse and (self._levels or not self._fences) and is_all_fill(chunk, metadata):
-            return _Changed(change.coords, None, None)
-        data, readable = metadata.codec.encode_readably(chunk, key)
-        return _Changed(change.coords, data, None if self._levels else readable)  # all of a shard would be much to hold
-
-    def _assembled(self, data: Buffer | None, changed: Sequence[_Changed], key: str) -> bytes | None:
-        """The bytes of an object that held ``data``; None where all that it holds is the fill value."""
-        if not self._levels:
-            return changed[0].data if changed else None
-        pieces = {self._metadata.origin(each.coords): each.data for each in changed}
-        return merge_shard(self._levels, data, pieces, key)
+            return change.coords, None
+        return change.coords, metadata.codec.encode_readably(chunk, key)[0]
 
     def _put(self, key: str, data: bytes | None, condition: str | Absent | None) -> str | None:
         """Store an object and return its version; or store none where it holds nothing but the fill value (``data`` is
@@ -345,15 +330,6 @@ def object_memory(reader: Reader, array: ArrayNode) -> int:
     helpers = array.mount.pool.most_helpers(metadata.chunks_per_object - 1, each) if each else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
     return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
-
-
-class _Changed(NamedTuple):
-    """A chunk that is another one now: its encoded bytes, None where it is all fill, and where it lies in no shard its
-    values as they will be read."""
-
-    coords: Coords
-    data: bytes | None
-    readable: NDArray | None
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
