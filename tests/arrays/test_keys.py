@@ -108,4 +108,4 @@ def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> Non
             keys.read_range(found, 0, 5)
         (folder / "a" / "0").unlink()
         with pytest.raises(KeyNotFound):
-            keys.read(found)
+            keys.read_range(found, 0, 5)

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperslab.arrays.nodes import MountedStore, Recheck
+from hyperslab.arrays.nodes import MountedStore, Recheck, VersionBook
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage import open_store
 from hyperslab.storage.base import MOST_BYTES, Store, Stored
@@ -63,54 +62,60 @@ def test_a_look_up_that_began_before_a_write_is_not_remembered_after_it(store: S
     service.writer.write(A, (), np.array(1, "<i4"))
     array = service.catalog.open_array(A)
     old = service.reader.look_up(plan_items(service.reader, array, ())).tag
-    service.catalog.versions.forget(array.mount, "a/")
+    array.mount.versions.forget("a/")
 
     store.meanwhile = lambda: service.writer.write(A, (), np.array(9, "<i4"))
-    assert service.catalog.versions.versions(array.mount, "a/", ["a/0"])
+    assert array.mount.versions.look_up("a/", ["a/0"])
 
     plan = service.reader.look_up(plan_items(service.reader, service.catalog.open_array(A), ()))
     assert plan.tag != old
     assert read_all(service).tolist() == [9] * 4
 
 
-@pytest.mark.parametrize("documents", [False, True])
-def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store: SlowAnswers, documents: bool) -> None:
-    mount = MountedStore("data", store, writable=True, recheck="never")
-    book = VersionBook()
+def test_a_look_up_that_began_before_a_key_was_forgotten_is_not_remembered(store: SlowAnswers) -> None:
+    book = VersionBook(store, "never")
 
     def change() -> None:
         store.put("a/.zarray", b"{}")
-        book.forget(mount, "a/", documents=documents)
+        book.forget("a/")
 
     store.meanwhile = change
-    assert book.versions(mount, "a/", ["a/.zarray", "a/0"]) == [None, None]
+    assert book.look_up("a/", ["a/.zarray"]) == [None]
 
-    assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
-    assert book.knows_all(mount, ["a/0"]) == documents
+    assert not book.knows_all(["a/.zarray"])
+    assert book.look_up("a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
+    assert book.knows_all(["a/.zarray"])
+
+
+def test_what_is_remembered_is_asked_for_anew_by_writers(store: SlowAnswers) -> None:
+    book = VersionBook(store, "never")
+    assert book.look_up("", ["a"]) == [None]
+    version = store.put("a", b"by another program")
+
+    assert book.look_up("", ["a"]) == [None]
+    assert book.look_up("", ["a"], fresh=True) == [version] == book.look_up("", ["a"])
 
 
 @pytest.mark.parametrize("recheck", ["never", 3600.0])
 def test_what_is_read_counts_as_looked_up(store: SlowAnswers, recheck: Recheck) -> None:
-    mount = MountedStore("data", store, writable=True, recheck=recheck)
-    book = VersionBook()
+    book = VersionBook(store, recheck)
     store.put("a/.zarray", b"{}")
 
-    read = book.read(mount, ["a/.zarray", "a/.zattrs"])
+    read = book.read(["a/.zarray", "a/.zattrs"])
 
     assert [stored and bytes(stored.data) for stored in read] == [b"{}", None]
-    assert book.knows_all(mount, ["a/.zarray", "a/.zattrs"])
-    assert book.versions(mount, "a/", ["a/.zarray", "a/.zattrs"]) == [read[0] and read[0].version, None]
+    assert book.knows_all(["a/.zarray", "a/.zattrs"])
+    assert book.look_up("a/", ["a/.zarray", "a/.zattrs"]) == [read[0] and read[0].version, None]
 
 
 def test_a_read_that_began_before_a_write_is_not_remembered_after_it(store: SlowAnswers) -> None:
-    mount = MountedStore("data", store, writable=True, recheck="never")
-    book = VersionBook()
+    book = VersionBook(store, "never")
     store.put("a/.zarray", b"old")
 
-    store.meanwhile = lambda: book.note(mount, "a/.zarray", store.put("a/.zarray", b"new"))
-    book.read(mount, ["a/.zarray"])
+    store.meanwhile = lambda: book.note("a/.zarray", store.put("a/.zarray", b"new"))
+    book.read(["a/.zarray"])
 
-    assert book.versions(mount, "a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
+    assert book.look_up("a/", ["a/.zarray"]) == store.versions("a/", ["a/.zarray"])
 
 
 def test_the_versions_of_several_arrays_of_a_bucket_are_looked_up_together(s3_bucket: S3Bucket) -> None:

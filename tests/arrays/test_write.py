@@ -129,31 +129,9 @@ def test_chunks_that_are_too_large_to_read_are_not_written_either(tmp_path: Path
 
         service.resizer.resize(A, [9, 4])
         service.resizer.resize(A, [4, 4])
-        service.writer.delete_chunk(A, (0, 0))
+        service.writer.delete_stored(A, (0, 0))
         service.resizer.resize(A, [0, 4])
     assert set(snapshot(tmp_path)) == set(before) - {"a/0.0", "a/1.0"}
-
-
-@pytest.mark.parametrize(
-    ("members", "value"),
-    [
-        ({"dtype": "<f4", "filters": [{"id": "quantize", "digits": 1, "dtype": "<f4"}]}, np.array(0.123, "<f4")),
-        ({"dtype": "<f8", "filters": [{"id": "astype", "encode_dtype": "<i2", "decode_dtype": "<f8"}]}, np.array(1.5)),
-        ({"dtype": "<f4", "filters": [{"id": "bitround", "keepbits": 3}]}, np.array(1.23456789, "<f4")),
-        ({"dtype": "|O", "filters": [{"id": "vlen-utf8"}], "fill_value": None}, np.array(None, object)),
-        ({"dtype": "|O", "filters": [{"id": "json2"}], "fill_value": None}, np.array({1: 2}, object)),
-    ],
-    ids=lambda value: value["filters"][0]["id"] if isinstance(value, dict) else "",
-)
-def test_what_was_just_written_reads_as_it_will_later(service: Service, members: dict[str, Any], value: Any) -> None:
-    """A codec may store something else than it was given; then the cache must not hold what it was given."""
-    make(service, (3,), (3,), **members)
-    service.writer.write(A, (1,), value)
-    at_once = read_all(service).tolist()
-
-    service.reader.forget()
-
-    assert at_once == read_all(service).tolist()
 
 
 def test_a_shrink_that_was_killed_is_finished_before_the_array_grows(tmp_path: Path, service: Service) -> None:

@@ -77,7 +77,7 @@ def create_app(
 def _context(service: Service, options: ApiOptions) -> Context:
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
     metrics = Metrics(service, options.metrics_folder)
-    responses = ResponseCache(options.answer_cache_bytes, service.reader.versions)
+    responses = ResponseCache(options.answer_cache_bytes)
     metrics.watch("answer", responses.stats)
     tokens = bool(options.read_tokens or options.write_tokens)
     return Context(

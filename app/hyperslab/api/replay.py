@@ -15,7 +15,6 @@ from hyperslab.api.metrics import ROUTE
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, cost_headers
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
@@ -57,9 +56,8 @@ class ResponseCache:
     Only local stores take part, where looking up versions costs microseconds.
     """
 
-    def __init__(self, limit: int, versions: VersionBook) -> None:
+    def __init__(self, limit: int) -> None:
         self._responses: VersionedCache[_CachedResponse] = VersionedCache(limit)
-        self._versions = versions
 
     def stats(self) -> CacheStats:
         return self._responses.stats()
@@ -90,7 +88,7 @@ class ResponseCache:
         sources = cached.sources
         try:
             expired = monotonic() > sources.until
-            now = None if expired else self._versions.versions(sources.mount, "", sources.keys)
+            now = None if expired else sources.mount.versions.look_up("", sources.keys)
         except (HyperslabError, VersionConflict):  # the endpoint will try as well, and say what is wrong
             now = None
         if now != sources.versions:

@@ -12,13 +12,13 @@ import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
 from hyperslab.arrays.extent import LARGEST, extent, larger, remember, remembered, with_extent
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.resize import follow_again, publish_metadata, put_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import check_dtype, look_up_now, plan_write, write_objects
+from hyperslab.arrays.write import check_dtype, plan_write
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection, Selection, normalise
@@ -78,7 +78,7 @@ class Appender:
                 axis %= rank
                 repeated = None if key is None else key.find(array, axis, values)
                 if repeated is not None:
-                    follow_again(self._reader, array)
+                    follow_node(array)
                     return repeated
                 if check is not None and array.version != announced:
                     check(array)
@@ -106,7 +106,7 @@ class Appender:
         ):
             return None
         # what lies beyond the shape along the other axes is still there
-        version = put_metadata(self._reader, array, with_extent(array.metadata, larger(grown.ahead, reserved)))
+        version = put_metadata(array, with_extent(array.metadata, larger(grown.ahead, reserved)))
         if version is None:
             turn.take_again()
         return array.version.replace(array.metadata_version, version or "changed by another writer", 1)
@@ -123,7 +123,7 @@ class Appender:
                 metadata = with_extent(metadata, larger(reserved, grown.ahead))
             if key is not None:
                 metadata = remember(metadata, key.entry(axis, grown.offset, length))
-            if not publish_metadata(self._reader, array, metadata):
+            if not publish_metadata(array, metadata):
                 return None
         except WriteConflict:
             return None
@@ -142,7 +142,7 @@ class Appender:
         it.
         """
         array, metadata = grown.after, grown.metadata
-        plan = look_up_now(self._reader, plan_write(array, grown.region))
+        plan = self._reader.look_up(plan_write(array, grown.region), fresh=True)
         fences = array.mount.has_replicas
         # what was read when the turn is lost may be the next holder's
         writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=turn.check)
@@ -165,7 +165,7 @@ class Appender:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, writer, {each.coords: each.parts for each in plan.objects()}, write)
+        writer.write_each(plan.objects(), write)
 
 
 class _LongerArray:

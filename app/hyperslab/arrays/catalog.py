@@ -11,7 +11,6 @@ from functools import partial
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import dump_copy, parse_json
 from hyperslab.engine.metadata import (
@@ -42,9 +41,8 @@ Node = ArrayNode | GroupNode
 class Catalog:
     """All mounted stores, and the nodes in them; documents are parsed again only when their version has changed."""
 
-    def __init__(self, mounts: Iterable[MountedStore], versions: VersionBook | None = None) -> None:
+    def __init__(self, mounts: Iterable[MountedStore]) -> None:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
-        self.versions = versions or VersionBook()
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
@@ -71,22 +69,24 @@ class Catalog:
         `BadMetadata`, `CodecRefused` and `StoreError`.
         """
         if not normalise_path(path):
-            return GroupNode("", None, "", {}, "root")
+            return GroupNode(None, "", {}, "root")
         mount, rest = self.locate(path)
-        prefix, keys = as_prefix(rest), _document_keys(mount, rest)
-        if fresh:
-            self.versions.forget(mount, prefix, documents=True)
-        is_new = mount.is_remote and not self._nodes.any_version((mount.name, rest))
-        unknown = is_new and not self.versions.knows_all(mount, keys)  # to look up versions would only cost a trip
-        stored = self.versions.read(mount, keys) if unknown else None
-        versions = self.versions.versions(mount, prefix, keys) if stored is None else _versions_of(stored)
-        if rest not in mount.assume_metadata and versions[0] is versions[2] is versions[3] is None:
-            return self._open_undocumented(mount, rest, has_attributes=versions[1] is not None)
-        node = self._nodes.get((mount.name, rest), _joined(versions)) if stored is None else None
+        prefix = as_prefix(rest)
+        name, keys = (mount.name, rest), mount.document_keys(prefix)
+        is_new = mount.is_remote and self._nodes.any_version(name) is None
+        if is_new and (fresh or not mount.versions.knows_all(keys)):
+            stored = mount.versions.read(keys)  # to look up versions first would only cost a trip
+            versions, node = _versions_of(stored), None
+        else:
+            versions = mount.versions.look_up(prefix, keys, fresh=fresh)
+            stored, node = None, self._nodes.get(name, _joined(versions))
         if node is None:
+            *makers, attributes = versions
+            if rest not in mount.assume_metadata and not any(makers):
+                return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
             if stored is None:
                 present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
-                found = dict(zip(present, self.versions.read(mount, present), strict=True))
+                found = dict(zip(present, mount.versions.read(present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
         return node if fresh else self.whole(node)
@@ -122,14 +122,14 @@ class Catalog:
         except BrokenData as error:
             mount, rest = self.locate(path)
             prefix = as_prefix(rest)
-            keys = [prefix + name for name in (mount.metadata_key, ".zattrs", ".zgroup", V3)]
-            versions = zip(keys, self.versions.versions(mount, prefix, keys), strict=True)
+            keys = mount.document_keys(prefix)
+            versions = zip(keys, mount.versions.look_up(prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
             attributes = prefix + ".zattrs"
             at_fault = isinstance(error, BadMetadata | StoredTooLarge) and error.key == attributes
             if not documents.keys() - {attributes} and not at_fault:
                 raise
-            return BrokenNode(mount.path(prefix), mount, prefix, error, documents)
+            return BrokenNode(mount, prefix, error, documents)
 
     def open_known(self, path: str) -> Node | None:
         """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""
@@ -137,11 +137,20 @@ class Catalog:
         mount = self.mounts.get(name)
         if mount is None or self._nodes.any_version((mount.name, rest)) is None:
             return None
-        keys = _document_keys(mount, rest)
-        if mount.is_remote and not self.versions.knows_all(mount, keys):
+        prefix = as_prefix(rest)
+        keys = mount.document_keys(prefix)
+        if mount.is_remote and not mount.versions.knows_all(keys):
             return None
-        node = self._nodes.get((mount.name, rest), _joined(self.versions.versions(mount, as_prefix(rest), keys)))
+        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up(prefix, keys)))
         return None if node is None else self.whole(node)
+
+    def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
+        """The array that a key of a store may be a chunk of; None if it lies in none. Raises `BrokenData`."""
+        for prefix in reversed(prefixes(key.rpartition("/")[0])):
+            node = self.find_node(mount.path(prefix), fresh=fresh)
+            if isinstance(node, ArrayNode):
+                return node
+        return None
 
     def whole(self, node: Node) -> Node:
         """The node, an array that a stream writes to with what is not in its chunks yet."""
@@ -161,7 +170,7 @@ class Catalog:
         False also where that cannot be told so cheaply.
         """
         mount, known = nodes[0].mount, self.documents(nodes)
-        return mount is not None and bool(known) and self.versions.versions(mount, "", [*known]) == [*known.values()]
+        return mount is not None and bool(known) and mount.versions.look_up("", [*known]) == [*known.values()]
 
     def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
         """The keys of all documents that nodes of one store were opened from, and their versions; empty where these do
@@ -178,11 +187,10 @@ class Catalog:
         *,
         limit: int,
         cursor: str | None = None,
-        each: listing.Each = listing.in_turn,
         deadline: float | None = None,
     ) -> Children:
-        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``each`` and ``deadline``
-        are those of `listing.children`."""
+        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``deadline`` is that of
+        `listing.children`."""
         mount = group.mount
         if mount is None:
             return listing.page({name: self._kind_of_store(name) for name in self.mounts}, limit=limit, cursor=cursor)
@@ -192,7 +200,7 @@ class Catalog:
             known |= {root + ".zgroup" for root in prefixes(path)[:-1]} | {as_prefix(path) + ".zarray"}
         for root, documents in self._consolidated_above(mount, group.prefix, problems):
             known |= {root + _known_key(key, text, group.prefix[len(root) :]) for key, text in documents.items()}
-        found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, each=each, deadline=deadline)
+        found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline)
         return replace(found, problems=tuple(problems))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
@@ -228,7 +236,7 @@ class Catalog:
             stored = mount.store.get_each(keys)
             versions = _versions_of(stored)
         else:
-            stored, versions = [None] * len(keys), self.versions.versions(mount, "", keys)
+            stored, versions = [None] * len(keys), mount.versions.look_up("", keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
             if version is None:
                 continue
@@ -244,31 +252,30 @@ class Catalog:
                 raise BadMetadata(documents.key, documents.member, documents.reason)
 
     def _parse(self, mount: MountedStore, rest: str, stored: Sequence[Stored | None]) -> Node:
-        """Parse the documents, those of `_document_keys`; their versions are those of the bytes that were read."""
-        prefix, keys, versions = as_prefix(rest), _document_keys(mount, rest), _versions_of(stored)
-        documents = dict(zip(keys, versions, strict=True))
-        array, attributes, group, v3 = (None, *stored, None, None) if rest in mount.assume_metadata else stored
-        path, key, version = mount.path(prefix), prefix + mount.metadata_key, _joined(versions)
+        """Parse `MountedStore.document_keys`; their versions are those of the bytes that were read."""
+        prefix, version = as_prefix(rest), _joined(_versions_of(stored))
+        documents = dict(zip(mount.document_keys(prefix), _versions_of(stored), strict=True))
+        array, group, v3, attributes = stored
+        key, assumed = prefix + mount.metadata_key, mount.assume_metadata.get(rest)
         attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
         node: Node
-        if v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
-            also = tuple([key for key, other in ((keys[0], array), (keys[2], group)) if other is not None])
-            node = _v3_node(mount, prefix, parse_document(v3.data, keys[3]), v3.version, {keys[3]: v3.version}, also)
-        elif rest in mount.assume_metadata:
-            metadata = ArrayMetadata.from_document(mount.assume_metadata[rest], key)
+        if assumed is not None:
+            metadata = ArrayMetadata.from_document(assumed, key)
             own = f"assumed-{_digest(metadata.to_bytes())}"
-            node = ArrayNode(
-                path, mount, prefix, metadata, attrs, _joined([own, version]), own, data_id(metadata), documents
-            )
+            node = ArrayNode(mount, prefix, metadata, attrs, f"{own}+{version}", own, documents)
+        elif v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
+            hidden = tuple([k for k, other in ((key, array), (prefix + ".zgroup", group)) if other is not None])
+            found = parse_document(v3.data, prefix + V3)
+            node = _v3_node(mount, prefix, found, v3.version, {prefix + V3: v3.version}, hidden)
         elif array is not None:
             del documents[prefix + ".zgroup"]  # where an array is, nobody looks for a group
             metadata = ArrayMetadata.parse(array.data, key)
-            node = ArrayNode(path, mount, prefix, metadata, attrs, version, array.version, data_id(metadata), documents)
+            node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents)
         elif group is not None:
             problems = parse_group(group.data, prefix + ".zgroup").problems
-            node = GroupNode(path, mount, prefix, attrs, version, documents=documents, problems=problems)
+            node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
-            raise NodeNotFound(path)
+            raise NodeNotFound(mount.path(prefix))
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node
@@ -284,12 +291,12 @@ class Catalog:
         assumed = any(path.startswith(prefix) for path in mount.assume_metadata)
         if not assumed and not (mount.store.capabilities.listable and self._is_implicit_group(mount, rest)):
             raise NodeNotFound(mount.path(prefix))
-        array, attributes, group, v3 = _document_keys(mount, rest)
-        stored = mount.store.get(attributes) if has_attributes else None
-        attrs = {} if stored is None else parse_attributes(stored.data, attributes)
-        documents = {array: None, attributes: None if stored is None else stored.version, group: None, v3: None}
+        key = prefix + ".zattrs"
+        stored = mount.store.get(key) if has_attributes else None
+        attrs = {} if stored is None else parse_attributes(stored.data, key)
+        documents = {**dict.fromkeys(mount.document_keys(prefix)), key: None if stored is None else stored.version}
         version = "implicit" + _joined([*documents.values()])
-        return GroupNode(mount.path(prefix), mount, prefix, attrs, version, implicit=True, documents=documents)
+        return GroupNode(mount, prefix, attrs, version, implicit=True, documents=documents)
 
     def _is_implicit_group(self, mount: MountedStore, rest: str) -> bool:
         """The root of a store is a group even while it is empty: that is where the first node will be created. So is a
@@ -300,7 +307,7 @@ class Catalog:
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
         documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # all groups of v3 have
-        if any(self.versions.versions(mount, "", documents)):
+        if any(mount.versions.look_up("", documents)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
 
@@ -313,26 +320,11 @@ def _v3_node(  # noqa: PLR0917
     documents: Mapping[str, str | None],
     also: tuple[str, ...] = (),
 ) -> Node:
-    """The node that a ``zarr.json`` describes; ``also``: documents of Zarr v2 for the same node, which it hides."""
-    path, attributes = mount.path(prefix), found.attributes
+    """The node that a ``zarr.json`` describes."""
+    attributes = found.attributes
     if found.array is None:
-        return GroupNode(path, mount, prefix, attributes, version, documents=documents, zarr_format=3, also=also)
-    identity = data_id(found.array)
-    return ArrayNode(path, mount, prefix, found.array, attributes, version, version, identity, documents, also)
-
-
-def data_id(metadata: ArrayMetadata) -> str:
-    """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
-    notes of appends."""
-    other = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
-    members = {name: value for name, value in metadata.document.items() if name not in other}
-    return _digest(repr(sorted(members.items(), key=lambda m: m[0])).encode())
-
-
-def _document_keys(mount: MountedStore, rest: str) -> list[str]:
-    """The documents whose versions together are the version of a node; an assumed one has only attributes."""
-    names = [".zattrs"] if rest in mount.assume_metadata else [mount.metadata_key, ".zattrs", ".zgroup", V3]
-    return [as_prefix(rest) + name for name in names]
+        return GroupNode(mount, prefix, attributes, version, documents=documents, zarr_format=3, also=also)
+    return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
 
 
 def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
@@ -370,12 +362,12 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
         return _v3_node(mount, prefix, parse_document(v3, prefix + V3), version, {})
     found = [documents.get(inner + name) for name in (".zarray", ".zattrs", ".zgroup")]
     array, attributes, group = [None if text is None else parse_json(text, limit=len(text)) for text in found]
-    path, attributes = mount.path(prefix), attributes or {}
+    attributes = attributes or {}
     version = f"consolidated-{_digest(repr((array, attributes, group)).encode())}"
     if array is not None:
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
-        return ArrayNode(path, mount, prefix, metadata, attributes, version, version, data_id(metadata), {})
-    return None if group is None else GroupNode(path, mount, prefix, attributes, version)
+        return ArrayNode(mount, prefix, metadata, attributes, version, version, {})
+    return None if group is None else GroupNode(mount, prefix, attributes, version)
 
 
 def _digest(data: bytes) -> str:

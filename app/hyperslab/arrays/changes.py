@@ -60,10 +60,14 @@ class Log:
 
 
 class ChangeLog:
-    """The change log of one store. Safe to call from many threads; nothing is stored where the store is read-only."""
+    """The change log of one store. Safe to call from many threads; nothing is stored where the store is read-only.
 
-    def __init__(self, store: Store, *, writable: bool) -> None:
+    ``on_flush`` is called when entries have been stored.
+    """
+
+    def __init__(self, store: Store, on_flush: Callable[[], object], *, writable: bool) -> None:
         self._store = store
+        self._on_flush = on_flush
         self.writable = writable
         self._remote = not store.capabilities.cheap_stat
         self._lock = Lock()
@@ -72,7 +76,6 @@ class ChangeLog:
         self._mark: tuple[str | None, float] = (None, 0.0)  # the version of the watch mark, and since when it has that
         self._looked = float("-inf")
         self._renewed = float("-inf")
-        self.on_flush: Callable[[], None] | None = None
         if writable:
             store.observer = self.record
 
@@ -150,8 +153,7 @@ class ChangeLog:
                     text = _text((new_log() if stored is None else _parsed(stored)).with_entries(entries))
                     self._store.put(_LOG, text, if_version=ABSENT if stored is None else stored.version)
                 attempt = 0
-                if self.on_flush is not None:
-                    self.on_flush()
+                self._on_flush()
             except (VersionConflict, InDoubt, HyperslabError):
                 with self._lock:
                     self._pending = entries + self._pending

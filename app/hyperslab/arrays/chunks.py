@@ -15,8 +15,6 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
-from hyperslab.arrays.versions import VersionBook
-from hyperslab.arrays.workers import WorkerPool
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codecs import ChunkCodec
@@ -104,14 +102,12 @@ class ChunkReader:
     copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied.
     """
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         array: ArrayNode,
         field: Field | None,
         cache: ChunkCache,
-        versions: VersionBook,
         caching: Caching,
-        pool: WorkerPool,
         cancel: Cancel | None = None,
     ) -> None:
         self._array = array
@@ -120,8 +116,7 @@ class ChunkReader:
         self._partial = metadata.codec.partial
         self._field = field
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
-        self._cache, self._versions = cache, versions
-        self._pool, self._cancel = pool, cancel
+        self._cache, self._cancel = cache, cancel
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = store = array.mount.store
         # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
@@ -139,7 +134,7 @@ class ChunkReader:
         key = array.chunk_key(parts.coords)
         name = cache_key(array, key)
         if version == UNKNOWN and self._cache.any_version(name) is not None:
-            version = self._versions.versions(array.mount, array.prefix, [key])[0]
+            version = array.mount.versions.look_up(array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
             cost.add(cached=1)
@@ -168,7 +163,7 @@ class ChunkReader:
         effort = nbytes * self._codec.effort  # in bytes that LZ4 makes in the same time
         # in a folder, threads make less work slower: chunks of 64 KiB 1.5 times (benchmark `engine`, slide)
         if count > 1 and (held or (effort >= 256 << 10 and count * chunks * effort >= 2 << 20)):
-            self._pool.each(items, count, work, self._cancel, nbytes=held)
+            self._array.mount.pool.each(items, count, work, self._cancel, nbytes=held)
             return
         for item in items:
             if self._cancel is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hyperslab.arrays import documents
@@ -58,23 +58,13 @@ class NewNode:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """A node to be made: its documents, and a check that raises `NodeExists` if a node that is there is another.
-    ``metadata`` is None for a group. In Zarr v3 the attributes are in the one document."""
+    """A node to be made, and a check that raises `NodeExists` if a node that is there is another. ``metadata`` is None
+    for a group. In Zarr v3 the attributes are in the one document."""
 
     zarr_format: int
     metadata: ArrayMetadata | None
     attributes: Mapping[str, Any]
     check_fits: Callable[[Node], None]
-
-    def key(self, mount: MountedStore, prefix: str) -> str:
-        """The key of the document that makes it a node."""
-        if self.zarr_format == 3:
-            return prefix + V3
-        return prefix + (".zgroup" if self.metadata is None else mount.metadata_key)
-
-    def text(self) -> bytes:
-        """That document."""
-        return _group_text(self.zarr_format, self.attributes) if self.metadata is None else self.metadata.to_bytes()
 
 
 class Creator:
@@ -117,12 +107,11 @@ class Creator:
 
         if mode == "open":  # then a few members may stand for all
             self._catalog.locate_writable(path)
-            node, _ = self._find(path)
-            if node is not None and not isinstance(node, BrokenNode):
+            node = self._catalog.find_node(path, fresh=True)
+            if node is not None and not node.implicit:
                 if check is not None:
                     check(node)
-                check_fits(node)
-                return NewNode(self._followed(node), created=False)
+                return _taken(node, mode, check_fits)
         if zarr_format == 3:
             document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
             metadata = v3_creation.checked(document)
@@ -174,7 +163,7 @@ class Creator:
             if not recursive:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
-            documents.follow(self._catalog.versions, mount, prefix, (), removed_below=True)
+            documents.follow(mount, prefix, (), removed_below=True)
             return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
@@ -185,7 +174,7 @@ class Creator:
             node = self._catalog.open_node(path, fresh=True)
             if check is not None:
                 check(node)
-            merge_attributes(self._catalog.versions, mount, node, patch)
+            merge_attributes(mount, node, patch)
 
         with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
             retried(prefix + ".zattrs", merge)
@@ -195,7 +184,12 @@ class Creator:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
-            node, implicit = self._find(path, broken=mode == "replace")
+            found: Node | BrokenNode | None = None
+            with suppress(NodeNotFound):
+                replaces = mode == "replace"
+                found = self._catalog.open_even_broken(path) if replaces else self._catalog.open_node(path, fresh=True)
+            implicit = found if isinstance(found, GroupNode) and found.implicit else None
+            node = found if implicit is None else None
             replace = node is not None
             if implicit is not None and (wanted.metadata is not None or mode == "replace"):
                 replace = bool(self._catalog.some_children(implicit, 1))
@@ -204,10 +198,10 @@ class Creator:
             if check is not None:
                 check(node)
             if node is not None and not isinstance(node, BrokenNode) and mode != "replace":
-                return self._taken(node, mode, wanted)
+                return _taken(node, mode, wanted.check_fits)
             mount.check_not_assumed(prefix, below=replace)
             if not foreign and replace and wanted.metadata is not None:
-                refuse_hidden(self._catalog, mount, prefix, node or implicit, wanted.metadata)
+                refuse_hidden(self._catalog, mount, prefix, found, wanted.metadata)
             try:
                 kept = Remainder()
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
@@ -219,11 +213,13 @@ class Creator:
                     clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
             except VersionConflict as conflict:  # another creator was faster: open what it made, if the mode allows
-                node, _ = self._find(path)
-                if node is None or isinstance(node, BrokenNode) or mode == "replace":
+                made = self._catalog.find_node(path, fresh=True)
+                if made is None or made.implicit or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
-                return self._taken(node, mode, wanted)
-            return NewNode(self._followed(self._catalog.open_node(path, fresh=True)), created=True, kept=kept)
+                return _taken(made, mode, wanted.check_fits)
+            made = self._catalog.open_node(path, fresh=True)
+            documents.follow_node(made, above=True)
+            return NewNode(made, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
         """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
@@ -238,32 +234,16 @@ class Creator:
         if size > MAX_ARRAY_BYTES:
             raise BadDefinition("document", f"{size} bytes of JSON, the limit is {MAX_ARRAY_BYTES}")
         for above in prefixes(prefix)[:-1]:
-            node, _ = self._find(mount.path(above))
+            node = self._catalog.find_node(mount.path(above), fresh=True)
             if isinstance(node, ArrayNode):
                 raise WrongKind(node.path, "array", "group")
-
-    def _find(self, path: str, *, broken: bool = False) -> tuple[Node | BrokenNode | None, GroupNode | None]:
-        """The node that a document makes, or the group that only its children show, or that is the root of the store.
-        A node that cannot be read raises why, unless ``broken`` ones are wanted."""
-        try:
-            found = self._catalog.open_even_broken(path) if broken else self._catalog.open_node(path, fresh=True)
-        except NodeNotFound:
-            return None, None
-        return (None, found) if isinstance(found, GroupNode) and found.implicit else (found, None)
-
-    def _taken(self, node: Node, mode: Mode, wanted: _Definition) -> NewNode:
-        """The node that is there already, which is good only if it is to be opened and fits."""
-        if mode == "create":
-            raise NodeExists(node.path, node.kind)
-        wanted.check_fits(node)
-        return NewNode(self._followed(node), created=False)
 
     def _store_node(
         self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn
     ) -> None:
         """Store the documents of a node that does not exist yet: groups above it that are missing, its attributes, and
         at last what makes it a node. Raises `VersionConflict` if another creator came first."""
-        versions, attributes = self._catalog.versions, wanted.attributes
+        attributes = wanted.attributes
         if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
             attributes = {**implicit.attributes, **attributes}
         self._store_groups(mount, prefix, wanted.zarr_format)
@@ -272,23 +252,16 @@ class Creator:
         if wanted.zarr_format == 2:
             if attributes or turn.inherited:  # the dead one's may still come: then there are some already
                 condition: str | Absent = ABSENT if left is None else left.version
-                put_document(versions, mount, prefix + ".zattrs", attributes_text(attributes), condition)
+                put_document(mount, prefix + ".zattrs", attributes_text(attributes), condition)
             elif left is not None:
                 mount.store.delete(left.key, if_version=left.version)
-        put_document(versions, mount, wanted.key(mount, prefix), replace(wanted, attributes=attributes).text(), ABSENT)
+        if wanted.metadata is not None:
+            name, text = mount.metadata_key, wanted.metadata.to_bytes()
+        else:
+            name, text = ".zgroup", _group_text(wanted.zarr_format, attributes)
+        put_document(mount, prefix + (V3 if wanted.zarr_format == 3 else name), text, ABSENT)
         if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
-
-    def _followed(self, node: Node) -> Node:
-        """A node that is there, once consolidated metadata says so, and that there are the groups above: who has made
-        them may have been killed before that."""
-        mount, prefix = node.mount, node.prefix
-        of_v3, is_array = node.zarr_format == 3, isinstance(node, ArrayNode)
-        own = prefix + (V3 if of_v3 else ".zarray" if is_array else ".zgroup")
-        if mount is not None and any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
-            above = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1]]
-            documents.follow(self._catalog.versions, mount, prefix, [*above, own, prefix + ".zattrs"])
-        return node
 
     def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> None:
         """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
@@ -299,14 +272,23 @@ class Creator:
         found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
         bare = [root for root, group, v3 in zip(roots, found, found, strict=True) if group is v3 is None]
         for root in bare:
-            node, implicit = self._find(mount.path(root))
-            if node is not None:
+            node = self._catalog.find_node(mount.path(root), fresh=True)
+            if isinstance(node, ArrayNode) or (node is not None and not node.implicit):
                 continue
-            if zarr_format == 3 and implicit is not None and self._catalog.some_children(implicit, 1):
+            if zarr_format == 3 and node is not None and self._catalog.some_children(node, 1):
                 continue
             key = root + (V3 if zarr_format == 3 else ".zgroup")
             with suppress(VersionConflict):  # another creator has made the same group
-                put_document(self._catalog.versions, mount, key, _group_text(zarr_format, {}), ABSENT)
+                put_document(mount, key, _group_text(zarr_format, {}), ABSENT)
+
+
+def _taken(node: Node, mode: Mode, check_fits: Callable[[Node], None]) -> NewNode:
+    """The node that is there already, which is good only if it is to be opened and fits."""
+    if mode == "create":
+        raise NodeExists(node.path, node.kind)
+    check_fits(node)
+    documents.follow_node(node, above=True)
+    return NewNode(node, created=False)
 
 
 def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ from itertools import islice
 from urllib.parse import quote, unquote
 
 from hyperslab.arrays import documents
-from hyperslab.arrays.catalog import Catalog, Node, data_id
+from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.extent import LARGEST
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
@@ -150,7 +150,7 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
             writer.delete(coords)
 
     if left:
-        reader.pool(mount).each(list(left), len(left), remove)
+        mount.pool.each(list(left), len(left), remove)
     if any(map(owns, spelt_otherwise)):
         mount.store.delete_prefix(prefix, check, lambda key, _: key not in spelt_otherwise or not owns(key))
     if marked:
@@ -171,7 +171,7 @@ def remove(
     found = _open(catalog, mount, prefix)
     spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
     turn.check()
-    documents.leave_out(catalog.versions, mount, prefix)
+    documents.leave_out(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
     for group in () if linked else between:  # they open nodes that have no document any more, too
         documents.remove_document(mount, group + ".zmetadata", turn.check)
@@ -197,7 +197,7 @@ def remove(
     if not (linked or foreign):
         store.delete_prefix(prefix, turn.check, keep)  # empty folders
         kept.keys.sort()
-    catalog.versions.forget(mount, prefix)
+    mount.versions.forget(prefix)
     return kept
 
 
@@ -293,7 +293,7 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
 
 def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
     """An array that is not stored yet."""
-    return ArrayNode(mount.path(prefix), mount, prefix, metadata, {}, "", "", data_id(metadata), {})
+    return ArrayNode(mount, prefix, metadata, {}, "", "", {})
 
 
 def _every_chunk(metadata: ArrayMetadata) -> ChunkGrid:

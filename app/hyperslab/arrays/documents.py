@@ -18,9 +18,14 @@ from typing import Any, NamedTuple
 
 from hyperslab.arrays.lease import MOST_TRIES, attempts, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, parse_json, parse_object, spell_floats
-from hyperslab.engine.metadata import MAX_ARRAY_BYTES, MAX_CONSOLIDATED_BYTES, parse_attributes, parse_consolidated
+from hyperslab.engine.metadata import (
+    MAX_ARRAY_BYTES,
+    MAX_CONSOLIDATED_BYTES,
+    ArrayMetadata,
+    parse_attributes,
+    parse_consolidated,
+)
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import (
     BadBody,
@@ -41,7 +46,7 @@ KeyCheck = Callable[[Entry | None], None]
 """Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
 
 
-def put_document(versions: VersionBook, mount: MountedStore, key: str, text: bytes, if_version: str | Absent) -> str:
+def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | Absent) -> str:
     """Store a document of our own making on condition, and return its version. Where replicas share the store it has a
     version that no document had before: no late request undoes what others have stored since. Raises
     `VersionConflict`."""
@@ -49,7 +54,29 @@ def put_document(versions: VersionBook, mount: MountedStore, key: str, text: byt
     limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
     room = len(text) + 1024 <= limit  # else nobody would read it back
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
-    versions.note(mount, key, version)
+    mount.versions.note(key, version)
+    return version
+
+
+def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
+    """Store an array's new document if it is still the one that was opened, and return its version; None if it is not.
+
+    Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
+    """
+    array.mount.check_not_assumed(array.prefix)
+    only_consolidated = array.metadata_version.startswith("consolidated-")
+    condition = ABSENT if only_consolidated else array.metadata_version
+    with suppress(VersionConflict):
+        return put_document(array.mount, array.document_key, metadata.to_bytes(), condition)
+    return None
+
+
+def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
+    """As `put_metadata`, and consolidated metadata follows; where it cannot, `ConsolidatedBehind` says that all else is
+    done."""
+    version = put_metadata(array, metadata)
+    if version is not None:
+        follow(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
     return version
 
 
@@ -65,9 +92,7 @@ def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) ->
     retried(key, remove)
 
 
-def merge_attributes(
-    versions: VersionBook, mount: MountedStore, node: ArrayNode | GroupNode, patch: Mapping[str, Any]
-) -> None:
+def merge_attributes(mount: MountedStore, node: ArrayNode | GroupNode, patch: Mapping[str, Any]) -> None:
     """Store a node's attributes with a patch merged in; `VersionConflict`, and nothing done, where somebody has changed
     them since the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
     key = node.prefix + (V3 if node.zarr_format == 3 else ".zattrs")
@@ -84,8 +109,8 @@ def merge_attributes(
         if stored is None or stored.version != version:
             raise VersionConflict(key, None)
         text = dump_copy({**parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), "attributes": merged})
-    put_document(versions, mount, key, text, ABSENT if version is None else version)
-    follow(versions, mount, node.prefix, [key])
+    put_document(mount, key, text, ABSENT if version is None else version)
+    follow(mount, node.prefix, [key])
 
 
 def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,9 +149,7 @@ def checked_attributes(attributes: Any) -> Mapping[str, Any]:
     return attributes
 
 
-def follow(
-    versions: VersionBook, mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False
-) -> None:
+def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False) -> None:
     """Carry the documents ``changed`` (keys, with the name ``.zarray`` whatever the store calls it) of the node at
     ``prefix``, or of groups above it, as they are now, into every ``.zmetadata`` above it and at it, or every
     ``zarr.json`` above it.
@@ -136,12 +159,24 @@ def follow(
     must not be done again.
     """
     try:
-        _follow_everywhere(versions, mount, prefix, [*changed], removed_below=removed_below)
+        _follow_everywhere(mount, prefix, [*changed], removed_below=removed_below)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, error.key, error.reason) from error
 
 
-def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
+def follow_node(node: ArrayNode | GroupNode, *, above: bool = False) -> None:
+    """`follow` for what a node that has documents says, and for the groups ``above`` it: whoever has stored them may
+    have been killed, or have failed, before that."""
+    mount, prefix = node.mount, node.prefix
+    if mount is None or not any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
+        return
+    of_v3 = node.zarr_format == 3
+    own = [V3] if of_v3 else [".zarray" if isinstance(node, ArrayNode) else ".zgroup", ".zattrs"]
+    groups = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1] if above]
+    follow(mount, prefix, [*groups, *(prefix + name for name in own)])
+
+
+def leave_out(mount: MountedStore, prefix: str) -> None:
     """Take a node that is about to be removed, and all below it, out of every ``.zmetadata`` above it.
 
     A node without a document is opened from there: while it is removed, and for good where the process is killed, its
@@ -149,12 +184,10 @@ def leave_out(versions: VersionBook, mount: MountedStore, prefix: str) -> None:
     Raises `StoreError` where nothing is to be removed, as this cannot be done.
     """
     with suppress(StoreFull):
-        _follow_everywhere(versions, mount, prefix, (), removed_below=True)
+        _follow_everywhere(mount, prefix, (), removed_below=True)
 
 
-def _follow_everywhere(
-    versions: VersionBook, mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool
-) -> None:
+def _follow_everywhere(mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool) -> None:
     """`follow`; raises `StoreError`."""
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
@@ -165,7 +198,7 @@ def _follow_everywhere(
         for key in keys:
             own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
             names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
-            _follow_in(versions, mount, key, prefix, names, removed_below=removed_below)
+            _follow_in(mount, key, prefix, names, removed_below=removed_below)
 
 
 class PutKey(NamedTuple):
@@ -176,7 +209,6 @@ class PutKey(NamedTuple):
 
 
 def put_consolidated(
-    versions: VersionBook,
     mount: MountedStore,
     key: str,
     data: bytes | memoryview,
@@ -197,12 +229,13 @@ def put_consolidated(
             if check is not None:
                 check(mount.store.stat(key))
             before = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
-            mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            version = mount.store.put(key, data, if_version=ABSENT if before is None else before.version)
+            mount.versions.note(key, version)
             return before
 
     before = retried(key, put)
     try:
-        _follow_in(versions, mount, key, prefix, _in_doubt(mount, key, documents, before), removed_below=False)
+        _follow_in(mount, key, prefix, _in_doubt(mount, key, documents, before), removed_below=False)
         entry = mount.store.stat(key)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, key, error.reason) from error
@@ -231,9 +264,7 @@ def _is_document(name: str) -> bool:
         return False
 
 
-def _follow_in(
-    versions: VersionBook, mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool
-) -> None:
+def _follow_in(mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool) -> None:
     """`follow` in the consolidated metadata under ``key``. Those that are broken stay as they are: the change that they
     do not follow is stored already, and whoever reads them is told. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
@@ -270,7 +301,7 @@ def _follow_in(
                 whole["metadata"] = after
             text = dump_copy(whole)
             with suppress(VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
-                put_document(versions, mount, key, text, stored.version)
+                put_document(mount, key, text, stored.version)
                 now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
                 if now == [None if found is None else found.version for found in seen.values()]:
                     return

@@ -3,7 +3,6 @@ other format; chunks are the bytes that are stored, a piece of a shard included.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
@@ -105,7 +104,8 @@ class FaceReader(KeyReader):
             found = super().find(path, wanted)
             if node.prefix or isinstance(node, ArrayNode) or name != V3 or isinstance(found, MadeKey):
                 return found
-            document = parse_object(self.read(found).data)
+            stored = found.mount.store.get(found.key)
+            document = None if stored is None else parse_object(stored.data)
             if document is None or "consolidated_metadata" in document:
                 return found
         data: bytes | None
@@ -117,7 +117,7 @@ class FaceReader(KeyReader):
             data = None if document is None else dump_json({**document, **inline})
         if data is None:
             raise KeyNotFound(path)
-        return MadeKey(node.mount, path, data, hashlib.blake2b(data, digest_size=12).hexdigest())
+        return MadeKey(node.mount, path, data)
 
     def _documents(self, node: Node) -> dict[str, Any]:
         if self._format == 3:

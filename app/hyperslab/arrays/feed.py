@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from threading import Condition, Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Final, TypeAlias
 
-from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.changes import ChangeLog, Log, new_log
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.grid import ChunkGrid, Coords
@@ -47,8 +47,8 @@ Deliver = Callable[[Sequence[Change]], None]
 """Takes new changes; called from another thread, and must not block."""
 
 
-_Known: TypeAlias = OrderedDict[str, tuple[tuple[int, ...] | None, Mapping[str, Any], str]]
-"""Shape, attributes and `ArrayNode.data_id` of nodes by path, as all followers have been told."""
+_Known: TypeAlias = OrderedDict[str, Node]
+"""Nodes by path, as all followers have been told that they are."""
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class ChangeFeed:
     def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
         self._catalog = catalog
         self._mount = mount
-        self._log = ChangeLog(mount.store, writable=mount.writable and mount.store.capabilities.writable)
-        self._log.on_flush = self._wake
+        self._woken = Event()
+        writable = mount.writable and mount.store.capabilities.writable
+        self._log = ChangeLog(mount.store, self._woken.set, writable=writable)
         self._state: tuple[str | None, Log] = (None, new_log())
         self._followers: dict[object, tuple[str, Deliver]] = {}
         self._lock = Lock()  # of the state, of who follows, and of the order in which changes are told
-        self._woken = Condition()
         self._running = False
         self._known: _Known = OrderedDict()
         self._looks = _Looks(catalog, mount)
@@ -100,7 +100,8 @@ class ChangeFeed:
             if not self._followers:  # what the first one reads is not older than what is known here
                 self._known.clear()
                 with suppress(HyperslabError):
-                    self._remember(self._known, self._catalog.open_node(path))
+                    node = self._catalog.open_node(path)
+                    self._known[node.path] = node
             self._followers[own] = (path, deliver)
             start = not self._running
             self._running = True
@@ -111,19 +112,6 @@ class ChangeFeed:
         finally:
             with self._lock:
                 del self._followers[own]
-
-    @staticmethod
-    def _remember(known: _Known, node: ArrayNode | GroupNode) -> None:
-        array = node if isinstance(node, ArrayNode) else None
-        shape, identity = (None, "") if array is None else (array.metadata.shape, array.data_id)
-        known[node.path] = shape, node.attributes, identity
-        known.move_to_end(node.path)
-        while len(known) > 10_000:
-            known.popitem(last=False)
-
-    def _wake(self) -> None:
-        with self._woken:
-            self._woken.notify_all()
 
     def _run(self) -> None:
         tick = 0.5 if self._mount.is_remote else 0.02
@@ -140,8 +128,8 @@ class ChangeFeed:
                     self._tell_foreign(foreign)
             except HyperslabError:  # a store that is away: what it has to tell is told when it is back
                 time.sleep(tick)
-            with self._woken:
-                self._woken.wait(tick)
+            self._woken.wait(tick)
+            self._woken.clear()
 
     def _tell_foreign(self, keys: Iterable[str]) -> None:
         """Tell what other programs have changed: by way of the log, for those too who are cut off or follow another
@@ -209,21 +197,15 @@ class ChangeFeed:
                 touched.setdefault(array.path, _Touched()).coords.add(coords)
 
     def _array_above(self, key: str) -> ArrayNode | None:
-        """The array that a key may be a chunk of."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            try:
-                node = self._catalog.open_node(self._mount.path(prefix))
-            except (NodeNotFound, BrokenData):
-                continue
-            return node if isinstance(node, ArrayNode) else None
+        with suppress(BrokenData):
+            return self._catalog.array_above(self._mount, key)
         return None
 
     def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:
         """The data of a change, by what the node is now."""
         before = known.get(path)
-        self._catalog.versions.forget(self._mount, as_prefix(path.partition("/")[2]), documents=True)
         try:
-            node = self._catalog.open_node(path)
+            node = self._catalog.whole(self._catalog.open_node(path, fresh=True))
         except NodeNotFound:
             known.pop(path, None)
             return {"path": path, "deleted": True} if what.documents or what.unknown else None
@@ -231,20 +213,24 @@ class ChangeFeed:
             return {"path": path, "unknown": True}
         told = bool(what.documents) or before is not None  # else followers may have read another shape than the present
         if told:
-            self._remember(known, node)
-        if what.unknown or (isinstance(node, GroupNode) and node.implicit):
-            return {"path": path, "unknown": True}
-        shape_before, attributes_before, data_before = (None, None, None) if what.created or before is None else before
-        if isinstance(node, ArrayNode) and data_before not in (None, node.data_id):
+            known[path] = node
+            known.move_to_end(path)
+            while len(known) > 10_000:
+                known.popitem(last=False)
+        before = None if what.created else before
+        if what.unknown or node.implicit:
             return {"path": path, "unknown": True}
         data: dict[str, Any] = {"path": path, **({"created": True} if what.created else {})}
         boxes: list[tuple[slice, ...]] = []
         if isinstance(node, ArrayNode):
-            if told and shape_before != node.metadata.shape:
-                data["shape"] = list(node.metadata.shape)
-                boxes = _added(shape_before, node.metadata.shape)
+            if before is not None and (isinstance(before, GroupNode) or before.data_id != node.data_id):
+                return {"path": path, "unknown": True}
+            shape, shape_before = node.metadata.shape, None if before is None else before.metadata.shape
+            if told and shape_before != shape:
+                data["shape"] = list(shape)
+                boxes = _added(shape_before, shape)
             boxes += _boxes(node.metadata.stored_grid, what.coords)
-        if told and attributes_before != node.attributes:
+        if told and (before is None or before.attributes != node.attributes):
             data["attributes"] = dict(node.attributes)
         if data.keys() == {"path"} and not boxes:  # told before
             return None
@@ -302,7 +288,7 @@ class _Looks:
         if store.capabilities.listable:
             found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix), most + 1)]
         if not found or len(found) > most:
-            keys = [prefix + name for name in (self._mount.metadata_key, *sorted(_DOCUMENTS))]
+            keys = self._mount.document_keys(prefix)
             found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
         return dict(found)
 

@@ -22,8 +22,8 @@ from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
-from hyperslab.storage.base import Part, Stored, VersionConflict
-from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
+from hyperslab.storage.base import Part, VersionConflict
+from hyperslab.storage.keys import as_prefix, join, normalise_path
 
 ARRAY: Final = ".zarray"
 GROUP: Final = ".zgroup"
@@ -57,12 +57,16 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A document that the store lacks; ``version`` is a digest of it."""
+    """A document that the store lacks."""
 
     mount: MountedStore | None
     key: str
     data: bytes
-    version: str
+
+    @property
+    def version(self) -> str:
+        """A digest of it."""
+        return hashlib.blake2b(self.data, digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,7 @@ class KeyReader:
         made = self._make(parent, name) if name in DOCUMENTS else None
         if made is None:
             raise KeyNotFound(path)
-        mount = self._catalog.locate(parent)[0] if parent else None
-        return MadeKey(mount, path, made, hashlib.blake2b(made, digest_size=12).hexdigest())
+        return MadeKey(self._catalog.locate(parent)[0] if parent else None, path, made)
 
     def _of_head(self, path: str, parent: str, name: str) -> MadeKey | None:
         """The document of an array whose newest items are not in chunks yet, or a chunk that has some of these."""
@@ -131,7 +134,7 @@ class KeyReader:
                 values, _ = self._reader.read(make_plan(node, normalise(metadata.grid.bounds(coords), metadata.shape)))
                 chunk[tuple([slice(0, size) for size in values.shape])] = values
                 data = metadata.codec.encode(metadata.dtype.clean(chunk))
-            return MadeKey(node.mount, path, data, hashlib.blake2b(data, digest_size=12).hexdigest())
+            return MadeKey(node.mount, path, data)
         return None
 
     def _is_v3(self, path: str) -> bool:
@@ -141,13 +144,6 @@ class KeyReader:
         except BrokenData:
             return True
         return node is not None and node.zarr_format == 3
-
-    def read(self, found: StoredKey) -> Stored:
-        """The whole value as it is now; raises `KeyNotFound` where it was deleted since."""
-        stored = found.mount.store.get(found.key)
-        if stored is None:
-            raise KeyNotFound(found.key)
-        return stored
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``[start, stop)`` of the version that was found; raises `ChangedWhileRead` where it was replaced."""
@@ -160,25 +156,22 @@ class KeyReader:
             raise KeyNotFound(found.key)
         return parts[0]
 
-    def index(self, path: str) -> Index:
-        """The listing of the node at ``path``; chunks are neither listed nor counted. Raises `NodeNotFound`."""
-        node = self._catalog.open_node(path)
-        names = [*self._documents(node)] or [V3]
-        if isinstance(node, GroupNode):
-            names += [CONSOLIDATED] if GROUP in names else []
-            names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
-        return Index(node.path, tuple(names))
-
-    def index_beside_chunks(self, path: str) -> Index:
-        """As `index` where the path could also be that of a chunk, which it is below an array."""
-        for folder in above(path):
+    def index(self, path: str, *, beside_chunks: bool = False) -> Index:
+        """The listing of the node at ``path``; chunks are neither listed nor counted. ``beside_chunks``: the path could
+        be that of a chunk, too, which it is unless all nodes above it are groups. Raises `NodeNotFound`."""
+        for folder in above(path) if beside_chunks else ():
             try:
                 node = self._catalog.find_node(folder)
             except (BrokenData, BadPath):
                 node = None
             if not isinstance(node, GroupNode):
                 raise NodeNotFound(path)
-        return self.index(path)
+        node = self._catalog.open_node(path)
+        names = [*self._documents(node)] or [V3]
+        if isinstance(node, GroupNode):
+            names += [CONSOLIDATED] if GROUP in names else []
+            names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
+        return Index(node.path, tuple(names))
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk's key lies below a known array; sends no request to a remote store."""
@@ -198,21 +191,15 @@ class KeyReader:
             return None
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
-        elif name not in DOCUMENTS and (key.startswith(".") or "/." in key) and not self._is_chunk(mount, key):
-            return None  # hidden files are the operator's and no part of the data
+        elif name not in DOCUMENTS and (key.startswith(".") or "/." in key):
+            array = self._catalog.array_above(mount, key)  # which may be called so
+            if array is None or array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is None:
+                return None  # hidden files are the operator's and no part of the data
         part = None if wanted is None else mount.store.get_part(key, *wanted)
         entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
         if entry is None:
             return None
         return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
-
-    def _is_chunk(self, mount: MountedStore, key: str) -> bool:
-        """Whether a key with a dot in front of a name belongs to an array that is called so."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            node = self._catalog.find_node(mount.path(prefix))
-            if isinstance(node, ArrayNode):
-                return node.metadata.stored_grid.parse_key(key[len(prefix) :]) is not None
-        return False
 
     def _make(self, parent: str, name: str) -> bytes | None:
         try:
@@ -237,7 +224,7 @@ class KeyReader:
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
         """All documents at and below a group as they are now; None if there are too many, or too many other keys, to
-        collect. What is broken is left out with all below it, and says why when it is asked for itself."""
+        collect. What is broken says why when it is asked for itself."""
         nodes = self._nodes(group, self.consolidation_seconds)
         if nodes is None:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
@@ -29,15 +29,6 @@ class PartialSearch(NamedTuple):
 Outcome = Kind | PartialSearch | None
 
 
-Each = Callable[[Callable[[str], Outcome], Sequence[str]], list[Outcome]]
-"""Calls something with every item, and returns what comes of that in the same order."""
-
-
-def in_turn(work: Callable[[str], Outcome], items: Sequence[str]) -> list[Outcome]:
-    """One item after the other."""
-    return [work(item) for item in items]
-
-
 def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
     """At most ``limit`` of the children in order of name, after ``cursor``."""
     names = sorted(kinds)
@@ -54,14 +45,13 @@ def children(
     *,
     limit: int,
     cursor: str | None,
-    each: Each = in_turn,
     deadline: float | None = None,
 ) -> Children:
     """A page of children below ``prefix``: from a listing and from the keys of ``documents`` that are known otherwise,
     or from these alone if the store cannot list.
 
-    ``each``: how several prefixes are searched. ``cursor``: a name, or a name and with a slash before it how far that
-    one has been searched. ``deadline``: another end than that of a page. A folder that may not be entered is left out.
+    ``cursor``: a name, or a name and with a slash before it how far that one has been searched. ``deadline``: another
+    end than that of a page. A folder that may not be entered is left out.
     """
     known = _kinds_of(documents, prefix)
     if not mount.store.capabilities.listable:
@@ -87,11 +77,11 @@ def children(
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
             if v3 is not None:
                 of_v3.append(name)
-        kinds |= zip(of_v3, each(lambda name: _kind_of_v3(mount, f"{prefix}{name}/{V3}"), of_v3), strict=True)
+        kinds |= zip(of_v3, mount.each(lambda name: _kind_of_v3(mount, f"{prefix}{name}/{V3}"), of_v3), strict=True)
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
             bare = []
-        kinds |= zip(bare, each(look, bare), strict=True)
+        kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(found) <= limit:
                 return Children(tuple(found), last if kind.after is None else f"{name}/{kind.after}")

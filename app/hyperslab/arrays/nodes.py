@@ -1,21 +1,33 @@
-"""What a path leads to: mounted stores, arrays and groups."""
+"""What a path leads to: mounted stores with the versions of their keys, arrays and groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from functools import cached_property
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.extent import OWN_MEMBER
+from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.cf import Decoder, make_decoder
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
-from hyperslab.storage.base import Store, WritersSafe
+from hyperslab.storage.base import Store, Stored, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
 """The document of a Zarr v3 node, of whatever kind."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Recheck = Literal["always", "never"] | float
 """When what is remembered of a store is checked again: on every read, never, or after so many seconds.
@@ -25,7 +37,80 @@ writes).
 """
 
 
-@dataclass(frozen=True, slots=True)
+class VersionBook:
+    """Versions of the keys of one store, as fresh as ``recheck`` demands. Safe to call from many threads."""
+
+    def __init__(self, store: Store, recheck: Recheck) -> None:
+        self._store = store
+        self._recheck = recheck
+        # by key: a version, and the time at which it was the key's
+        self._seen: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
+        self._forgotten = 0.0  # when any key was last forgotten
+        self._lock = Lock()
+
+    def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
+        """The version of each key (None: absent), in order; ``fresh`` asks the store whatever is remembered."""
+        if self._recheck == "always":
+            return self._store.versions(prefix, keys)
+        known = {} if fresh else self.remembered(keys)
+        missing = [key for key in keys if key not in known]
+        if missing:
+            began = time.monotonic()
+            known.update(zip(missing, self._store.versions(prefix, missing), strict=True))
+            self.learn([(key, known[key]) for key in missing], began)
+        return [known[key] for key in keys]
+
+    def read(self, keys: Sequence[str]) -> list[Stored | None]:
+        """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
+        began = time.monotonic()
+        found = self._store.get_each(keys, MAX_DOCUMENT_BYTES)
+        self.learn([(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
+        return found
+
+    def knows_all(self, keys: Sequence[str]) -> bool:
+        """Whether `look_up` would answer without asking the store."""
+        return self._recheck != "always" and len(self.remembered(keys)) == len(keys)
+
+    def remembered(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """The versions of those keys that need not be looked up."""
+        if self._recheck == "always":
+            return {}
+        oldest = 0.0 if self._recheck == "never" else time.monotonic() - self._recheck
+        with self._lock:
+            seen = {key: self._seen.get(key) for key in keys}
+        return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
+
+    def note(self, key: str, version: str | None) -> None:
+        """Remember what one of our own writes has made of a key."""
+        self.learn([(key, version)], time.monotonic())
+
+    def learn(self, found: Iterable[tuple[str, str | None]], began: float) -> None:
+        """Remember the versions (None: absent) of keys that were looked up or read from the time ``began`` on. What was
+        noted or forgotten since then is newer: then these are good for the request at hand and no other."""
+        if self._recheck == "always":
+            return
+        with self._lock:
+            if began <= self._forgotten:
+                return
+            for key, version in found:
+                known = self._seen.get(key)
+                if known is None or known[1] < began:
+                    self._seen[key] = version, began
+                    self._seen.move_to_end(key)
+            while len(self._seen) > 500_000:
+                self._seen.popitem(last=False)
+
+    def forget(self, prefix: str) -> None:
+        """Forget every key below a prefix."""
+        if self._recheck == "always":
+            return
+        with self._lock:
+            self._forgotten = time.monotonic()
+            for key in [key for key in self._seen if key.startswith(prefix)]:
+                del self._seen[key]
+
+
+@dataclass(frozen=True)
 class MountedStore:
     """A named root and how the operator wants it to be read and written.
 
@@ -58,6 +143,25 @@ class MountedStore:
         """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
+    @cached_property
+    def versions(self) -> VersionBook:
+        """The versions of its keys."""
+        return VersionBook(self.store, self.recheck)
+
+    @cached_property
+    def pool(self) -> WorkerPool:
+        """The worker threads of the store."""
+        return WorkerPool(self.store.capabilities.width, self.name, remote=self.is_remote)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
+        """The results of ``work``, which does nothing but ask the store: of a remote one concurrently."""
+        return self.pool.map(work, items, cancel) if self.is_remote else [work(item) for item in items]
+
+    def close(self) -> None:
+        """End the worker threads and let go of the store."""
+        self.pool.close()
+        self.store.close()
+
     @property
     def node_names(self) -> tuple[str, str, str]:
         """Names of the documents that make a node: an array or a group of Zarr v2, and either of v3."""
@@ -67,6 +171,11 @@ class MountedStore:
     def document_names(self) -> tuple[str, ...]:
         """Names of all documents that a node may have."""
         return (*self.node_names, ".zattrs", ".zmetadata")
+
+    def document_keys(self, prefix: str) -> list[str]:
+        """The documents whose versions together are the version of the node at ``prefix``: those that make it a node,
+        and its attributes."""
+        return [prefix + name for name in (*self.node_names, ".zattrs")]
 
     def path(self, prefix: str) -> str:
         """The logical path of what is at a prefix."""
@@ -101,26 +210,37 @@ class Head(Protocol):
         Raises `errors.ChangedWhileRead` where they have moved to chunks since."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
-    Two arrays (or two states of one) with the same ``data_id`` decode a chunk's bytes alike. ``documents`` are the keys
-    that it was opened from and their versions (None: absent); empty where it was not opened from documents of its own.
-    The shape includes the ``head``; who opens an array to change it sees it without.
+    ``documents`` are the keys that it was opened from and their versions (None: absent); empty where it was not opened
+    from documents of its own. ``also``: documents of Zarr v2 for the same node, which its own hides. The shape includes
+    the ``head``; who opens an array to change it sees it without.
     """
 
-    path: str
     mount: MountedStore
     prefix: str
     metadata: ArrayMetadata
     attributes: Mapping[str, Any]
     version: str
     metadata_version: str
-    data_id: str
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+    implicit: ClassVar[bool] = False
+
+    @property
+    def path(self) -> str:
+        return self.mount.path(self.prefix)
+
+    @cached_property
+    def data_id(self) -> str:
+        """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
+        notes. Two arrays (or two states of one) with the same one decode a chunk's bytes alike."""
+        other = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
+        members = [(name, value) for name, value in self.metadata.document.items() if name not in other]
+        return blake2b(repr(sorted(members, key=lambda member: member[0])).encode(), digest_size=8).hexdigest()
 
     @property
     def kind(self) -> Literal["array"]:
@@ -170,7 +290,6 @@ class GroupNode:
     """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no
     ``.zgroup``. ``problems``: what of its documents is wrong, and was read all the same."""
 
-    path: str
     mount: MountedStore | None
     prefix: str
     attributes: Mapping[str, Any]
@@ -180,6 +299,10 @@ class GroupNode:
     problems: tuple[str, ...] = ()
     zarr_format: int = 2
     also: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return "" if self.mount is None else self.mount.path(self.prefix)
 
     @property
     def kind(self) -> Literal["group"]:
@@ -196,11 +319,14 @@ class BrokenNode:
     """A node that has documents but, as ``error`` says, cannot be opened; ``documents`` are those that are there, and
     their versions."""
 
-    path: str
     mount: MountedStore
     prefix: str
     error: BrokenData
     documents: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        return self.mount.path(self.prefix)
 
     @property
     def kind(self) -> Literal["array", "group"]:

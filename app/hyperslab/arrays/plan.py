@@ -26,7 +26,6 @@ from hyperslab.engine.indexing import (
     StoredParts,
     broadcast_points,
     normalise,
-    project,
     project_points,
     project_stored,
     touched,
@@ -76,9 +75,9 @@ class Plan(ABC):
     def objects(self) -> Iterator[StoredParts[Projection]]:
         """The chunks touched and where they go in the answer, by the stored object that holds them."""
 
-    @abstractmethod
     def coords(self) -> Iterator[Coords]:
         """The stored objects touched, in the same order."""
+        return (each.coords for each in self.objects())
 
     @property
     @abstractmethod
@@ -128,9 +127,6 @@ class ReadPlan(Plan):
     def objects(self) -> Iterator[StoredParts[ChunkProjection]]:
         return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
 
-    def coords(self) -> Iterator[Coords]:
-        return (part.coords for part in project(self.selection, self.array.metadata.stored_grid))
-
     @property
     def stored(self) -> int:
         return touched(self.selection, self.array.metadata.stored_grid)
@@ -161,9 +157,6 @@ class PointsPlan(Plan):
         for part in self.parts:
             found.setdefault(self.array.metadata.stored_coords(part.coords), []).append(part)
         return (StoredParts(coords, parts, len(parts)) for coords, parts in found.items())
-
-    def coords(self) -> Iterator[Coords]:
-        return iter(dict.fromkeys(self.array.metadata.stored_coords(part.coords) for part in self.parts))
 
     @property
     def stored(self) -> int:

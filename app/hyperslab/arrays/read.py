@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, starmap
 from threading import Lock
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
 from hyperslab.arrays.limits import BytesInFlight, too_many_chunks
-from hyperslab.arrays.nodes import ArrayNode, Head, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MOST_KEPT,
     ChunkVersions,
@@ -30,8 +30,6 @@ from hyperslab.arrays.plan import (
     make_points_plan,
 )
 from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
-from hyperslab.arrays.versions import VersionBook
-from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -47,7 +45,6 @@ from hyperslab.engine.indexing import (
 from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
-R = TypeVar("R")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LARGEST_SLAB = 4
@@ -62,16 +59,11 @@ class Reader:
     ``kept_bytes``: memory of answers that were sent which stays with the process for the next ones.
     """
 
-    def __init__(
-        self, cache: ChunkCache, versions: VersionBook, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int
-    ) -> None:
+    def __init__(self, cache: ChunkCache, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int) -> None:
         self.cache = cache
-        self.versions = versions
         self.slab_bytes = slab_bytes
         self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
-        self._pools: dict[str, WorkerPool] = {}
-        self._lock = Lock()
 
     def plan(
         self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
@@ -96,32 +88,27 @@ class Reader:
         self.check_chunk(array)
         return make_points_plan(array, coordinates, field=field)
 
-    def look_up(self, plan: P, cancel: Cancel | None = None, *, keep: bool = False) -> P:
-        """The plan with the versions that its chunks have now; to ``keep`` them means each, however many they are.
-        Raises `Cancelled` and `StoreError`."""
-        array = plan.array
-        digest = None if keep or plan.touched <= MOST_KEPT else plan.identity()
-        by_coords: dict[Coords, str | None] = {}
+    def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
+        """The plan with the versions that its chunks have. ``fresh``, for writers: as the store has them now, and each
+        of them, however many they are. Raises `Cancelled` and `StoreError`."""
+        if fresh or plan.touched <= MOST_KEPT:
+            return self.look_up_together([plan], cancel, fresh=fresh)[0]
+        array, digest = plan.array, plan.identity()
         hashes: list[NDArray] = []
         for batch in _batches(plan.coords(), cancel):
-            found = self.versions.versions(array.mount, array.prefix, [array.chunk_key(coords) for coords in batch])
-            if digest is None:
-                by_coords.update(zip(batch, found, strict=True))
-            else:
-                feed(digest, found)
-                hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
-        if digest is None:
-            return replace(plan, found=ChunkVersions(by_coords))
+            found = array.mount.versions.look_up(array.prefix, [*map(array.chunk_key, batch)])
+            feed(digest, found)
+            hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
-    def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None) -> list[P]:
-        """`look_up` for several plans of one store that each touch few chunks: one question for all of them."""
+    def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None, *, fresh: bool = False) -> list[P]:
+        """`look_up` for plans of one store that each touch few chunks: one question for all of them."""
         prefixes = {plan.array.prefix for plan in plans}
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
         found: dict[str, str | None] = {}
         for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
-            found.update(zip(batch, self.versions.versions(plans[0].array.mount, prefix, batch), strict=True))
+            found.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         versions = [{coords: found[key] for coords, key in each.items()} for each in keys]
         return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
 
@@ -171,15 +158,14 @@ class Reader:
             return out, plan
         objects = [*plan.objects()]
         found: dict[Coords, str | None] = {each.coords: UNKNOWN for each in objects}
-        with self.versions.learning(array.mount, map(array.chunk_key, found)) as learn:
-            self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
-            learn(zip(map(array.chunk_key, found), found.values(), strict=True))
+        began = monotonic()
+        self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
+        array.mount.versions.learn(zip(map(array.chunk_key, found), found.values(), strict=True), began)
         return out, replace(plan, found=ChunkVersions(found))
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """`ShardReader.locate`, of an array that has shards."""
-        pool = self.pool(array.mount)
-        return ShardReader(array, None, self.cache, self.versions, Caching.NEVER, pool).locate(coords, wanted)
+        return ShardReader(array, None, self.cache, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` where every chunk is cached in its current version, or absent; else None."""
@@ -188,7 +174,7 @@ class Reader:
         names = [cache_key(array, key) for key in keys.values()]
         if any(cache.any_version(name) is None for name in names):
             return None
-        found = self.versions.versions(array.mount, array.prefix, [*keys.values()])
+        found = array.mount.versions.look_up(array.prefix, [*keys.values()])
         if any(v is not None and not cache.holds(name, v) for name, v in zip(names, found, strict=True)):
             return None
         return replace(plan, found=ChunkVersions(dict(zip(keys, found, strict=True))))
@@ -233,7 +219,7 @@ class Reader:
             self.fill_slab(planned, part, out, cost=spent, cancel=cancel)
             spent.add(assemble=perf_counter() - began)
             if spent.moved:
-                self.versions.forget(plan.array.mount, plan.array.prefix)
+                plan.array.mount.versions.forget(plan.array.prefix)
                 raise ChangedWhileRead(f"{plan.array.path!r} was written while it was read")
             return memoryview(buffer.data)[max(start, first) - first : min(stop, last) - first]
 
@@ -281,7 +267,7 @@ class Reader:
             stored = plan.stored
             chunks = -(-plan.touched // max(1, stored))
             each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
-            helpers = self.pool(mount).most_helpers(stored - 1, held)
+            helpers = mount.pool.most_helpers(stored - 1, held)
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
@@ -291,10 +277,6 @@ class Reader:
         """Empty the cache of chunks, and forget which were asked for."""
         self.cache.clear()
         self.buffers.forget()
-
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
 
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
@@ -306,24 +288,6 @@ class Reader:
         slab = replace(plan, selection=part, touched=touched(part, plan.array.metadata.grid))
         self._read_chunks(slab, slab.objects(), slab.stored, out, cost, cancel, caching=self._caching(plan))
 
-    def pool(self, mount: MountedStore) -> WorkerPool:
-        """The worker threads of a store."""
-        with self._lock:
-            pool = self._pools.get(mount.name)
-            if pool is None:
-                pool = self._pools[mount.name] = WorkerPool(
-                    mount.store.capabilities.width, mount.name, remote=mount.is_remote
-                )
-            return pool
-
-    def each(
-        self, mount: MountedStore, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None
-    ) -> list[R]:
-        """The results of ``work``, which does nothing but ask ``mount``: of a remote store concurrently."""
-        if not mount.is_remote or not items:
-            return [work(item) for item in items]
-        return self.pool(mount).map(work, items, cancel)
-
     def _known(self, plan: Plan, coords: Collection[Coords]) -> Mapping[Coords, str | None]:
         """The versions of stored objects (None: absent) as far as they are known. ``coords``: which are wanted."""
         array = plan.array
@@ -332,10 +296,10 @@ class Reader:
         if array.mount.recheck == "always" and len(coords) <= _MOST_CHECKED:
             return {}
         keys = {array.chunk_key(at): at for at in coords}
-        known = self.versions.remembered(array.mount, [*keys])
+        known = array.mount.versions.remembered([*keys])
         cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
         if len(cached) > _MOST_CHECKED:
-            known.update(zip(cached, self.versions.versions(array.mount, array.prefix, cached), strict=True))
+            known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
         return {keys[key]: version for key, version in known.items()}
 
     def _read_chunks(  # noqa: PLR0917
@@ -364,7 +328,7 @@ class Reader:
                     (before if part.coords[head.axis] < whole else newest).append(part)
                 stored += [StoredParts(coords, before, len(before))] if before else []
             read_head = partial(self._read_head, plan, head, out, cost, found)
-            self.pool(plan.array.mount).each(newest, len(newest), read_head, cancel)
+            plan.array.mount.pool.each(newest, len(newest), read_head, cancel)
             objects, count = stored, len(stored)
         if not count:
             return
@@ -373,7 +337,7 @@ class Reader:
 
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
-        reader = make(array, plan.field, self.cache, self.versions, caching, self.pool(mount), cancel)
+        reader = make(array, plan.field, self.cache, caching, cancel)
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords

@@ -15,10 +15,10 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
-from hyperslab.arrays.nodes import V3, ArrayNode
+from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill, object_memory
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import (
@@ -30,7 +30,7 @@ from hyperslab.errors import (
     TooLarge,
     WriteConflict,
 )
-from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+from hyperslab.storage.base import VersionConflict
 
 
 class Resizer:
@@ -76,7 +76,7 @@ class Resizer:
                 if attributes is not None and array.zarr_format == 3:  # they are in the document that the shape is in
                     array = self._catalog.open_array(path, fresh=True)
                 if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
-                    follow_again(self._reader, array)
+                    documents.follow_node(array)
                     return self._catalog.open_array(path, fresh=True)
                 if attributes is not None and check is not None:  # the check would not know the array again
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
@@ -104,15 +104,15 @@ class Resizer:
             clearer.clear_edges(now)
             clearer.fill_doubt(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
-            return publish_metadata(self._reader, array, with_extent(metadata, None)) is not None
-        if publish_metadata(self._reader, array, with_extent(metadata, left)) is None:
+            return documents.publish_metadata(array, with_extent(metadata, None)) is not None
+        if documents.publish_metadata(array, with_extent(metadata, left)) is None:
             return False
         with suppress(WriteConflict, Overloaded):  # the shrink is done, and noted: the next who grows clears the rest
             turn.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:
                 self.clear_beyond(array, turn)
-                publish_metadata(self._reader, array, with_extent(array.metadata, None))
+                documents.publish_metadata(array, with_extent(array.metadata, None))
         return True
 
     def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> bool:
@@ -121,54 +121,14 @@ class Resizer:
         What ``.zmetadata`` does not say then, it says when the shape is stored: else that would not be done.
         """
         if wanted != array.metadata.shape:
-            _stored_version(array)
+            array.mount.check_not_assumed(array.prefix)
         try:
-            documents.merge_attributes(self._catalog.versions, array.mount, array, patch)
+            documents.merge_attributes(array.mount, array, patch)
         except VersionConflict:
             return False
         except ConsolidatedBehind:
             pass
         return True
-
-
-def publish_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """As `put_metadata`, and consolidated metadata follows; where it cannot, `ConsolidatedBehind` says that all else is
-    done."""
-    version = put_metadata(reader, array, metadata)
-    if version is not None:
-        _follow(reader, array, ".zarray")
-    return version
-
-
-def put_metadata(reader: Reader, array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """Store an array's new document if it is still the one that was opened, and return its version; None if it is
-    not."""
-    text, condition = metadata.to_bytes(), _stored_version(array)
-    try:
-        return documents.put_document(reader.versions, array.mount, array.document_key, text, condition)
-    except VersionConflict:
-        return None
-
-
-def follow_again(reader: Reader, array: ArrayNode) -> None:
-    """Have consolidated metadata say what is published, which a request before, or a step before, may have failed to
-    do."""
-    if array.documents.get(array.document_key) is not None:
-        _follow(reader, array, ".zarray", ".zattrs")
-
-
-def _follow(reader: Reader, array: ArrayNode, *names: str) -> None:
-    changed = [array.prefix + name for name in (names if array.zarr_format == 2 else (V3,))]
-    documents.follow(reader.versions, array.mount, array.prefix, changed)
-
-
-def _stored_version(array: ArrayNode) -> str | Absent:
-    """The version of the array's own document, `ABSENT` where only ``.zmetadata`` holds it.
-
-    Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
-    """
-    array.mount.check_not_assumed(array.prefix)
-    return ABSENT if array.metadata_version.startswith("consolidated-") else array.metadata_version
 
 
 def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool) -> Shape:
@@ -201,8 +161,7 @@ class Clearer:
         self._grid = array.metadata.stored_grid
         self._shared = array.mount.has_replicas
         self._writer = ChunkWriter(reader, array, fences=self._shared, check=check)
-        self._memory = object_memory(reader, array)
-        self._pool = reader.pool(array.mount)
+        self._pool = array.mount.pool
 
     def check_decodable(self, before: Shape) -> None:
         """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""
@@ -230,7 +189,7 @@ class Clearer:
             else:
                 self._writer.delete(coords)
 
-        self._pool.each(list(stored), len(stored), clear, nbytes=self._memory)
+        self._pool.each(list(stored), len(stored), clear, nbytes=self._writer.memory)
 
     def clear_edges(self, shape: Shape) -> None:
         """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer
@@ -261,7 +220,7 @@ class Clearer:
             except TooLarge:
                 return
             self._reader.check_chunk(self._array, writing=True)
-            self._pool.each(batch, len(batch), clear, nbytes=self._memory)
+            self._pool.each(batch, len(batch), clear, nbytes=self._writer.memory)
 
     def fill_doubt(self, shape: Shape) -> None:
         """Store fill values in chunks that are absent, that a larger ``shape`` would show, and that a late request may

@@ -14,7 +14,6 @@ from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Resizer
-from hyperslab.arrays.versions import VersionBook
 from hyperslab.arrays.write import Writer
 from hyperslab.arrays.write_keys import KeyWriter
 
@@ -38,9 +37,8 @@ class Service:
 
     def close(self) -> None:
         """End the worker threads and let go of the stores."""
-        self.reader.close()
         for mount in self.catalog.mounts.values():
-            mount.store.close()
+            mount.close()
 
 
 def build(
@@ -52,12 +50,11 @@ def build(
     max_chunk_bytes: int = 2048 * MIB,
 ) -> Service:
     """Wire the use cases together. All sizes in bytes."""
-    versions = VersionBook()
     cache = ChunkCache(cache_bytes)
-    catalog = Catalog(mounts, versions)
+    catalog = Catalog(mounts)
     # stays for the next answers: fresh memory has to be zeroed by the system, which takes as long as copying it
     kept_bytes = bytes_in_flight // 8
-    reader = Reader(cache, versions, slab_bytes=slab_bytes, kept_bytes=kept_bytes, max_chunk_bytes=max_chunk_bytes)
+    reader = Reader(cache, slab_bytes=slab_bytes, kept_bytes=kept_bytes, max_chunk_bytes=max_chunk_bytes)
     resizer = Resizer(catalog, reader)
     writer = Writer(catalog, reader)
     return Service(

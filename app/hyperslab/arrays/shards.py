@@ -111,7 +111,7 @@ class ShardReader(ChunkReader):
                 continue
             if is_sure:
                 return version
-            found, version = version, self._versions.versions(array.mount, array.prefix, [key])[0]
+            found, version = version, array.mount.versions.look_up(array.prefix, [key])[0]
             if version == found:
                 return version
         raise StoreError(self._store.name, key, "it changed again and again while it was read")

@@ -43,7 +43,6 @@ def walk(
     *,
     page: int,
     cursor: str | None = None,
-    each: listing.Each = listing.in_turn,
     problems: list[str] | None = None,
 ) -> Iterator[Step]:
     """All nodes below a group, from behind a ``cursor`` on.
@@ -61,11 +60,11 @@ def walk(
         begun, inner = True, group
         try:
             if folder and group.mount is not None:  # it was just listed, and need not be opened
-                inner = GroupNode(join(group.path, folder), group.mount, f"{group.prefix}{folder}/", {}, "")
+                inner = GroupNode(group.mount, f"{group.prefix}{folder}/", {}, "")
             elif folder:
                 mount, rest = catalog.locate(folder)
-                inner = GroupNode(folder, mount, as_prefix(rest), {}, "")
-            found = catalog.children(inner, limit=page, cursor=after or None, each=each, deadline=deadline)
+                inner = GroupNode(mount, as_prefix(rest), {}, "")
+            found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline)
         except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
             if problems is None or not folder:
                 raise
@@ -118,7 +117,6 @@ def find(
     limit: int,
     page: int,
     cursor: str | None = None,
-    each: listing.Each = listing.in_turn,
 ) -> Matches:
     """At most ``limit`` nodes below a group whose path from there contains ``text``, ignoring case, in
     `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
@@ -127,7 +125,7 @@ def find(
     problems: list[str] = []
     following = None
     try:
-        for step in walk(catalog, group, deadline, page=page, cursor=cursor, each=each, problems=problems):
+        for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems):
             if text.lower() in step.path.lower():
                 matches.append(Match(join(group.path, step.path), step.kind))
             if len(matches) == limit:
@@ -168,7 +166,7 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Look at every node for at most so many seconds."""
     found, end = Survey(), time.monotonic() + seconds
     problems: list[str] = []
-    steps = walk(catalog, GroupNode(mount.name, mount, "", {}, ""), end, page=1000, problems=problems)
+    steps = walk(catalog, GroupNode(mount, "", {}, ""), end, page=1000, problems=problems)
     try:
         _count(catalog, mount, "", found, end)
         for step in () if found.arrays else steps:  # what is below an array is its own

@@ -6,24 +6,39 @@ others are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import NDArray, cache_key, chunk_nbytes, get_chunk
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunks import NDArray, cache_key, get_chunk
 from hyperslab.arrays.lease import MOST_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
+from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
+from hyperslab.engine.indexing import StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.sharding import chunks_in, merge_shard, reordered, stored_chunks
-from hyperslab.errors import BadBody, BadDefinition, ChunkCorrupt, WriteConflict
+from hyperslab.errors import (
+    BadBody,
+    BadDefinition,
+    Cancelled,
+    ChunkCorrupt,
+    HyperslabError,
+    PartlyConflicting,
+    PartlyWritten,
+    StoreError,
+    WriteConflict,
+)
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
+
+Part = TypeVar("Part", bound=Projection)
 
 TOO_LATE = "it was written after the precondition was checked"
 
@@ -63,6 +78,7 @@ class ChunkWriter:
 
     ``expected``: the versions that a precondition was checked against; then an object is changed on top of exactly that
     version or not at all. ``written``: the version of each object after this write; None if it was not stored.
+    ``memory``: bytes that changing one takes.
     ``fences``: what is written must stand in the way of late requests of others. So objects of fill values are stored,
     too, and one whose bytes are those of before, which a version may be a digest of, is encoded otherwise. ``check`` is
     called when an object was read and before it is changed; what it raises ends the work.
@@ -84,19 +100,41 @@ class ChunkWriter:
         self._metadata = metadata = array.metadata
         self._levels = metadata.levels
         self._store = array.mount.store
-        self._pool = reader.pool(array.mount)
+        self._pool = array.mount.pool
         self._memory = reader.chunk_memory(array)
+        self.memory = object_memory(reader, array)
         self._cache = reader.cache
-        self._versions = reader.versions
         self._expected = expected
         self._fences = fences
         self._check = check
         self._sparse = metadata.fill_reads_alike and not array.mount.stores_fill
 
+    def write_each(
+        self,
+        objects: Iterable[StoredParts[Part]],
+        write: Callable[[Coords, Iterable[Part]], None],
+        cancel: Cancel | None = None,
+    ) -> None:
+        """Call ``write``, which changes or replaces it here, for every stored object; an error on the way says which
+        were written before it."""
+        parts = {each.coords: each.parts for each in objects}
+        try:
+            self._pool.each(parts.items(), len(parts), lambda item: write(*item), cancel, nbytes=self.memory)
+        except HyperslabError as error:
+            if isinstance(error, Cancelled) or (not self.written and not isinstance(error, StoreError)):
+                raise
+            key = self.array.chunk_key
+            stored = [key(coords) for coords in [*self.written][:1000]]
+            failed = [key(coords) for coords in parts if coords not in self.written][:1000]
+            if isinstance(error, StoreError):
+                raise type(error)(error.store, error.key, error.reason, stored, failed) from error
+            kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
+            raise kind(self.array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
+
     def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
         """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
         key = self.array.chunk_key(coords)
-        data = self._assembled(None, self._all_changed(changes, None, None, key), key)
+        data, _ = self._changed(changes, None, key)
         with self._locked(key):
             self.written[coords] = self._put(key, data, self._condition(coords))
 
@@ -156,6 +194,15 @@ class ChunkWriter:
             self._note(key, None)
         return removed
 
+    def take_back(self, check: Callable[[], None]) -> None:
+        """Remove what was written to an array that is gone, unless somebody has changed it since; ``check`` is called
+        before each removal."""
+        for coords, version in self.written.items():
+            check()
+            with suppress(VersionConflict):
+                if version is not None:
+                    self._store.delete(self.array.chunk_key(coords), if_version=version)
+
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
         stored = get_chunk(self._store, key, self._metadata.most_stored)
         version = None if stored is None else stored.version
@@ -163,52 +210,45 @@ class ChunkWriter:
             raise VersionConflict(key, version)
         data = None if stored is None else stored.data
         try:
-            changed = self._all_changed(changes, data, version, key)
-            new = self._assembled(data, changed, key)
+            new, is_changed = self._changed(changes, data, key)
         except ChunkCorrupt:
             some_stay = any(change.start in (Start.STORED, Start.LEFT) for change in changes)
             if data is None or some_stay or len(changes) < self._metadata.chunks_inside(coords):
                 raise
-            changed = self._all_changed(changes, None, None, key)
-            new = self._assembled(None, changed, key)
-        if not changed:
-            return
-        self.written[coords] = now = self._put(key, new, ABSENT if version is None else version)
-        if not self._levels and now is not None and changes[0].start is Start.STORED:
-            (_, _, readable) = changed[0]
-            if readable is not None:
-                readable.setflags(write=False)
-                self._cache.put(cache_key(self.array, key), now, readable, chunk_nbytes(readable))
+            new, is_changed = self._changed(changes, None, key)
+        if is_changed:
+            self.written[coords] = self._put(key, new, ABSENT if version is None else version)
 
-    def _all_changed(
-        self, changes: Sequence[ChunkChange], data: Buffer | None, version: str | None, key: str
-    ) -> list[_Changed]:
-        """The chunks that are others now, of an object that holds ``data`` in this version."""
+    def _changed(self, changes: Sequence[ChunkChange], data: Buffer | None, key: str) -> tuple[bytes | None, bool]:
+        """The bytes of an object that held ``data``, None where all that it holds is the fill value; and whether it is
+        another one now."""
+        metadata, levels = self._metadata, self._levels
         known: list[Buffer | None] = [data for _ in changes]
-        if data is not None and self._levels:
-            origins = np.array([self._metadata.origin(change.coords) for change in changes], np.int64)
-            known = chunks_in(self._levels, origins.reshape(len(changes), self._metadata.rank), data, key)[0]
+        if data is not None and levels:
+            origins = np.array([metadata.origin(change.coords) for change in changes], np.int64)
+            known = chunks_in(levels, origins.reshape(len(changes), metadata.rank), data, key)[0]
         each_known = [*zip(changes, known, strict=True)]
-        changed = self._pool.map(lambda each: self._changed(*each, version, key), each_known, nbytes=self._memory)
-        return [each for each in changed if each is not None]
+        found = self._pool.map(lambda each: self._encoded(*each, key), each_known, nbytes=self._memory)
+        changed = dict([each for each in found if each is not None])
+        if not levels:
+            return next(iter(changed.values()), None), bool(changed)
+        pieces = {metadata.origin(coords): chunk for coords, chunk in changed.items()}
+        return merge_shard(levels, data, pieces, key), bool(changed)
 
-    def _changed(self, change: ChunkChange, stored: Buffer | None, version: str | None, key: str) -> _Changed | None:
+    def _encoded(self, change: ChunkChange, stored: Buffer | None, key: str) -> tuple[Coords, bytes | None] | None:
+        """A chunk as it is to be stored, None where it is all fill; None for both if it stays as it is."""
+        metadata = self._metadata
         if stored is None and change.start is Start.LEFT:
             return None
         if change.change is None:
-            return _Changed(change.coords, change.encoded, None)
-        metadata = self._metadata
+            return change.coords, change.encoded
         if change.start is Start.ANYTHING:
             chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
         elif stored is None or change.start is Start.FILL:
             chunk = self._fill_chunk()
         else:
             try:
-                known = (
-                    None if self._levels or version is None else self._cache.get(cache_key(self.array, key), version)
-                )
-                found = metadata.codec.decode(stored, key) if known is None else known
-                chunk = np.array(found, order="K", copy=True)
+                chunk = np.array(metadata.codec.decode(stored, key), order="K", copy=True)
             except ChunkCorrupt:
                 if change.start is Start.LEFT:
                     return None
@@ -220,16 +260,8 @@ class ChunkWriter:
         # int4 and bool have several spellings of one value, and a fill value is spelt in one way
         chunk = metadata.dtype.clean(chunk)
         if self._sparse and (self._levels or not self._fences) and is_all_fill(chunk, metadata):
-            return _Changed(change.coords, None, None)
-        data, readable = metadata.codec.encode_readably(chunk, key)
-        return _Changed(change.coords, data, None if self._levels else readable)  # all of a shard would be much to hold
-
-    def _assembled(self, data: Buffer | None, changed: Sequence[_Changed], key: str) -> bytes | None:
-        """The bytes of an object that held ``data``; None where all that it holds is the fill value."""
-        if not self._levels:
-            return changed[0].data if changed else None
-        pieces = {self._metadata.origin(each.coords): each.data for each in changed}
-        return merge_shard(self._levels, data, pieces, key)
+            return change.coords, None
+        return change.coords, metadata.codec.encode_readably(chunk, key)[0]
 
     def _put(self, key: str, data: bytes | None, condition: str | Absent | None) -> str | None:
         """Store an object and return its version; or store none where it holds nothing but the fill value (``data`` is
@@ -278,7 +310,7 @@ class ChunkWriter:
 
     def _note(self, key: str, version: str | None) -> None:
         self._cache.drop(cache_key(self.array, key))
-        self._versions.note(self.array.mount, key, version)
+        self.array.mount.versions.note(key, version)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -295,18 +327,9 @@ def object_memory(reader: Reader, array: ArrayNode) -> int:
     each, metadata = reader.chunk_memory(array), array.metadata
     if not metadata.levels:
         return each
-    helpers = reader.pool(array.mount).most_helpers(metadata.chunks_per_object - 1, each) if each else 0
+    helpers = array.mount.pool.most_helpers(metadata.chunks_per_object - 1, each) if each else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
     return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
-
-
-class _Changed(NamedTuple):
-    """A chunk that is another one now: its encoded bytes, None where it is all fill, and where it lies in no shard its
-    values as they will be read."""
-
-    coords: Coords
-    data: bytes | None
-    readable: NDArray | None
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:

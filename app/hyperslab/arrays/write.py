@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from hyperslab.arrays.limits import too_many_chunks
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import (
     MOST_KEPT,
-    P,
     Plan,
     Projection,
     ReadPlan,
@@ -40,17 +37,11 @@ from hyperslab.engine.indexing import (
     values_of,
 )
 from hyperslab.errors import (
-    Cancelled,
     HyperslabError,
-    PartlyConflicting,
-    PartlyWritten,
-    StoreError,
     WriteConflict,
 )
-from hyperslab.storage.base import Entry, VersionConflict
+from hyperslab.storage.base import Entry
 from hyperslab.wire import SelectionItem
-
-Part = TypeVar("Part", bound=Projection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +79,7 @@ class Writer:
         """Bytes that writing so many stored objects takes besides their values: of those in hand at once, what is
         stored, the changed copy, and what lies between the codecs."""
         each = object_memory(self._reader, array)
-        return each * (1 + self._reader.pool(array.mount).most_helpers(objects - 1, each))
+        return each * (1 + array.mount.pool.most_helpers(objects - 1, each))
 
     def write(
         self,
@@ -163,29 +154,24 @@ class Writer:
             writers.append(self._writer_of(array, stored, check))
             return writers[0].put_stored(stored, data, coords if inside else None)
 
-    def delete_chunk(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
-        """Remove one chunk, in a shard that one alone, so that it reads as fill; False if it was not there, or the
-        array has no such chunk any more."""
+    def delete_stored(
+        self, path: str, coords: Coords, check: ChunkCheck | None = None, *, inside: bool = False
+    ) -> bool:
+        """Remove one chunk, or a shard as a whole, so that it reads as fill; ``coords`` as for `write_stored`. False if
+        it was not there, or the array has no such chunk any more."""
         mount, prefix = self._catalog.locate_writable(path)
         with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
             array = self._catalog.open_array(path, fresh=True)
-            if coords not in array.metadata.grid:
+            metadata = array.metadata
+            if coords not in (metadata.grid if inside else metadata.stored_grid):
                 return False
-            stored = array.metadata.stored_coords(coords)
-            writer = self._writer_of(array, stored, check)
-            if not array.metadata.levels:
-                return writer.delete(stored)
+            if not (inside and metadata.levels):
+                return self._writer_of(array, coords, check).delete(coords)
+            stored = metadata.stored_coords(coords)
             self._reader.check_chunk(array, writing=True)
-            writers.append(writer)
-            writer.update(stored, [ChunkChange(coords, None, Start.LEFT)])
-            return stored in writer.written
-
-    def delete_stored(self, path: str, coords: Coords, check: ChunkCheck | None = None) -> bool:
-        """Remove what is stored under one key, a chunk or a whole shard; returns as `delete_chunk`."""
-        mount, prefix = self._catalog.locate_writable(path)
-        with node_lock(mount, prefix, shared=True):
-            array = self._catalog.open_array(path, fresh=True)
-            return coords in array.metadata.stored_grid and self._writer_of(array, coords, check).delete(coords)
+            writers.append(self._writer_of(array, stored, check))
+            writers[0].update(stored, [ChunkChange(coords, None, Start.LEFT)])
+            return stored in writers[0].written
 
     def _write(
         self,
@@ -218,19 +204,18 @@ class Writer:
                     raise WriteConflict(array.path, now) from error
                 expected = None
                 if check is not None:
-                    plan = look_up_now(self._reader, plan)
+                    plan = self._reader.look_up(plan, fresh=True)
                     expected = plan.versions or {}
                     check(Current(plan.tag, any(v is not None for v in expected.values())))
                 # an object may be as it was when the condition was checked, and the next one not
                 writer = ChunkWriter(self._reader, array, expected, check=turn.check)
                 writers.append(writer)
-                objects = {each.coords: each.parts for each in plan.objects()}
 
                 def write(coords: Coords, parts: Iterable[Projection]) -> None:
                     writer.update(coords, [_change(part, shaped, field) for part in parts])
 
-                write_objects(self._reader, writer, objects, write, cancel)
-        return WriteResult(array, plan.touched, plan.tag_of(writer.written[coords] for coords in objects))
+                writer.write_each(plan.objects(), write, cancel)
+        return WriteResult(array, plan.touched, plan.tag_of(map(writer.written.__getitem__, plan.coords())))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, on condition of the version that ``check`` has seen."""
@@ -258,8 +243,9 @@ class Writer:
         self._settle(path, writers)
 
     def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
-        for array, written in [(writer.array, writer.written) for writer in writers if writer.written]:
-            if not array.mount.has_replicas:
+        for writer in writers:
+            array = writer.array
+            if not (array.mount.has_replicas and writer.written):
                 return
             now = self._same_array(path, array)
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
@@ -268,13 +254,9 @@ class Writer:
             with alone(array.mount, array.prefix) as turn:
                 now = self._same_array(path, array)
                 if now is not None:
-                    Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, written)
+                    Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, writer.written)
                     continue
-                for coords, version in written.items():
-                    turn.check()
-                    with suppress(VersionConflict):  # somebody has changed the chunk since
-                        if version is not None:
-                            array.mount.store.delete(array.chunk_key(coords), if_version=version)
+                writer.take_back(turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None if it is gone, or another one is in its place."""
@@ -291,42 +273,12 @@ def plan_write(array: ArrayNode, selection: Selection, field: Field | None = Non
     return plan
 
 
-def look_up_now(reader: Reader, plan: P) -> P:
-    """The plan with the version of each chunk that is to be written, looked up now."""
-    reader.versions.forget(plan.array.mount, plan.array.prefix)
-    return reader.look_up(plan, keep=True)
-
-
 def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
     """Raise `WriteConflict` if values were made for items of another kind, ``seen`` before the array was replaced:
     numpy would convert them silently, and 300 would become 44."""
     now = array.metadata.dtype.json
     if seen is not None and seen.json != now:
         raise WriteConflict(array.path, f"its dtype is {now} now, and was {seen.json}: the array was replaced")
-
-
-def write_objects(
-    reader: Reader,
-    writer: ChunkWriter,
-    objects: Mapping[Coords, Iterable[Part]],
-    write: Callable[[Coords, Iterable[Part]], None],
-    cancel: Cancel | None = None,
-) -> None:
-    """Call ``write``, which hands them to ``writer``, for every stored object; an error on the way says which were
-    written before it."""
-    array, written = writer.array, writer.written
-    pool, each = reader.pool(array.mount), object_memory(reader, array)
-    try:
-        pool.each(objects.items(), len(objects), lambda item: write(*item), cancel, nbytes=each)
-    except HyperslabError as error:
-        if isinstance(error, Cancelled) or (not written and not isinstance(error, StoreError)):
-            raise
-        stored = [array.chunk_key(coords) for coords in islice(written, 1000)]
-        failed = [array.chunk_key(coords) for coords in objects if coords not in written][:1000]
-        if isinstance(error, StoreError):
-            raise type(error)(error.store, error.key, error.reason, stored, failed) from error
-        kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
-        raise kind(array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 
 
 def _change(projection: Projection, values: NDArray, field: Field | None) -> ChunkChange:

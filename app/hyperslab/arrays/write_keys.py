@@ -89,7 +89,9 @@ class KeyWriter:
                 removed = mount.store.delete(key, if_version=exact)
             except VersionConflict as conflict:
                 raise WriteConflict(key, TOO_LATE) from conflict
-            self._follow(mount, prefix, name)
+            mount.versions.note(key, None)
+            if name != ".zmetadata":
+                documents.follow(mount, prefix, [prefix + name])
         return removed
 
     def _locate(self, path: str) -> tuple[MountedStore, str, str]:
@@ -125,12 +127,7 @@ class KeyWriter:
             if sent.consolidated is not None:
                 if name != V3:
                     refuse_v3(mount, prefix, coexisting=False)
-                try:
-                    put = documents.put_consolidated(
-                        self._catalog.versions, mount, key, data, sent.consolidated, check=check
-                    )
-                finally:
-                    self._catalog.versions.forget(mount, prefix, documents=True)
+                put = documents.put_consolidated(mount, key, data, sent.consolidated, check=check)
             else:
                 # what was cleared for one document need not be all that another one leaves behind
                 exact = check is not None or sent.array is not None
@@ -139,13 +136,10 @@ class KeyWriter:
                     put = PutKey(mount.store.put(key, data, if_version=condition), created=before is None)
                 except VersionConflict as conflict:
                     raise WriteConflict(key, TOO_LATE) from conflict
-            self._follow(mount, prefix, name)
+                mount.versions.note(key, put.version)
+            if name != ".zmetadata":
+                documents.follow(mount, prefix, [prefix + name])
         return put
-
-    def _follow(self, mount: MountedStore, prefix: str, name: str) -> None:
-        self._catalog.versions.forget(mount, prefix, documents=True)
-        if name != ".zmetadata":
-            documents.follow(self._catalog.versions, mount, prefix, [prefix + name])
 
     def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, turn: Turn) -> str | None:
         """Get ready for another ``.zarray``. If an array of the same layout is there and loses cells, they are cleared
@@ -177,7 +171,7 @@ class KeyWriter:
         except NodeNotFound:
             node = None
         except BrokenData:  # a document further up: then a listing has to say it
-            node = GroupNode(path, mount, prefix, {}, "", implicit=True)
+            node = GroupNode(mount, prefix, {}, "", implicit=True)
         kind = None if node is None else node.kind
         if isinstance(node, GroupNode) and node.implicit:
             shown = mount.store.capabilities.listable and self._catalog.some_children(node, 1)
@@ -198,19 +192,15 @@ class KeyWriter:
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
-        """The array that a key may be a chunk of, and which; an array's name may itself look like one. None where there
-        is no array."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            array = self._catalog.find_node(mount.path(prefix), fresh=True)
-            if not isinstance(array, ArrayNode):
-                continue
-            grid = array.metadata.stored_grid
-            coords = grid.parse_key(key[len(prefix) :])
-            if coords is None:
-                counts = grid.counts
-                raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {counts}")
-            return array, coords
-        return None
+        """The array that a key may be a chunk of, and which; None where there is no array."""
+        array = self._catalog.array_above(mount, key, fresh=True)
+        if array is None:
+            return None
+        grid = array.metadata.stored_grid
+        coords = grid.parse_key(key[len(array.prefix) :])
+        if coords is None:
+            raise BadPath(key, f"not a chunk key of {array.path!r}, whose chunk grid is {grid.counts}")
+        return array, coords
 
 
 def _of_chunk(check: KeyCheck | None) -> ChunkCheck | None:

@@ -14,19 +14,17 @@ from functools import partial
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
+from hyperslab.arrays.documents import publish_metadata
 from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
 from hyperslab.arrays.lease import MOST_TRIES, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.resize import publish_metadata
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import look_up_now, write_objects
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, normalise
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
-from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
 
@@ -76,7 +74,7 @@ class Committer:
         """Move rows to chunks: all that level 0 has, or where only ``whole`` objects are to be stored, those that fill
         these. ``source``: the rows that are in no chunks, None if all are missing. ``final``: no more will come.
 
-        Raises `ArrayFailed` and what `write_objects` raises.
+        Raises `ArrayFailed` and what `ChunkWriter.write_each` raises.
         """
         with self._settled(stream) as writers, ExitStack() as locks:
             for level in array.levels:
@@ -135,7 +133,7 @@ class Committer:
         self._reader.check_chunk(after)
         selection = normalise(level.stored_box(start, stop), after.metadata.shape)
         plan, fences = make_plan(after, selection), after.mount.has_replicas
-        versions = look_up_now(self._reader, plan).versions if fences else None
+        versions = self._reader.look_up(plan, fresh=True).versions if fences else None
         if fences:
             check()
         writer = ChunkWriter(self._reader, after, versions, fences=fences)
@@ -160,7 +158,7 @@ class Committer:
             else:
                 writer.replace(coords, changes)
 
-        write_objects(self._reader, writer, {each.coords: each.parts for each in plan.objects()}, write)
+        writer.write_each(plan.objects(), write)
 
     @contextmanager
     def _settled(self, stream: str) -> Iterator[list[ChunkWriter]]:
@@ -186,11 +184,8 @@ class Committer:
         if not (array.mount.has_replicas and writer.written and is_gone()):
             return
         with alone(array.mount, array.prefix) as turn:
-            for coords, version in writer.written.items() if is_gone() else ():
-                turn.check()
-                with suppress(VersionConflict):  # it is somebody else's by now
-                    if version is not None:
-                        array.mount.store.delete(array.chunk_key(coords), if_version=version)
+            if is_gone():
+                writer.take_back(turn.check)
 
     def _publish_again(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
         level = array.levels[mark.level]
@@ -210,7 +205,7 @@ class Committer:
         beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
         metadata = with_extent(metadata, None if final else tuple(beyond))
         metadata = with_stream_mark(metadata, None if final else asdict(mark))
-        return publish_metadata(self._reader, node, metadata) is not None
+        return publish_metadata(node, metadata) is not None
 
 
 def _given(array: ArrayNode) -> ArrayNode:

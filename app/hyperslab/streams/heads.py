@@ -252,7 +252,7 @@ class Heads:
         tails, versions = dict[int, Tail | ObjectTail](), dict[str, str | None]()
         if mount.is_remote:
             key = notes_prefix(prefix, stream, number) + HEAD
-            versions[key] = version = self._catalog.versions.versions(mount, key, [key])[0]
+            versions[key] = version = mount.versions.look_up(key, [key])[0]
             found = None if version is None else self.open(mount, prefix, stream, number, array, version)
             return TailRows({} if found is None else {0: found}, LARGEST), versions
         level, folder = array.levels[0], tail_prefix(prefix, stream, number)
@@ -260,7 +260,7 @@ class Heads:
         group = rows // level.object_rows
         while True:
             key = f"{folder}{group}"
-            versions[key] = self._catalog.versions.versions(mount, folder, [key])[0]
+            versions[key] = mount.versions.look_up(folder, [key])[0]
             tail = None
             if versions[key] is not None:
                 tail = self._tails.open(mount.store, key, group * nbytes, array.fill)

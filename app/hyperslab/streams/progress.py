@@ -116,7 +116,7 @@ class Gauge:
     def forget(self, stream: Stream, number: int) -> None:
         """Have the tail looked up again by whoever reads the array next."""
         for prefix in (stream.tails(number), stream.notes(number)):
-            self._catalog.versions.forget(stream.mount, prefix)
+            stream.mount.versions.forget(prefix)
 
     def holds(self, stream: Stream, number: int, start: int, data: Buffer, note: Buffer = b"") -> bool:
         """Whether an array has just these bytes from ``start`` on, and the frame there this ``note`` if there is one;

@@ -231,7 +231,7 @@ class ArrayWriter:
         """Return when all who have seen the stream, or arrays of it, in an earlier state have ended, or look again;
         ``closed``: tails take no more; None: if they did not before."""
         numbers = range(len(stream.plan.arrays)) if numbers is None else numbers
-        self._reader.pool(stream.mount).each(numbers, len(numbers), partial(self._settle, stream, closed))
+        stream.mount.pool.each(numbers, len(numbers), partial(self._settle, stream, closed))
 
     def _settle(self, stream: Stream, closed: bool | None, number: int) -> None:
         store, kept, segments = stream.mount.store, stream.notes(number), stream.tails(number)

@@ -184,7 +184,7 @@ class Images:
         opened: list[tuple[Dataset, ArrayNode]] = []
         problems: list[str] = []
         assert group.mount is not None  # the root of all stores has no attributes
-        found = self._reader.each(group.mount, open_array, multiscale.datasets)
+        found = group.mount.each(open_array, multiscale.datasets)
         for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
             wrong = array if isinstance(array, Exception) else _difference(array, opened[0][1]) if opened else None
             if wrong is None and isinstance(array, ArrayNode):
@@ -261,7 +261,7 @@ class Images:
         return self._cached((path, field), image, [group, *found.nodes], first[:place])
 
     def _open_cells(self, mount: MountedStore, cells: Sequence[Cell], field: str | None) -> list[Image | None]:
-        return self._reader.each(mount, lambda cell: self.open_cell(cell.path, field), cells)
+        return mount.each(lambda cell: self.open_cell(cell.path, field), cells)
 
 
 def _difference(array: ArrayNode, first: ArrayNode) -> str | None:

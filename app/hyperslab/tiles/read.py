@@ -119,7 +119,7 @@ class RegionReader:
         else:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
-            pool = self._reader.pool(image.mount)
+            pool = image.mount.pool
             found = pool.map(lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
             blocks = [block for block in found if block is not None]
         digest = hashlib.blake2b(image.version.encode(), digest_size=12)
@@ -133,7 +133,7 @@ class RegionReader:
         """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
         if not plan.largest:
             return 0
-        pool = self._reader.pool(plan.frame.image.mount)
+        pool = plan.frame.image.mount.pool
         return plan.largest * (1 + pool.most_helpers(len(plan.blocks) - 1, plan.largest))
 
     def read(
@@ -172,7 +172,7 @@ class RegionReader:
             masks = [np.zeros(v.shape, bool) if hidden is None else hidden for v, hidden in parts]
             return values, np.concatenate(masks, axis=-2)
 
-        parts = self._reader.pool(frame.image.mount).map(read_block, plan.blocks, cancel, nbytes=plan.largest)
+        parts = frame.image.mount.pool.map(read_block, plan.blocks, cancel, nbytes=plan.largest)
         alone = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
         values, hidden = parts[0] if alone else _assembled(plan, parts)
         if any(frame.flip):

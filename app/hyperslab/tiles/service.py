@@ -191,7 +191,7 @@ class Tiles:
             return self.images.open(path, query.field)
 
         def concurrently(frame: Frame, *works: Callable[[Frame], Any]) -> list[Future[Any]]:
-            return self._arrays.each(frame.image.mount, attempt, [partial(work, frame) for work in works], cancel)
+            return frame.image.mount.each(attempt, [partial(work, frame) for work in works], cancel)
 
         if guess is not None:
             opened, *results = concurrently(guess, open_image, first, second)

@@ -130,7 +130,7 @@ class Statistics:
             except ChunkCorrupt as error:
                 return error
 
-        taken = self._reader.each(frame.image.mount, take, [*subjects.values()], cancel)
+        taken = frame.image.mount.each(take, [*subjects.values()], cancel)
         samples = dict(zip(subjects, taken, strict=True))
         found: list[Window | ChunkCorrupt] = []
         for each, (_, rescale) in zip(known, wanted, strict=True):
@@ -180,9 +180,7 @@ class Statistics:
         images = [] if image.is_empty and image.mosaic is None else [image]  # or some of a mosaic's
         if image.mosaic is not None:
             cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // 6)]
-            opened = self._reader.each(
-                image.mount, lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel
-            )
+            opened = image.mount.each(lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel)
             images = [one for one in opened if one is not None and len(one.axes) == len(image.axes)] or images
         plans: list[ReadPlan] = []
         size = 0
@@ -225,7 +223,7 @@ class Statistics:
             values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
             return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
-        found = self._reader.pool(plans[0].array.mount).map(read, plans, cancel) if plans else []
+        found = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
         return [values for values in found if values is not None]
 
 

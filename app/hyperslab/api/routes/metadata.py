@@ -16,7 +16,6 @@ from hyperslab.api.request import Request
 from hyperslab.api.response import caching
 from hyperslab.api.slices import DECODINGS
 from hyperslab.arrays.faces import forms
-from hyperslab.arrays.listing import in_turn
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.tree import Matches, find
@@ -68,12 +67,11 @@ async def _listed(
     """The children of a group, or what is found below it."""
     if limit == 0:
         return _NO_CHILDREN
-    service, mount, run = context.service, group.mount, context.threads.run
-    each = in_turn if mount is None else partial(service.reader.each, mount)
+    catalog, run = context.service.catalog, context.threads.run
     if search is None:
-        return await run(service.catalog.children, group, limit=limit, cursor=cursor, each=each)
+        return await run(catalog.children, group, limit=limit, cursor=cursor)
     most = context.options.max_listed
-    return await run(find, service.catalog, group, search, limit=limit, page=most, cursor=cursor, each=each)
+    return await run(find, catalog, group, search, limit=limit, page=most, cursor=cursor)
 
 
 def document_etag(

@@ -75,7 +75,8 @@ async def delete_chunk(context: Context, request: Request) -> Response:
     request.query.only(())
     array, coords = await open_chunk(context, request)
     check = chunk_check(request, coords)
-    if not await context.writes.run(array.path, context.service.writer.delete_chunk, array.path, coords, check):
+    delete = partial(context.service.writer.delete_stored, inside=True)
+    if not await context.writes.run(array.path, delete, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
     return Response(204, ())
 

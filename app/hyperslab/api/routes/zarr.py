@@ -57,13 +57,11 @@ async def get_key(context: Context, keys: KeyReader, request: Request) -> Reply:
 
 async def _index_reply(context: Context, keys: KeyReader, request: Request, path: str) -> Reply:
     """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
-    find = keys.index
+    beside_chunks = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
+    if beside_chunks and keys.is_known_chunk(path):
+        raise KeyNotFound(path)
     try:
-        if looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory:
-            if keys.is_known_chunk(path):
-                raise KeyNotFound(path)
-            find = keys.index_beside_chunks
-        index = await context.threads.run(find, path)
+        index = await context.threads.run(keys.index, path, beside_chunks=beside_chunks)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
