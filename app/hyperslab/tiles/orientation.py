@@ -13,9 +13,8 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
-from hyperslab.tiles.axes import Axis
 from hyperslab.tiles.frame import Frame, make_frame
-from hyperslab.tiles.image import Image
+from hyperslab.tiles.image import Axis, Image
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.query import MOST_ASPECT, TileQuery
 

@@ -24,8 +24,9 @@ from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
 from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.image import Cell, Image, Level
+from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
+from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
