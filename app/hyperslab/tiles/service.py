@@ -40,10 +40,6 @@ B = TypeVar("B")
 
 MIB: Final = 1 << 20
 
-_MOST_SOURCES: Final = 64
-_REPLAY_SECONDS: Final = 0.5
-"""For so long what was taken from other data than a tile's own (windows, the way axes run) is good without a look."""
-
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
@@ -182,9 +178,10 @@ class Tiles:
         held = min(plan.nbytes * frame.growth, 64 * MIB)  # as it is read in strips, more is never held at once
         sources: dict[str, str | None] = {}
         read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
-        if read is not None and read.touched <= _MOST_SOURCES and (documents := self.images.documents(image)):
+        if read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
             versions = read.versions or {}
             sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
+        # what was taken from other data than a tile's own (windows, the way axes run) is good for half a second
         expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
         return Rendering(
             tag=tag,
@@ -194,7 +191,7 @@ class Tiles:
             cached=partial(self._cache.get, key, tag),
             draw=draw,
             sources=sources,
-            until=time.monotonic() + _REPLAY_SECONDS if expires else inf,
+            until=time.monotonic() + 0.5 if expires else inf,
         )
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
