@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.faces import dimensions_in, v2_attributes, v3_attributes
-from hyperslab.tiles.ome import Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
+from hyperslab.tiles.ome import Cell, Mosaic, Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
 from tests.tiles.support import axes_json
 
 Json = dict[str, Any]
@@ -311,11 +311,10 @@ def test_broken_label_metadata_still_makes_a_label_image(block: Any) -> None:
 
 
 def test_a_plate_knows_its_wells() -> None:
-    found = read_ome(plate(name="screen", acquisitions=[{"id": 0, "name": "first"}])).plate
+    found = read_ome(plate(name="screen", acquisitions=[{"id": 0, "name": "first"}])).mosaic
 
-    assert found is not None
-    assert [(well.path, well.row, well.column) for well in found.wells] == [("A/1", 0, 0), ("B/2", 1, 1)]
-    assert (found.name, found.rows, found.columns) == ("screen", ("A", "B"), ("1", "2"))
+    cells = (Cell("A/1", 0, 0), Cell("B/2", 1, 1))
+    assert found == Mosaic("plate", "screen", 2, 2, cells, (("A", "B"), ("1", "2")))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +330,7 @@ def test_a_plate_knows_its_wells() -> None:
 def test_a_plate_without_wells_is_none(change: Json, member: str) -> None:
     found = read_ome(plate(**change))
 
-    assert found.plate is None
+    assert found.mosaic is None
     assert member in found.problems[0]
 
 
@@ -356,25 +355,23 @@ SECOND_WELL: Json = {"path": "B/2", "rowIndex": 1, "columnIndex": 1}
 def test_what_is_broken_in_a_plate_is_left_out_and_named(change: Json, member: str, wells: list[str]) -> None:
     found = read_ome(plate(**change))
 
-    assert found.plate is not None
-    assert [well.path for well in found.plate.wells] == wells
-    assert (found.plate.wells[-1].row, found.plate.wells[-1].column) == ((1, 1) if wells[-1] == "B/2" else (0, 0))
+    assert found.mosaic is not None
+    assert found.mosaic.cells == tuple(Cell(path, *((1, 1) if path == "B/2" else (0, 0))) for path in wells)
     assert len(found.problems) == 1
     assert member in found.problems[0]
 
 
 def test_old_plates_place_their_wells_by_path() -> None:
-    found = read_ome(plate(version="0.1", wells=[{"path": "B/1"}])).plate
+    found = read_ome(plate(version="0.1", wells=[{"path": "B/1"}])).mosaic
 
     assert found is not None
-    assert (found.wells[0].row, found.wells[0].column) == (1, 0)
+    assert found.cells == (Cell("B/1", 1, 0),)
 
 
 def test_a_well_knows_its_fields() -> None:
-    found = read_ome({"well": {"images": [{"path": "0", "acquisition": 2}, {"path": "1"}]}}).well
+    found = read_ome({"well": {"images": [{"path": "0", "acquisition": 2}, {"path": "1"}]}}).mosaic
 
-    assert found is not None
-    assert found == ("0", "1")
+    assert found == Mosaic("well", None, 1, 2, (Cell("0", 0, 0), Cell("1", 0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -392,7 +389,7 @@ def test_a_well_knows_its_fields() -> None:
 def test_what_is_broken_in_a_well_is_left_out_and_named(images: Any, paths: list[str] | None) -> None:
     found = read_ome({"well": {"images": images}})
 
-    assert (None if found.well is None else [*found.well]) == paths
+    assert (None if found.mosaic is None else [cell.path for cell in found.mosaic.cells]) == paths
     assert "well.images" in found.problems[0]
 
 

@@ -17,8 +17,6 @@ Table = np.ndarray[Any, np.dtype[np.uint8]]
 RGB = tuple[int, int, int]
 RGBA = tuple[int, int, int, int]
 
-_HEX: Final = re.compile(r"#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})", re.ASCII)
-
 _SOURCES: Final = {
     "bids": ("viridis", "plasma", "inferno", "magma"),
     "cividis": ("cividis",),
@@ -60,7 +58,7 @@ def parse_colour(text: str) -> RGB:
 
 def parse_rgba(text: str) -> RGBA:
     """As `parse_colour` with alpha, 255 where it is not given."""
-    match = _HEX.fullmatch(text)
+    match = re.fullmatch(r"#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})", text)
     if match is None:
         raise ValueError("a colour of three, six or eight hexadecimal digits")
     digits = match[1] if len(match[1]) > 3 else "".join(2 * d for d in match[1])

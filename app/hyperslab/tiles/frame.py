@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -11,8 +13,7 @@ import numpy as np
 
 from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
-from hyperslab.tiles.axes import Axis, default_index, default_plane
-from hyperslab.tiles.image import Image
+from hyperslab.tiles.image import Axis, Image
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.query import TileQuery
 
@@ -82,17 +83,16 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
     axes) and `TileNotFound` (an index beyond an axis).
     """
     axes = image.axes
-    try:
-        plane = default_plane(axes)
-    except ValueError as error:
-        raise NotRepresentable(image.dtype.str, "a picture", str(error)) from error
-    if query.axes is not None:
-        rows, columns = _find_axes(image, query.axes, "axes")
-        if rows == columns:
-            raise BadParameter("axes", ",".join(query.axes), "two different axes")
-        plane = rows, columns
+    if len(axes) < 2:
+        reason = f"a picture needs two axes, this array has {len(axes)}"
+        raise NotRepresentable(image.dtype.str, "a picture", reason)
+    rows, columns = _default_plane(axes) if query.axes is None else _find_axes(image, query.axes, "axes")
+    if rows == columns:
+        raise BadParameter("axes", ",".join(query.axes or ()), "two different axes")
+    plane = rows, columns
     channel = next((i for i, axis in enumerate(axes) if axis.type == "channel" and i not in plane), None)
-    indices, channels = _choose_indices(image, query, plane, channel)
+    indices, wanted = _choose_indices(image, query, plane, channel)
+    channels = _choose_channels(image, channel, wanted)
     grid, pitch = _layout(image, plane, query.tile_size)
     scale, aspect = (1.0, 1.0), query.aspect
     if not isinstance(aspect, str) and aspect != 1 and grid.height and grid.width:  # no cell less than a pixel
@@ -107,11 +107,26 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
     if query.decode == "cf" and not query.labels and image.image_label is None:  # labels stand for themselves
         decoder = image.levels[0].array.decoder.without_times()  # times stay numbers, which alone can be drawn
     return Frame(
-        *(image, plane, indices, channel, channels, grid, pitch),
+        image=image,
+        plane=plane,
+        indices=indices,
+        channel_axis=channel,
+        channels=channels,
+        grid=grid,
+        cell_pitch=pitch,
         flip=(plane[0] in flipped, plane[1] in flipped),
         scale=scale,
         decoder=decoder if decoder is not None and decoder.changes else None,
     )
+
+
+def _default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
+    """The last two axes of space, else the last two that are no channels."""
+    for wanted in ({"space"}, {"space", None}, {"space", "time", None}):
+        found = [i for i, axis in enumerate(axes) if axis.type in wanted]
+        if len(found) >= 2:
+            return found[-2], found[-1]
+    return len(axes) - 2, len(axes) - 1
 
 
 def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
@@ -130,8 +145,8 @@ def _find_axis(image: Image, name: str, parameter: str, value: object) -> int:
 
 def _choose_indices(
     image: Image, query: TileQuery, plane: tuple[int, int], channel: int | None
-) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
-    """Indices by axis, and those of channels, which alone may be several."""
+) -> tuple[tuple[int | None, ...], list[int]]:
+    """Indices by axis, and those of channels that the query names, which alone may be several."""
     chosen: dict[int, int] = {}
     channels = list(query.c)
     for name, index in query.selection:
@@ -147,20 +162,31 @@ def _choose_indices(
             chosen[axis] = index
     defaults = {} if image.omero is None else {"z": image.omero.default_z, "t": image.omero.default_t}
     indices: list[int | None] = [None] * len(image.axes)
-    for i, axis_facts in enumerate(image.axes):
+    for i, along in enumerate(image.axes):
+        wanted = defaults.get(along.name.lower())
         if i in chosen:
-            indices[i] = _wrapped(image, axis_facts, chosen[i])
-        elif i not in plane and i != channel:
-            indices[i] = default_index(axis_facts, defaults.get(axis_facts.name.lower()))
-    if len(channels) > _MOST_CHANNELS:
-        raise BadParameter("c", channels, f"at most {_MOST_CHANNELS} channels in one picture")
-    facts = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
-    if channels:
-        return tuple(indices), tuple(_wrapped(image, facts, index) for index in channels)
+            indices[i] = _wrapped(image, along, chosen[i])
+        elif i in plane or i == channel:
+            continue
+        elif wanted is not None and wanted < along.size:
+            indices[i] = wanted
+        else:  # the middle of space and of an axis without a name, else the beginning
+            unnamed = along.type is None and re.fullmatch(r"d\d+", along.name) is not None
+            indices[i] = along.size // 2 if along.type == "space" or unnamed else 0
+    return tuple(indices), channels
+
+
+def _choose_channels(image: Image, channel: int | None, wanted: list[int]) -> tuple[int, ...]:
+    """The ``wanted`` channels; where none are, the active ones, or red, green and blue of a photograph."""
+    if len(wanted) > _MOST_CHANNELS:
+        raise BadParameter("c", wanted, f"at most {_MOST_CHANNELS} channels in one picture")
+    axis = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
+    if wanted:
+        return tuple(_wrapped(image, axis, index) for index in wanted)
     if channel is not None and image.omero is not None:
-        active = [i for i, c in enumerate(image.omero.channels[: facts.size]) if c.active]
-        return tuple(indices), tuple(active[:_MOST_CHANNELS]) or (0,)
-    return tuple(indices), (0, 1, 2) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
+        active = [i for i, c in enumerate(image.omero.channels[: axis.size]) if c.active]
+        return tuple(active[:_MOST_CHANNELS]) or (0,)
+    return (0, 1, 2) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
 
 
 def _wrapped(image: Image, axis: Axis, index: int) -> int:

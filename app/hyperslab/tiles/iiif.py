@@ -130,46 +130,31 @@ def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
 
 
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
-    """Width and height in pixels."""
+    """Width and height in pixels; what is not given follows from the proportions."""
+
+    def scaled(scale: float, whole: Callable[[float], int] = round) -> tuple[int, int]:
+        return max(1, whole(width * scale)), max(1, whole(height * scale))
+
+    # of the largest picture which can be asked for; nothing is made larger than it is
+    most = min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
     if text == "max":
-        return _scaled_down(width, height, _largest_scale(width, height))
-    if match := re.fullmatch(rf"pct:({_NUMBER})", text):
-        share = float(match[1]) / 100
-        if not share:
-            raise BadParameter("size", text, "at least one pixel")
-        return max(1, round(width * share)), max(1, round(height * share))
+        return scaled(most, int)
+    share = re.fullmatch(rf"pct:({_NUMBER})", text)
     match = re.fullmatch(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", text)
-    if match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):
+    if share is not None:
+        scale = float(share[1]) / 100
+    elif match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):
         raise BadParameter("size", text, "max, w,h or w, or ,h or !w,h or pct:n")
-    wanted_width, wanted_height = (int(n) if n else None for n in match.groups()[1:])
-    if 0 in (wanted_width, wanted_height):
+    else:
+        scale = min(int(n) / extent for n, extent in ((match[2], width), (match[3], height)) if n)
+    if not scale:
         raise BadParameter("size", text, "at least one pixel")
-    return _fitted(width, height, wanted_width, wanted_height, within=match[1] is not None)
-
-
-def _fitted(
-    width: int, height: int, wanted_width: int | None, wanted_height: int | None, *, within: bool
-) -> tuple[int, int]:
-    """What is not given follows from the proportions; ``within``: neither is exceeded, nor what can be had at most."""
-    if wanted_width is not None and wanted_height is not None and not within:
-        return wanted_width, wanted_height
-    across = wanted_width / width if wanted_width is not None else float("inf")
-    down = wanted_height / height if wanted_height is not None else float("inf")
-    scale = min(across, down)
-    if within and scale >= (most := _largest_scale(width, height)):
-        return _scaled_down(width, height, most)
-    if within:
-        return max(1, round(width * scale)), max(1, round(height * scale))
-    return wanted_width or max(1, round(width * scale)), wanted_height or max(1, round(height * scale))
-
-
-def _largest_scale(width: int, height: int) -> float:
-    """That of the largest picture which can be asked for; nothing is made larger than it is."""
-    return min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
-
-
-def _scaled_down(width: int, height: int, scale: float) -> tuple[int, int]:
-    return max(1, int(width * scale)), max(1, int(height * scale))
+    if match is None:
+        return scaled(scale)
+    if match[1]:  # neither is exceeded
+        return scaled(scale) if scale < most else scaled(most, int)
+    columns, rows = scaled(scale)
+    return int(match[2] or columns), int(match[3] or rows)
 
 
 def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, float]:

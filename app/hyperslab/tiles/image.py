@@ -1,4 +1,4 @@
-"""What can be drawn: an image with its axes, levels, channels and labels; and the mosaic that a plate or a well is."""
+"""What can be drawn: an image with its axes, levels, channels and labels, or a mosaic of such images."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ import numpy as np
 from hyperslab.arrays.nodes import ArrayNode, MountedStore
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import FieldUnknown, NotRepresentable
-from hyperslab.tiles.axes import Axis, name_axes
 from hyperslab.tiles.colour import RGBA
-from hyperslab.tiles.ome import Omero
+from hyperslab.tiles.ome import Mosaic, Omero, guess_type
 
 Kind = Literal["array", "multiscale", "labels", "plate", "well"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of the finest level. ``size`` in cells, ``scale`` in ``unit`` per cell; ``translation`` is where the
+    middle of the first cell lies, in ``unit``. All three are None where unknown."""
+
+    name: str
+    type: str | None
+    unit: str | None
+    size: int
+    scale: float | None = None
+    translation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +38,6 @@ class Level:
     name: str
     array: ArrayNode
     factors: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One image of a mosaic: the path of an image or of a well, and its place, counted from 0."""
-
-    path: str
-    row: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mosaic:
-    """Images in a grid, not every place of which needs to have one. The rows and columns of a plate have names."""
-
-    rows: int
-    columns: int
-    cells: tuple[Cell, ...]
-    names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +65,8 @@ class Image:
     @property
     def is_rgb(self) -> bool:
         """Whether the last axis holds the samples of a photograph."""
-        if self.omero is not None or self.axes[-1].type != "channel":
-            return False
-        return _looks_like_rgb(tuple(axis.size for axis in self.axes), self.dtype)
+        shape = tuple(axis.size for axis in self.axes)
+        return self.omero is None and self.axes[-1].type == "channel" and _looks_like_rgb(shape, self.dtype)
 
     @property
     def mount(self) -> MountedStore:
@@ -98,7 +90,11 @@ class Image:
 
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
     """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`. ``field`` None: the first that
-    can be drawn."""
+    can be drawn.
+
+    Axes have the names of the array's dimensions where these are told apart, else, as those of a field's subarray,
+    ``d0``, ``d1``, …
+    """
     fields = node.metadata.dtype.fields
     if field is None:
         chosen = next((f for f in fields if _undrawable(f.numpy) is None), fields[0] if fields else None)
@@ -106,20 +102,25 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
         chosen = next((f for f in fields if f.name == field), None)
         if chosen is None:
             raise FieldUnknown(node.path, field, [f.name for f in fields])
-    name = node.path.rpartition("/")[2]
     dtype = node.metadata.dtype.numpy if chosen is None else chosen.numpy
     reason = _undrawable(dtype)
     if reason is not None:
         raise NotRepresentable(node.metadata.dtype.json if chosen is None else chosen.json, "a picture", reason)
     shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
-    names = node.dimension_names
-    if names is not None:  # the axes of a field's subarray have none
-        names = (*names, *(f"d{i}" for i in range(len(names), len(shape))))
+    names = [f"d{i}" for i in range(len(shape))]
+    given = node.dimension_names or ()
+    types: list[str | None] = [None] * len(shape)
+    named = [*given, *names[len(given) :]]
+    if given and all(named) and len(set(named)) == len(named):
+        names, types = named, [guess_type(name) for name in named]
+    if _looks_like_rgb(shape, dtype) and types[-1] is None and "channel" not in types:
+        types[-1] = "channel"
+    name = node.path.rpartition("/")[2]
     return Image(
         path=node.path,
         kind="array",
         name=name,
-        axes=name_axes(shape, names, looks_like_rgb=_looks_like_rgb(shape, dtype)),
+        axes=tuple(Axis(name, kind, None, size) for name, kind, size in zip(names, types, shape, strict=True)),
         levels=(Level(name, node, (1.0,) * len(shape)),),
         dtype=dtype,
         version=joined_versions(node.version),

@@ -13,14 +13,12 @@ from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, FieldUnknown, Impossible, NodeNotFound, WrongKind
 from hyperslab.tiles import ome as ome_zarr
-from hyperslab.tiles.axes import Axis, ome_axes
-from hyperslab.tiles.image import Cell, Image, Level, Mosaic, array_image, joined_versions
-from hyperslab.tiles.ome import Dataset, Multiscale, Ome
+from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
+from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
 from hyperslab.tiles.pyramid import axis_factor
 
 _CELLS_TRIED: Final = 8
 """So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
-_MOST_CELLS_TRIED: Final = 200
 _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """Errors of a part of an image that leave the rest usable. A store that fails is none: that is never absence."""
 
@@ -60,9 +58,8 @@ class Images:
         if ome.is_empty or (single and ome.holds_images):
             raise WrongKind(node.path, "group", "array")
         ome = replace(ome, problems=node.problems + ome.problems)
-        mosaic = _mosaic(ome, node.path)
-        if mosaic is not None:
-            return self._open_mosaic(path, node, field, ome, mosaic)
+        if ome.mosaic is not None:
+            return self._open_mosaic(path, node, field, ome, ome.mosaic)
         if ome.multiscale is not None:
             image = self._open_multiscale(node, field, ome, ome.multiscale)
             complete = len(image.levels) == len(ome.multiscale.datasets)  # missing levels may be written yet
@@ -90,8 +87,8 @@ class Images:
             return image
         try:
             node = self.catalog.open_node(path)
-            well = ome_zarr.read_ome(node.attributes).well if isinstance(node, GroupNode) else None
-            inner = path if well is None else f"{path}/{well[0]}"
+            well = ome_zarr.read_ome(node.attributes).mosaic if isinstance(node, GroupNode) else None
+            inner = path if well is None else f"{path}/{well.cells[0].path}"
             image = self.open(inner, field, single=True)
         except (*_UNREADABLE, Impossible):
             return None
@@ -132,48 +129,7 @@ class Images:
     # --- multiscale images -------------------------------------------------------------------------------------
 
     def _open_multiscale(self, group: GroupNode, field: str | None, ome: Ome, multiscale: Multiscale) -> Image:
-        levels, problems = self._open_levels(group, multiscale)
-        problems = [*ome.problems, *problems]
-        if not levels:
-            return self._salvage(group, field, tuple(problems))
-        finest, array = levels[0]
-        image = array_image(array, field)
-        image_label = ome.image_label
-        if image_label is not None and image.dtype.kind not in "biu":
-            image_label = None
-            problems.append(f"image-label: labels are integers, not {image.dtype}")
-        rank = len(array.metadata.shape)
-        facts = multiscale.axes
-        if facts is not None and len(facts) != rank:
-            problems.append(f"{multiscale.where}.axes: {len(facts)} axes are named, the array has {rank}")
-            facts = None
-        axes = ome_axes(image.axes[:rank], facts, finest.scale, finest.translation)
-        inner_axes = image.axes[rank:]
-        usable: list[Level] = []
-        for dataset, level in levels:
-            unlike = _unlike(axes, level.metadata.shape)
-            if unlike is None:
-                factors = _factors(dataset, level, finest, array) + (1.0,) * len(inner_axes)
-                usable.append(Level(dataset.path, level, factors))
-            else:
-                problems.append(f"level {dataset.path!r} has {unlike}")
-        return replace(
-            image,
-            path=group.path,
-            kind="multiscale" if image_label is None else "labels",
-            name=multiscale.name or group.path.rpartition("/")[2],
-            axes=axes + inner_axes,
-            levels=tuple(usable),
-            version=joined_versions(group.version, *(level.array.version for level in usable)),
-            omero=ome.omero,
-            image_label=image_label,
-            problems=tuple(problems),
-        )
-
-    def _open_levels(
-        self, group: GroupNode, multiscale: Multiscale
-    ) -> tuple[list[tuple[Dataset, ArrayNode]], list[str]]:
-        """The levels that are there and like the first, and what is wrong with the others."""
+        """The image of those levels that are there and like the first."""
 
         def open_array(dataset: Dataset) -> ArrayNode | Exception:
             try:
@@ -181,9 +137,9 @@ class Images:
             except (*_UNREADABLE, ValueError) as error:
                 return error
 
-        opened: list[tuple[Dataset, ArrayNode]] = []
-        problems: list[str] = []
         assert group.mount is not None  # the root of all stores has no attributes
+        problems = [*ome.problems]
+        opened: list[tuple[Dataset, ArrayNode]] = []
         found = group.mount.each(open_array, multiscale.datasets)
         for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
             wrong = array if isinstance(array, Exception) else _difference(array, opened[0][1]) if opened else None
@@ -191,7 +147,36 @@ class Images:
                 opened.append((dataset, array))
             else:
                 problems.append(f"{multiscale.where}.datasets[{i}]: {wrong}")
-        return opened, problems
+        if not opened:
+            return self._salvage(group, field, tuple(problems))
+        finest, first = opened[0]
+        image = array_image(first, field)
+        image_label = ome.image_label
+        if image_label is not None and image.dtype.kind not in "biu":
+            image_label = None
+            problems.append(f"image-label: labels are integers, not {image.dtype}")
+        rank = len(first.metadata.shape)
+        axes = _axes(image.axes[:rank], multiscale, finest, problems)
+        levels: list[Level] = []
+        for dataset, array in opened:
+            unlike = _unlike(axes, array.metadata.shape)
+            if unlike is None:
+                factors = _factors(dataset, array, finest, first) + (1.0,) * (len(image.axes) - rank)
+                levels.append(Level(dataset.path, array, factors))
+            else:
+                problems.append(f"level {dataset.path!r} has {unlike}")
+        return replace(
+            image,
+            path=group.path,
+            kind="multiscale" if image_label is None else "labels",
+            name=multiscale.name or group.path.rpartition("/")[2],
+            axes=axes + image.axes[rank:],
+            levels=tuple(levels),
+            version=joined_versions(group.version, *(level.array.version for level in levels)),
+            omero=ome.omero,
+            image_label=image_label,
+            problems=tuple(problems),
+        )
 
     def _salvage(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Image:
         """The first array of a group whose metadata is broken."""
@@ -225,9 +210,10 @@ class Images:
 
     def _open_mosaic(self, path: str, group: GroupNode, field: str | None, ome: Ome, mosaic: Mosaic) -> Image:
         """A plate or a well; it looks like the first of its images that is there, of some of them."""
-        plate = ome.plate
-        first, others = mosaic.cells[:_CELLS_TRIED], mosaic.cells[_CELLS_TRIED:]
-        tried = (*first, *others[:: max(1, -(-len(others) // (_MOST_CELLS_TRIED - _CELLS_TRIED)))])
+        cells = tuple(replace(cell, path=f"{group.path}/{cell.path}") for cell in mosaic.cells)
+        first, others = cells[:_CELLS_TRIED], cells[_CELLS_TRIED:]
+        spread = others[:: max(1, -(-len(others) // (200 - _CELLS_TRIED)))]  # of 200 in all: a plate may have thousands
+        tried = (*first, *spread)
         assert group.mount is not None  # the root of all stores has no attributes
         size = _CELLS_TRIED if group.mount.is_remote else 1
         batches = (tried[:1], *(tried[i : i + size] for i in range(1, len(tried), size)))
@@ -238,8 +224,8 @@ class Images:
         if template is None:
             if field is not None:  # it may be that alone which they have not
                 raise FieldUnknown(group.path, field, [*self.open(path).fields])
-            problem = f"none of {len(tried)} images that were looked for is there, of {len(mosaic.cells)} in all"
-            raise BadMetadata(group.attributes_key, "plate" if plate else "well", problem)
+            problem = f"none of {len(tried)} images that were looked for is there, of {len(cells)} in all"
+            raise BadMetadata(group.attributes_key, mosaic.kind, problem)
         problems = ome.problems
         if place >= len(first):
             problems += (
@@ -248,10 +234,10 @@ class Images:
         image = replace(
             template,
             path=group.path,
-            kind="plate" if plate else "well",
-            name=(plate.name if plate is not None else None) or group.path.rpartition("/")[2],
+            kind=mosaic.kind,
+            name=mosaic.name or group.path.rpartition("/")[2],
             version=joined_versions(group.version, template.version),
-            mosaic=mosaic,
+            mosaic=replace(mosaic, cells=cells),
             problems=problems + template.problems,
         )
         found = self._open_images.any_version((tried[place].path, field, "cell"))
@@ -274,6 +260,29 @@ def _difference(array: ArrayNode, first: ArrayNode) -> str | None:
     return None if plain == plain_first else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
 
 
+def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, problems: list[str]) -> tuple[Axis, ...]:
+    """Axes of a pyramid whose first array by itself has ``plain`` ones.
+
+    Where its metadata does not tell, they are the last of t, c, z, y, x, or as in a plain array.
+    """
+    rank, facts = len(plain), multiscale.axes
+    if facts is not None and len(facts) != rank:
+        problems.append(f"{multiscale.where}.axes: {len(facts)} axes are named, the array has {rank}")
+        facts = None
+    if facts is None and rank <= 5:
+        facts = tuple(AxisFacts(name, guess_type(name), None) for name in "tczyx"[5 - rank :])
+    elif facts is None:
+        facts = tuple(AxisFacts(axis.name, axis.type, None) for axis in plain)
+    scale, translation = (
+        numbers if numbers is not None and len(numbers) == rank else [None] * rank
+        for numbers in (finest.scale, finest.translation)
+    )
+    return tuple(
+        Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, axis.size, step, start)
+        for fact, axis, step, start in zip(facts, plain, scale, translation, strict=True)
+    )
+
+
 def _unlike(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> str | None:
     """What a level has that the first one has not; None if it is smaller in space and time alone."""
     sizes = list(zip(axes, shape, strict=True))
@@ -290,17 +299,3 @@ def _factors(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNo
     if len(scales[0]) == len(scales[1]) == len(shape) and all(scales[1]):
         ratios = [a / b for a, b in zip(*scales, strict=True)]
     return tuple(map(axis_factor, full, shape, ratios))
-
-
-def _mosaic(ome: Ome, path: str) -> Mosaic | None:
-    """The wells of a plate by their places, or the fields of a well in rows; None for all else."""
-    if ome.plate is not None:
-        wells = tuple(Cell(f"{path}/{well.path}", well.row, well.column) for well in ome.plate.wells)
-        names = ome.plate.rows, ome.plate.columns
-        return Mosaic(len(names[0]), len(names[1]), wells, names)
-    if ome.well is None:
-        return None
-    images = ome.well
-    columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
-    cells = tuple(Cell(f"{path}/{image}", *divmod(i, columns)) for i, image in enumerate(images))
-    return Mosaic(-(-len(images) // columns), columns, cells)

@@ -40,7 +40,7 @@ def info_document(
     frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.evaluate(
         path,
         query,
-        lambda frame: (tiles.images.labels(frame.image), tiles.orientations.of(frame)),
+        lambda frame: (tiles.images.labels(frame.image), tiles.orientation(frame)),
         lambda frame: _brightness(tiles, frame, query, cancel),
         cancel,
     )

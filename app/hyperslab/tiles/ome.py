@@ -23,12 +23,13 @@ T = TypeVar("T")
 Problems = list[str]
 
 VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5")
-_VERSION: Final = re.compile(r"0\.[1-5](?![0-9])")
 _MISSING: Final = object()
-_TYPES_BY_NAME: Final = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
-_COLOUR: Final = re.compile(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?")
-_NAME: Final = re.compile(r"[A-Za-z0-9]+")
-_WELL_PATH: Final = re.compile(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)")
+_AXIS_TYPES: Final = {
+    **dict.fromkeys(("x", "y", "z", "row", "rows", "col", "cols", "column", "columns", "line", "lines"), "space"),
+    **dict.fromkeys(("lat", "lon", "latitude", "longitude", "depth", "height", "width"), "space"),
+    **dict.fromkeys(("t", "time", "frame", "frames", "date"), "time"),
+    **dict.fromkeys(("c", "channel", "channels", "band", "bands", "wavelength", "rgb"), "channel"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ class Omero:
 
 
 @dataclass(frozen=True, slots=True)
-class PlateWell:
-    """``row`` and ``column`` count from 0."""
+class Cell:
+    """One image of a mosaic: the path of an image or of a well, and its place, counted from 0."""
 
     path: str
     row: int
@@ -105,34 +106,37 @@ class PlateWell:
 
 
 @dataclass(frozen=True, slots=True)
-class Plate:
-    """A grid of wells; not every place in it needs to have one."""
+class Mosaic:
+    """Images in a grid, not every place of which needs to have one: the wells of a plate, whose rows and columns have
+    names, or the fields of a well."""
 
+    kind: Literal["plate", "well"]
     name: str | None
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    wells: tuple[PlateWell, ...]
+    rows: int
+    columns: int
+    cells: tuple[Cell, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ome:
     """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which).
 
-    ``image_label`` has colours by label value, of several for one value the last; ``well`` the paths of its images.
+    ``image_label`` has colours by label value, of several for one value the last. Paths in ``mosaic`` are below the
+    group's.
     """
 
     multiscale: Multiscale | None = None
     omero: Omero | None = None
     image_label: Mapping[float, RGBA] | None = None
-    plate: Plate | None = None
-    well: tuple[str, ...] | None = None
+    mosaic: Mosaic | None = None
     is_collection: bool = False
     problems: tuple[str, ...] = ()
 
     @property
     def holds_images(self) -> bool:
         """Whether the group is a plate, a well or a collection: several images and none itself."""
-        return bool(self.plate or self.well or (self.is_collection and not self.multiscale))
+        return self.mosaic is not None or (self.is_collection and self.multiscale is None)
 
     @property
     def is_empty(self) -> bool:
@@ -149,16 +153,20 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
     )
     version = root.get("version", None).value
     ome = Ome(
-        multiscale=None if multiscales.is_missing else multiscales.lenient(lambda m: parse_multiscales(m, version)),
-        omero=None if omero.is_missing else omero.lenient(parse_omero),
+        multiscale=multiscales.optional(lambda m: parse_multiscales(m, version)),
+        omero=omero.optional(parse_omero),
         # labels remain labels where their colours are broken
-        image_label=None if label.is_missing else label.lenient(parse_image_label) or {},
-        plate=None if plate.is_missing else plate.lenient(parse_plate),
-        well=None if well.is_missing else well.lenient(parse_well),
+        image_label=(label.optional(parse_image_label) or {}) if label.is_given else None,
+        mosaic=plate.optional(parse_plate) or well.optional(parse_well),
         is_collection=root["bioformats2raw.layout"].value == 3,
     )
     more = len(problems) - 100
     return replace(ome, problems=(*problems[:100], *([f"and {more} more"] if more > 0 else ())))
+
+
+def guess_type(name: str) -> str | None:
+    """What an axis of this name usually stands for."""
+    return _AXIS_TYPES.get(name.lower())
 
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
@@ -190,7 +198,7 @@ def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
 
 def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
     """The usable entries of a list that need not be there."""
-    return () if member.is_missing else member.lenient(lambda m: m.usable(parse)) or ()
+    return member.optional(lambda m: m.usable(parse)) or ()
 
 
 # --- members of untrusted JSON, each with its place in the document --------------------------------------------
@@ -216,20 +224,16 @@ class Member:
         return Member(self.object().get(name, default), f"{self.where}.{name}".lstrip("."), self.problems)
 
     @property
-    def is_missing(self) -> bool:
-        return self.value is _MISSING
-
-    @property
     def is_given(self) -> bool:
         """Whether it is there, and not null."""
-        return self.value is not None and not self.is_missing
+        return self.value is not None and self.value is not _MISSING
 
     def error(self, reason: str) -> ValueError:
         return ValueError(f"{self.where}: {reason}")
 
     def unlike(self, expected: str) -> ValueError:
         """The error for a value that is missing or another than expected."""
-        return self.error("missing" if self.is_missing else f"expected {expected}, found {shown(self.value)}")
+        return self.error("missing" if self.value is _MISSING else f"expected {expected}, found {shown(self.value)}")
 
     def report(self, problem: str) -> None:
         self.problems.append(f"{self.where}: {problem}")
@@ -271,13 +275,15 @@ class Member:
             raise self.unlike("a number")
         return value
 
-    def integer(self, *, at_least: int | None = None) -> int:
-        """A whole number (``1.0`` is one), of ``at_least`` so much."""
+    def integer(self, *, at_least: int | None = None, at_most: int | None = None) -> int:
+        """A whole number (``1.0`` is one), within bounds."""
         value = self.number()
         if value != int(value):
             raise self.unlike("an integer")
         if at_least is not None and value < at_least:
             raise self.error(f"expected {at_least} or more, found {value}")
+        if at_most is not None and value > at_most:
+            raise self.error(f"expected at most {at_most}, found {value}")
         return int(value)
 
     def path(self) -> str:
@@ -293,7 +299,7 @@ class Member:
             return None
         if self.value in VERSIONS:
             return str(self.value)
-        meant = _VERSION.match(str(self.value))
+        meant = re.match(r"0\.[1-5](?![0-9])", str(self.value))
         read_as = f": read as {meant[0]}" if meant else ""
         self.report(f"{shown(self.value)} is none of {', '.join(VERSIONS)}{read_as}")
         return meant[0] if meant else None
@@ -305,6 +311,10 @@ class Member:
         except ValueError as error:
             self.problems.append(str(error))
             return None
+
+    def optional(self, parse: Callable[[Member], T]) -> T | None:
+        """`lenient` for a member that need not be there: null says as much as nothing."""
+        return self.lenient(parse) if self.is_given else None
 
     def usable(self, parse: Callable[[Member], T], *, at_least: int = 1) -> tuple[T, ...]:
         """What ``parse`` makes of the entries of a list of ``at_least`` so many; those that are broken, or are there
@@ -357,7 +367,7 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
     looks_like_0_4 = isinstance(datasets, list) and any(
         isinstance(dataset, Mapping) and "coordinateTransformations" in dataset for dataset in datasets
     )
-    if entry["axes"].is_missing and version not in ("0.4", "0.5") and not looks_like_0_4:
+    if not entry["axes"].is_given and version not in ("0.4", "0.5") and not looks_like_0_4:
         return None
     given = entry["axes"].list(at_least=1)
     axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(given)]
@@ -376,11 +386,11 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
 def _parse_axis(axis: Member, unnamed: str) -> AxisFacts:
     """Axes are counted: one that is broken keeps its place, and gets a name."""
     if isinstance(axis.value, str):  # 0.3 has names only
-        return AxisFacts(axis.value or unnamed, _TYPES_BY_NAME.get(axis.value), None)
+        return AxisFacts(axis.value or unnamed, guess_type(axis.value), None)
     if axis.lenient(Member.object) is None:
         return AxisFacts(unnamed, None, None)
     name = axis["name"].lenient(Member.text)
-    kind, unit = (axis[m].lenient(Member.text) if axis[m].is_given else None for m in ("type", "unit"))
+    kind, unit = (axis[m].optional(Member.text) for m in ("type", "unit"))
     return AxisFacts(name or unnamed, kind, unit)
 
 
@@ -435,10 +445,7 @@ def parse_omero(block: Member) -> Omero:
     """The block without what is broken in it; raises `ValueError` where it has no list of channels."""
     channels = tuple([_parse_channel(channel) for channel in block["channels"].list()])
     rdefs = block["rdefs"] if isinstance(block["rdefs"].value, Mapping) else replace(block["rdefs"], value={})
-    default_t, default_z = (
-        rdefs[m].lenient(lambda d: d.integer(at_least=0)) if rdefs[m].is_given else None
-        for m in ("defaultT", "defaultZ")
-    )
+    default_t, default_z = (rdefs[m].optional(lambda d: d.integer(at_least=0)) for m in ("defaultT", "defaultZ"))
     return Omero(channels, default_t, default_z, greyscale=rdefs["model"].value == "greyscale")
 
 
@@ -446,19 +453,18 @@ def _parse_channel(channel: Member) -> OmeroChannel:
     """Channels are counted: one that is broken keeps its place."""
     if channel.lenient(Member.object) is None:
         return OmeroChannel("", None, None, active=True, inverted=False)
-    active = channel.get("active", True).lenient(Member.flag)
-    inverted = channel.get("inverted", False).lenient(Member.flag)
+    active, inverted = (channel[m].optional(Member.flag) for m in ("active", "inverted"))
     return OmeroChannel(
         label=channel["label"].text_or(""),
         color=channel["color"].lenient(_parse_colour),
         window=channel["window"].lenient(_parse_window),
-        active=True if active is None else active,
+        active=active is not False,
         inverted=bool(inverted),
     )
 
 
 def _parse_colour(colour: Member) -> str:
-    match = _COLOUR.fullmatch(colour.value) if isinstance(colour.value, str) else None
+    match = re.fullmatch(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?", colour.text_or(""))
     if match is None:
         raise colour.unlike("six hexadecimal digits")
     return match[1].upper()
@@ -479,18 +485,18 @@ def parse_image_label(block: Member) -> Mapping[float, RGBA]:
     block["version"].version()
     colors = _entries(block["colors"], _parse_color)
     _entries(block["properties"], _parse_label_value)
-    block.get("source", {}).lenient(lambda s: None if s["image"].is_missing else s["image"].text())
+    block["source"].optional(lambda source: source["image"].optional(Member.text))
     return {label: rgba for label, rgba in colors if rgba is not None}
 
 
 def _parse_color(color: Member) -> tuple[float, RGBA | None]:
     label, rgba = _parse_label_value(color), color["rgba"]
-    if rgba.is_missing:
+    if not rgba.is_given:
         return label, None
     given = rgba.list()
     if len(given) != 4:
         raise rgba.error(f"expected four numbers, found {len(given)}")
-    red, green, blue, alpha = map(_parse_byte, given)
+    red, green, blue, alpha = (part.integer(at_least=0, at_most=255) for part in given)
     return label, (red, green, blue, alpha)
 
 
@@ -498,37 +504,31 @@ def _parse_label_value(entry: Member) -> float:
     return entry["label-value"].number()
 
 
-def _parse_byte(member: Member) -> int:
-    byte = member.integer(at_least=0)
-    if byte > 255:
-        raise member.error(f"expected at most 255, found {byte}")
-    return byte
-
-
 # --- plates and wells -------------------------------------------------------------------------------------------
 
 
-def parse_plate(block: Member) -> Plate:
+def parse_plate(block: Member) -> Mosaic:
     """The block without what is broken in it (OME-Zarr 0.4, 3.7); raises `ValueError` where no well is left."""
     version = block["version"].version()
-    if not block["field_count"].is_missing:
-        block["field_count"].lenient(lambda count: count.integer(at_least=1))
+    block["field_count"].optional(lambda count: count.integer(at_least=1))
     rows, columns = _parse_names(block["rows"]), _parse_names(block["columns"])
     silent = version in ("0.1", "0.2", "0.3")
     wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), silent=silent))
     if not wells:
         raise block["wells"].error("none can be used")
-    block.get("acquisitions", []).lenient(lambda a: a.usable(_check_acquisition, at_least=0))
-    return Plate(block["name"].text_or(None), rows, columns, wells)
+    block["acquisitions"].optional(lambda a: a.usable(_check_acquisition, at_least=0))
+    return Mosaic("plate", block["name"].text_or(None), len(rows), len(columns), wells, (rows, columns))
 
 
-def parse_well(block: Member) -> tuple[str, ...]:
-    """Paths of the images, without what is broken (OME-Zarr 0.4, 3.8); raises `ValueError` where none is left."""
+def parse_well(block: Member) -> Mosaic:
+    """The images in rows, without what is broken (OME-Zarr 0.4, 3.8); raises `ValueError` where none is left."""
     block["version"].version()
     images = block["images"].usable(_parse_field)
     if not images:
         raise block["images"].error("none can be used")
-    return images
+    columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
+    cells = tuple(Cell(image, *divmod(i, columns)) for i, image in enumerate(images))
+    return Mosaic("well", None, -(-len(images) // columns), columns, cells)
 
 
 def _parse_names(member: Member) -> tuple[str, ...]:
@@ -543,15 +543,15 @@ def _parse_names(member: Member) -> tuple[str, ...]:
 
 
 def _checked(member: Member, name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"[A-Za-z0-9]+", name):
         raise member.error(f"{shown(name)} has more in it than letters and digits")
     return name
 
 
-def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, silent: bool) -> PlateWell:
+def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, silent: bool) -> Cell:
     """A well whose place is missing or broken is where its path says; ``silent``: of a version that has no places."""
     path = well["path"].text()
-    match = _WELL_PATH.fullmatch(path)
+    match = re.fullmatch(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)", path)
     if match is None:
         raise well["path"].error(f"{shown(path)} is not of the form row/column")
     places = []
@@ -564,23 +564,21 @@ def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...
             if name not in known:
                 raise
             place = known.index(name)
-            if not (silent and well[member].is_missing):
+            if not silent or well[member].is_given:
                 well.problems.append(str(error))
         places.append(place)
-    return PlateWell(path, *places)
+    return Cell(path, *places)
 
 
 def _check_acquisition(entry: Member) -> int:
     """Nothing is made of it; what is wrong with it is told."""
     number = entry["id"].integer(at_least=0)
     for member, least in (("maximumfieldcount", 1), ("starttime", 0), ("endtime", 0)):
-        if not entry[member].is_missing:
-            entry[member].lenient(partial(Member.integer, at_least=least))
+        entry[member].optional(partial(Member.integer, at_least=least))
     return number
 
 
 def _parse_field(image: Member) -> str:
     path = _checked(image["path"], image["path"].path())
-    if image["acquisition"].is_given:
-        image["acquisition"].lenient(Member.integer)
+    image["acquisition"].optional(Member.integer)
     return path

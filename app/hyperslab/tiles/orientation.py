@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
 import numpy as np
 
+from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
-from hyperslab.tiles.axes import Axis
-from hyperslab.tiles.frame import Frame, make_frame
-from hyperslab.tiles.image import Image
-from hyperslab.tiles.images import Images
-from hyperslab.tiles.query import MOST_ASPECT, TileQuery
+from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Axis, Image
+from hyperslab.tiles.query import MOST_ASPECT
 
-_MOST_CELLS: Final = 1 << 20
-"""Longer coordinates are not read."""
-_REGULAR: Final = 0.01
-"""By this share of a step, steps may differ and still be taken as equal."""
-_SQUARE: Final = 0.02
-"""Cells that are nearly as high as wide are drawn as pixels."""
-_PRESSURE: Final = re.compile(r"(hecto|milli|kilo|deci)?(pascals?|bars?)|[hkd]?Pa|m?bar|dbar|atm(osphere)?s?")
-_DEGREES: Final = re.compile(r"(arc_?)?deg(ree)?s?(_?(north|east|true|[NET]))?")
 _PREFIXES: Final = {
     "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "hecto": 2, "kilo": 3, "mega": 6,
     "p": -12, "n": -9, "u": -6, "µ": -6, "m": -3, "c": -2, "d": -1, "k": 3, "": 0,
@@ -58,51 +49,37 @@ class _Steps:
     downwards: bool = False
 
 
-class Orientations:
-    """Orientations of images. Safe to call from many threads."""
+def find_orientation(frame: Frame, catalog: Catalog, reader: Reader) -> Orientation:
+    """The orientation of a frame's plane; what is wrong with the coordinates is a problem, and no error."""
+    problems: list[str] = []
+    rows, columns = (frame.image.axes[axis] for axis in frame.plane)
+    down, across = (_steps(frame.image, axis, catalog, reader, problems) for axis in (rows, columns))
+    flip = [rows.name] if down.sign == (-1 if down.downwards else 1) else []
+    flip += [columns.name] if across.sign < 0 else []
+    alike = rows.type == columns.type == "space"
+    steps = tuple((steps.size, steps.unit) for steps in (down, across))
+    return Orientation(tuple(flip), _aspect(down, across, alike=alike), steps, tuple(problems))
 
-    def __init__(self, images: Images, reader: Reader) -> None:
-        self._images = images
-        self._reader = reader
 
-    def resolve(self, path: str, query: TileQuery) -> TileQuery:
-        """The query with what ``auto`` stands for in ``flip`` and ``aspect``, of which one is to be found out; raises
-        what `Images.open` and `make_frame` raise."""
-        found = self.of(make_frame(self._images.open(path, query.field), query))
-        flip = found.flip if query.flip == "auto" else query.flip
-        return replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
-
-    def of(self, frame: Frame) -> Orientation:
-        """The orientation of a frame's plane; what is wrong with the coordinates is a problem, and no error."""
-        problems: list[str] = []
-        rows, columns = (frame.image.axes[axis] for axis in frame.plane)
-        down, across = (self._steps(frame.image, axis, problems) for axis in (rows, columns))
-        flip = [rows.name] if down.sign == (-1 if down.downwards else 1) else []
-        flip += [columns.name] if across.sign < 0 else []
-        alike = rows.type == columns.type == "space"
-        steps = tuple((steps.size, steps.unit) for steps in (down, across))
-        return Orientation(tuple(flip), _aspect(down, across, alike=alike), steps, tuple(problems))
-
-    def _steps(self, image: Image, axis: Axis, problems: list[str]) -> _Steps:
-        if image.kind != "array":
-            return _Steps(axis.scale, axis.unit)
-        parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
-        nothing = _Steps(None, None)
-        if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= _MOST_CELLS:
+def _steps(image: Image, axis: Axis, catalog: Catalog, reader: Reader, problems: list[str]) -> _Steps:
+    """By the scale of a pyramid, or the array of coordinates that lies beside a plain array."""
+    if image.kind != "array":
+        return _Steps(axis.scale, axis.unit)
+    parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
+    nothing = _Steps(None, None)
+    if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= 1 << 20:  # more takes too long
+        return nothing
+    try:
+        array = catalog.open_array(path)
+        if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
             return nothing
-        try:
-            array = self._images.catalog.open_array(path)
-            if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
-                return nothing
-            values = self._reader.read(
-                self._reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape))
-            )[0]
-        except (NodeNotFound, WrongKind, BadPath):
-            return nothing
-        except BrokenData as error:
-            problems.append(f"the coordinates {path} cannot be read: {error}")
-            return nothing
-        return _steps_of(array, axis, values)
+        values = reader.read(reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape)))[0]
+    except (NodeNotFound, WrongKind, BadPath):
+        return nothing
+    except BrokenData as error:
+        problems.append(f"the coordinates {path} cannot be read: {error}")
+        return nothing
+    return _steps_of(array, axis, values)
 
 
 def _steps_of(array: ArrayNode, axis: Axis, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> _Steps:
@@ -115,7 +92,7 @@ def _steps_of(array: ArrayNode, axis: Axis, values: np.ndarray[tuple[int, ...], 
         rounding = np.finfo(values.dtype.str).eps if values.dtype.kind == "f" else 0.0
         steps, slack = np.diff(numbers), 4 * float(rounding) * float(np.abs(numbers).max())
     mean = float(steps.mean())
-    regular = isfinite(mean) and bool(np.all(np.abs(steps - mean) <= _REGULAR * abs(mean) + slack))
+    regular = isfinite(mean) and bool(np.all(np.abs(steps - mean) <= 0.01 * abs(mean) + slack))
     sign = int(np.all(steps > 0)) - int(np.all(steps < 0))
     return _Steps(abs(mean) if regular else None, unit, sign, _is_downwards(array, axis, unit or ""))
 
@@ -126,7 +103,8 @@ def _is_downwards(array: ArrayNode, axis: Axis, unit: str) -> bool:
     if isinstance(positive, str):
         return positive.lower() == "down"
     timely = " since " in unit or kind == "T" or axis.type == "time"
-    return timely or axis.name.lower() == "depth" or _PRESSURE.fullmatch(unit) is not None
+    pressure = r"(hecto|milli|kilo|deci)?(pascals?|bars?)|[hkd]?Pa|m?bar|dbar|atm(osphere)?s?"
+    return timely or axis.name.lower() == "depth" or re.fullmatch(pressure, unit) is not None
 
 
 def _aspect(down: _Steps, across: _Steps, *, alike: bool) -> float:
@@ -139,7 +117,7 @@ def _aspect(down: _Steps, across: _Steps, *, alike: bool) -> float:
         ratio = down.size / across.size if same and units == [None, None] else 1.0
     else:
         ratio = down.size * units[0] / (across.size * units[1])
-    drawable = 1 / MOST_ASPECT <= ratio <= MOST_ASPECT and abs(ratio - 1) > _SQUARE
+    drawable = 1 / MOST_ASPECT <= ratio <= MOST_ASPECT and abs(ratio - 1) > 0.02  # nearly square cells are pixels
     return float(f"{ratio:.6g}") if drawable else 1.0
 
 
@@ -153,4 +131,5 @@ def metres_in(unit: str | None) -> float | None:
 
 
 def _plain_unit(unit: str | None) -> str | None:
-    return "degrees" if unit is not None and _DEGREES.fullmatch(unit) else unit
+    degrees = r"(arc_?)?deg(ree)?s?(_?(north|east|true|[NET]))?"
+    return "degrees" if unit is not None and re.fullmatch(degrees, unit) else unit

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
+
+from hyperslab.tiles.image import Level
 
 _SLACK = 1e-6
 """Scales come from JSON as decimal fractions: 0.65 / 0.325 need not be 2 exactly."""
@@ -88,16 +90,6 @@ class TileGrid:
         return self.region(z, row, column, overlap) if 0 <= row < rows and 0 <= column < columns else None
 
 
-class LevelLike(Protocol):
-    @property
-    def factors(self) -> tuple[float, ...]:
-        """Cells of the finest level per cell of this one, by axis."""
-        ...
-
-
-L = TypeVar("L", bound=LevelLike)
-
-
 def axis_factor(full: int, size: int, ratio: float | None) -> float:
     """How many cells of the finest level (``full`` of them) one cell of a level (``size`` of them) covers.
 
@@ -112,7 +104,7 @@ def axis_factor(full: int, size: int, ratio: float | None) -> float:
     return full / size
 
 
-def choose_level(levels: Sequence[L], plane: tuple[int, int], steps: tuple[float, float]) -> L:
+def choose_level(levels: Sequence[Level], plane: tuple[int, int], steps: tuple[float, float]) -> Level:
     """The coarsest level that is at least as fine as ``steps`` (cells per pixel) along both axes of the plane."""
     fitting = [
         level

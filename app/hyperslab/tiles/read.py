@@ -24,8 +24,9 @@ from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
 from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.image import Cell, Image, Level
+from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
+from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
@@ -35,11 +36,6 @@ STRIP_BYTES: Final = 16 << 20
 """What lies under a picture is read in strips of about so many bytes."""
 _MOST_CHUNKS: Final = 1 << 14
 """A second or two of work, however few bytes they hold."""
-_AT_FULL_SIZE: Final = 4
-"""So many times as much is allowed at full size, one chunk for each pixel of an ordinary tile: what no zoom could show
-in fewer is seen at least there."""
-_DECODED_PER_BYTE: Final = 16
-"""So many bytes may be decoded for each byte that may be read, as deep chunks and long ones make it many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +81,11 @@ class RegionReader:
         amount = Amount.of(frame, frame.cells(region))
         if amount.nbytes > self._max_bytes:
             return TooLarge("the array data under one picture", amount.nbytes, self._max_bytes)
-        times = 1 if max(amount.steps) > 1 else _AT_FULL_SIZE
+        # four times as much at full size, one chunk for each pixel of an ordinary tile: no zoom could show it in fewer
+        times = 1 if max(amount.steps) > 1 else 4
         if amount.chunks > times * _MOST_CHUNKS:
             return TooLarge("the chunks under one picture", amount.chunks, times * _MOST_CHUNKS, unit="chunks")
-        most = times * _DECODED_PER_BYTE * self._max_bytes
+        most = times * 16 * self._max_bytes  # as deep chunks and long ones hold many more bytes than are wanted
         if amount.chunks * amount.level.array.metadata.chunk_nbytes <= most and amount.nbytes <= STRIP_BYTES:
             return None  # as nearly always
         return TooLarge("what is decoded for one picture", amount.decoded, most) if amount.decoded > most else None
@@ -339,28 +336,25 @@ class Amount:
     def decoded(self) -> int:
         """About how many bytes are decoded, wherever the frame stands on its other axes.
 
-        That is whole chunks, or what of each has to be decoded if that is less; again for each strip that cuts it.
+        That is whole chunks, or what of each has to be decoded if that is less: up to the cells at its end, as a stream
+        is decoded from its beginning. Again for each strip that cuts it.
         """
-        (rows, columns), axis, chunks = self.cells, self.frame.plane[0], self.level.array.metadata.chunks
-        of_chunk = at_once = min(rows, chunks[axis]) if axis < len(chunks) else 1
+        (rows, columns), frame, array = self.cells, self.frame, self.level.array.metadata
+        axis = frame.plane[0]
+        length = array.chunks[axis] if axis < len(array.chunks) else 1
+        of_chunk = at_once = min(rows, length)
         if self.steps[0] > self.level.factors[axis]:  # else the region is read in one piece
-            at_once = min(at_once, strip_rows(rows, self.nbytes, chunks[axis] if axis < len(chunks) else 1))
-        return self.chunks * ceil(of_chunk / at_once) * self._decoded_of_chunk((at_once, columns))
-
-    def _decoded_of_chunk(self, cells: tuple[int, int]) -> int:
-        """Bytes of a chunk that are decoded if so many cells of it are wanted, along the two axes of the plane: those
-        at its end, as a stream is decoded from its beginning."""
-        array, frame = self.level.array.metadata, self.frame
-        partial = array.codec.partial
-        if partial is None:
-            return array.chunk_nbytes
-        wanted = dict(zip(frame.plane, cells, strict=True))
-        if frame.channel_axis is not None:
-            wanted[frame.channel_axis] = len(frame.channels)
-        ends = [max(1, min(chunk, size)) for chunk, size in zip(array.chunks, array.shape, strict=True)]
-        regions: list[ChunkRegion] = [slice(max(end - wanted.get(i, 1), 0), end, 1) for i, end in enumerate(ends)]
-        runs = chunk_runs(regions, array.chunks, order=array.order, gap=partial.gap)
-        return min(array.chunk_nbytes, partial.usual_work(runs))
+            at_once = min(at_once, strip_rows(rows, self.nbytes, length))
+        nbytes, partial = array.chunk_nbytes, array.codec.partial
+        if partial is not None:
+            wanted = dict(zip(frame.plane, (at_once, columns), strict=True))
+            if frame.channel_axis is not None:
+                wanted[frame.channel_axis] = len(frame.channels)
+            ends = [max(1, min(chunk, size)) for chunk, size in zip(array.chunks, array.shape, strict=True)]
+            regions: list[ChunkRegion] = [slice(max(end - wanted.get(i, 1), 0), end, 1) for i, end in enumerate(ends)]
+            runs = chunk_runs(regions, array.chunks, order=array.order, gap=partial.gap)
+            nbytes = min(nbytes, partial.usual_work(runs))
+        return self.chunks * ceil(of_chunk / at_once) * nbytes
 
 
 def strip_rows(cells: int, nbytes: int, chunk: int) -> int:

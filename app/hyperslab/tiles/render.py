@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from hyperslab.tiles.colour import RGB, Table
 from hyperslab.tiles.resample import Mask, NDArray, work_dtype
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
-_DENSE: Final = 1 << 20
-"""Label values that lie so close together are counted in a table instead of being sorted."""
-_LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
     if values.dtype == np.uint8 and values.size > 256:  # each of 256 values once instead of each pixel
         steps = to_steps(np.arange(256, dtype=np.uint8), scale)[values]
         return steps if hidden is None else np.where(hidden, np.uint8(0), steps)
-    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > _LARGEST:
+    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > np.finfo(np.float32).max:
         values = values.astype(np.float64)
         if scale.high - scale.low > np.finfo(np.float64).max:  # halved, a window has a width again
             values, scale = values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
@@ -125,22 +121,18 @@ def _add_light(plane: np.ndarray[Any, np.dtype[np.uint16]], steps: Bytes, streng
 
 def dense(values: NDArray) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
     """The distinct values in order, and for each cell which of them it has (`numpy.unique`, but fast for labels)."""
-    if values.size and values.dtype.kind in "biu":
-        low, high = int(values.min()), int(values.max())
-        if high - low < _DENSE:
-            return _dense_integers(values, low, high - low + 1)
-    found, inverse = np.unique(values, return_inverse=True)
-    return found, inverse.reshape(values.shape)
-
-
-def _dense_integers(values: NDArray, low: int, extent: int) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
+    are_integers = values.size > 0 and values.dtype.kind in "biu"
+    low, high = (int(values.min()), int(values.max())) if are_integers else (0, 0)
+    if not are_integers or high - low >= 1 << 20:
+        found, inverse = np.unique(values, return_inverse=True)
+        return found, inverse.reshape(values.shape)
+    # values that lie so close together are counted in a table instead of being sorted
     wide = np.dtype(np.uint64 if values.dtype.kind == "u" else np.int64)
     offsets = (values.astype(wide) - wide.type(low)).astype(np.intp)
-    seen = np.zeros(extent, bool)
+    seen = np.zeros(high - low + 1, bool)
     seen[offsets] = True
-    places = np.cumsum(seen) - 1
-    found = np.flatnonzero(seen).astype(wide) + wide.type(low)
-    return found.astype(values.dtype), places[offsets]
+    found = (np.flatnonzero(seen).astype(wide) + wide.type(low)).astype(values.dtype)
+    return found, (np.cumsum(seen) - 1)[offsets]
 
 
 def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Raster:

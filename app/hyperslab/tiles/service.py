@@ -26,29 +26,19 @@ from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
-from hyperslab.tiles.orientation import Orientations
+from hyperslab.tiles.orientation import Orientation, find_orientation
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.query import TileQuery
-from hyperslab.tiles.read import RegionPlan, RegionReader, one_component
+from hyperslab.tiles.read import RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
-from hyperslab.tiles.style import Labels, draw, legend, make_style
+from hyperslab.tiles.style import Style, legend, make_style
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 MIB: Final = 1 << 20
-
-_RENDERING: Final = f"2-{ENCODER}"
-"""Part of every tag: to be counted up whenever the same numbers come to look different."""
-_MOST_SOURCES: Final = 64
-_MOST_MEMORY: Final = 64 * MIB
-"""What lies under a pixel is read in strips: more than this is never held at once."""
-_REPLAY_SECONDS: Final = 0.5
-"""For so long what was taken from other data than a tile's own (windows, the way axes run) is good without a look."""
-
-Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +80,6 @@ class Tiles:
         self.images = Images(catalog, reader)
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
-        self.orientations = Orientations(self.images, reader)
         self._arrays = reader
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
@@ -102,7 +91,13 @@ class Tiles:
         """The plane that a query wants; raises as `evaluate`."""
         return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
 
-    def tile(self, path: str, query: TileQuery, place: Place, fmt: str, cancel: Cancel | None = None) -> Rendering:
+    def orientation(self, frame: Frame) -> Orientation:
+        """The orientation of a frame's plane."""
+        return find_orientation(frame, self.images.catalog, self._arrays)
+
+    def tile(
+        self, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
+    ) -> Rendering:
         """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
 
         Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
@@ -120,8 +115,6 @@ class Tiles:
                 raise TileNotFound(image, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
             return grid.region(z, row, x)
 
-        if fmt in NUMBER_FORMATS:
-            return self._numbers(path, query, choose, fmt, cancel)
         return self.region(path, query, fmt, choose, cancel, size=query.tile_size, label="tile")
 
     def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
@@ -140,23 +133,66 @@ class Tiles:
         *, size: int = 0, finish: Callable[[Raster], Raster] | None = None, label: str = "",
     ) -> Rendering:  # fmt: skip
         """A picture of the region that ``choose`` chooses, in the corner of a square one of ``size`` if it is given;
-        ``finish`` is done to it, and ``label`` says all that."""
-        _, style, plan = self.evaluate(
-            path,
-            query,
-            lambda frame: make_style(frame, query, partial(self.statistics.windows, frame, query, cancel)),
-            lambda frame: self.reader.plan(frame, choose(frame), cancel),
-            cancel,
-        )
+        ``finish`` is done to it, and ``label`` says all that. Or its numbers: ``(height, width)``, with the channels
+        before them if there are several.
+        """
 
-        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            as_labels = isinstance(style.colouring, Labels)
-            raster = draw(*self.reader.read(plan, as_labels, style.nodata, cancel, cost), style)
-            raster = flatten(pad(raster, size, size) if size else raster, style.background)
+        def style_of(frame: Frame) -> Style | None:
+            if fmt in NUMBER_FORMATS:
+                return None
+            return make_style(frame, query, partial(self.statistics.windows, frame, query, cancel))
+
+        frame, style, plan = self.evaluate(
+            path, query, style_of, lambda frame: self.reader.plan(frame, choose(frame), cancel), cancel
+        )
+        image = frame.image
+        if style is not None:
+            as_labels, nodata, quality = style.as_labels, query.nodata, "" if fmt == "png" else query.quality
+            identity = f"{style.identity}|{fmt}|{quality}|{label}"
+        else:
+            as_labels = image.image_label is not None if query.labels is None else query.labels
+            nodata, identity = None, f"{as_labels}|{query.component}|{fmt}"
+        key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
+        # the number is to be counted up whenever the same values come to look different
+        tag = hashlib.blake2b(f"{plan.tag}|{key}|2-{ENCODER}".encode(), digest_size=12).hexdigest()
+
+        def encode(values: NDArray, hidden: Mask | None) -> Encoded:
+            if style is None:
+                values = _in_own_dtype(values, hidden, frame.dtype)
+                values = values if query.component is None else one_component(values, query.component)
+                values = values if len(frame.channels) > 1 else values[0]
+                return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
+            raster = style.draw(values, hidden)
+            raster = flatten(pad(raster, size, size) if size else raster, query.bg)
             return Encoded(encode_picture(raster if finish is None else finish(raster), fmt, quality=query.quality))
 
-        quality = "" if fmt == "png" else query.quality
-        return self._rendering(plan, query, f"{style.identity}|{fmt}|{quality}|{label}", fmt, render, style.sampled)
+        def draw(cancel: Cancel | None, cost: ReadCost) -> Encoded:
+            def load() -> tuple[Encoded, str, int]:
+                encoded = encode(*self.reader.read(plan, as_labels, nodata, cancel, cost))
+                encoded = replace(encoded, moved=cost.moved)
+                return encoded, f"{tag}-moved" if cost.moved else tag, len(encoded.body) + 512
+
+            return self._cache.load(key, tag, load).value
+
+        height, width = plan.region.shape
+        held = min(plan.nbytes * frame.growth, 64 * MIB)  # as it is read in strips, more is never held at once
+        sources: dict[str, str | None] = {}
+        read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
+        if read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
+            versions = read.versions or {}
+            sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
+        # what was taken from other data than a tile's own (windows, the way axes run) is good for half a second
+        expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
+        return Rendering(
+            tag=tag,
+            media_type=MEDIA_TYPES[fmt],
+            memory=held + 16 * height * width + self.reader.working_memory(plan),
+            mount=image.mount,
+            cached=partial(self._cache.get, key, tag),
+            draw=draw,
+            sources=sources,
+            until=time.monotonic() + 0.5 if expires else inf,
+        )
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
         """A transparent tile (in jpg: of the background's colour)."""
@@ -179,7 +215,9 @@ class Tiles:
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
         if "auto" in (query.flip, query.aspect):
-            query = self.orientations.resolve(path, query)
+            found = self.orientation(make_frame(self.images.open(path, query.field), query))
+            flip = found.flip if query.flip == "auto" else query.flip
+            query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
         image: Image | None = None
         guess: Frame | None = None
         last = self.images.last(path, query.field)
@@ -203,64 +241,6 @@ class Tiles:
             return frame, first(frame), second(frame)
         results = concurrently(frame, first, second)
         return frame, results[0].result(), results[1].result()
-
-    def _numbers(
-        self, path: str, query: TileQuery, choose: Callable[[Frame], Region], fmt: str, cancel: Cancel | None
-    ) -> Rendering:
-        """The values of a tile: ``(height, width)``, with the channels before them if there are several."""
-        frame, plan, _ = self.evaluate(
-            path, query, lambda frame: self.reader.plan(frame, choose(frame), cancel), lambda _: None, cancel
-        )
-        as_labels = frame.image.image_label is not None if query.labels is None else query.labels
-
-        def render(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            values, hidden = self.reader.read(plan, as_labels, None, cancel, cost)
-            values = _in_own_dtype(values, hidden, frame.dtype)
-            values = values if query.component is None else one_component(values, query.component)
-            values = values if len(frame.channels) > 1 else values[0]
-            return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
-
-        return self._rendering(plan, query, f"{as_labels}|{query.component}|{fmt}", fmt, render)
-
-    def _rendering(  # noqa: PLR0917
-        self,
-        plan: RegionPlan,
-        query: TileQuery,
-        identity: str,
-        fmt: str,
-        render: Callable[[Cancel | None, ReadCost], Encoded],
-        sampled: bool = False,
-    ) -> Rendering:
-        frame, image = plan.frame, plan.frame.image
-        key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
-        tag = hashlib.blake2b(f"{plan.tag}|{key}|{_RENDERING}".encode(), digest_size=12).hexdigest()
-
-        def draw_once(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            def load() -> tuple[Encoded, str, int]:
-                encoded = render(cancel, cost)
-                if cost.moved:
-                    encoded = replace(encoded, moved=True)
-                return encoded, f"{tag}-moved" if encoded.moved else tag, len(encoded.body) + 512
-
-            return self._cache.load(key, tag, load).value
-
-        height, width = plan.region.shape
-        held = min(plan.nbytes * frame.growth, _MOST_MEMORY)
-        sources: dict[str, str | None] = {}
-        read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
-        if read is not None and read.touched <= _MOST_SOURCES and (documents := self.images.documents(image)):
-            versions = read.versions or {}
-            sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
-        return Rendering(
-            tag=tag,
-            media_type=MEDIA_TYPES[fmt],
-            memory=held + 16 * height * width + self.reader.working_memory(plan),
-            mount=image.mount,
-            cached=partial(self._cache.get, key, tag),
-            draw=draw_once,
-            sources=sources,
-            until=time.monotonic() + _REPLAY_SECONDS if sampled or "auto" in (query.flip, query.aspect) else inf,
-        )
 
 
 def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:

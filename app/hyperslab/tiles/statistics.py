@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import ceil, prod
 from threading import BoundedSemaphore
 from typing import Any, Final, TypeVar
@@ -36,14 +36,7 @@ Window = tuple[float, float]
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
-_MOST_CELLS: Final = 4 << 20
 _MOST_CHUNKS: Final = 1 << 12
-_MOST_DECODED: Final = 1 << 30
-"""Bytes of the chunks that are read, which may be much more than the cells that are wanted: unless a single chunk has
-more."""
-_MOST_VALUES: Final = 1 << 20
-_MOST_CHANNELS: Final = 16
-"""Of more channels than this, all share one window: else a first look at a spectrum would read it all."""
 _SECONDS: Final = 1.0
 """A sample is checked once in so many seconds: windows need not follow every single write."""
 _REMOTE_SECONDS: Final = 4.0
@@ -155,22 +148,25 @@ class Statistics:
             if sample is None or sample.tag != tag:
                 small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
                 with nullcontext() if small else self._large_reads:
-                    try:
-                        sample = _summary(self._read_all(plans, subject, cancel), exact=exact, tag=tag)
-                    except ChunkCorrupt as error:
-                        sample = self._salvaged(subject, cancel, tag, error)
+                    sample = self._take(subject, plans, exact, tag, cancel)
             return sample, version, sample.values.nbytes + 1024
 
         return self._samples.load(subject.key, version, load).value
 
-    def _salvaged(self, subject: Subject, cancel: Cancel | None, tag: str, error: ChunkCorrupt) -> Sample:
-        """If a chunk is damaged, any chunk of another place or level tells more than an error would."""
-        for finer in range(len(subject.image.levels)):
-            plans, _ = self._plans(subject, cancel, finer, single=True)
-            parts = self._read_all(plans, subject, cancel, damaged=True)
+    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, tag: str, cancel: Cancel | None) -> Sample:
+        """Where all that was planned is damaged, any chunk of another place or level tells more than an error."""
+        levels = range(len(subject.image.levels))
+        others = ((finer, self._plans(subject, cancel, finer, single=True)[0]) for finer in levels)
+        damage: ChunkCorrupt | None = None
+        for finer, each in chain([(0, plans)], others):
+            parts, error = self._read_all(each, subject, cancel)
+            damage = damage or error
+            if damage is None:
+                return _summary(parts, exact=exact, tag=tag)
             if parts:
-                return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(error))
-        raise error
+                return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(damage))
+        assert damage is not None
+        raise damage
 
     def _plans(
         self, subject: Subject, cancel: Cancel | None, finer: int = 0, *, single: bool = False
@@ -189,12 +185,11 @@ class Statistics:
             metadata = array.metadata
             shape = metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
-            most_chunks = min(_MOST_CHUNKS, max(1, _MOST_DECODED // (len(images) * max(metadata.chunk_nbytes, 1))))
+            # whole chunks are decoded, of 1 GiB at most unless a single one has more: cells alone say too little
+            most_chunks = min(_MOST_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
+            most_cells = (4 << 20) // len(images)
             boxes = sample_boxes(
-                *(shape, metadata.chunks, fixed),
-                most_cells=_MOST_CELLS // len(images),
-                most_chunks=most_chunks,
-                single=single,
+                shape, metadata.chunks, fixed, most_cells=most_cells, most_chunks=most_chunks, single=single
             )
             plans += [self._reader.plan(array, normalise(box, shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
@@ -203,17 +198,16 @@ class Statistics:
         return plans, whole and image.mosaic is None
 
     def _read_all(
-        self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None, *, damaged: bool = False
-    ) -> list[NDArray]:
-        """All finite values of each box, in one dimension; with ``damaged`` without boxes that cannot be decoded."""
+        self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None
+    ) -> tuple[list[NDArray], ChunkCorrupt | None]:
+        """All finite values of each box, in one dimension, without boxes that cannot be decoded; and why the first of
+        these cannot."""
 
-        def read(plan: ReadPlan) -> NDArray | None:
+        def read(plan: ReadPlan) -> NDArray | ChunkCorrupt:
             try:
                 values = self._reader.read(plan, cancel)[0]
-            except ChunkCorrupt:
-                if damaged:
-                    return None
-                raise
+            except ChunkCorrupt as error:
+                return error
             values = values if subject.decoder is None else subject.decoder(values)
             rank = len(plan.array.metadata.shape)
             if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
@@ -224,14 +218,15 @@ class Statistics:
             return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
         found = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
-        return [values for values in found if values is not None]
+        error = next((each for each in found if isinstance(each, ChunkCorrupt)), None)
+        return [each for each in found if not isinstance(each, ChunkCorrupt)], error
 
 
 def _summary(parts: list[NDArray], *, exact: bool, tag: str) -> Sample:
     values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
     if not values.size:
         return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
-    some = values[:: -(-values.size // _MOST_VALUES)]
+    some = values[:: -(-values.size // (1 << 20))]
     percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
     return Sample(some, float(values.min()), float(values.max()), percentiles, exact, tag)
 
@@ -252,8 +247,8 @@ def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
 def subject_of(frame: Frame, channel: int, query: TileQuery) -> Subject:
     """What the statistics of a channel are taken from."""
     axis = frame.channel_axis
-    alone = axis is not None and frame.image.axes[axis].size <= _MOST_CHANNELS
-    place = (axis, channel) if alone and axis is not None else None
+    # of more channels, all share one window: else a first look at a spectrum would read it all
+    place = (axis, channel) if axis is not None and frame.image.axes[axis].size <= 16 else None
     return Subject(frame.image, place, query.component, query.nodata, frame.decoder)
 
 
@@ -285,8 +280,6 @@ def widened(low: float, high: float) -> Window:
 
 # --- boxes of a sample -----------------------------------------------------------------------------------------
 
-_MOST_BOXES: Final = 64
-
 
 def sample_boxes(
     shape: Sequence[int],
@@ -309,12 +302,12 @@ def sample_boxes(
         number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
         if number <= most_chunks and prod(shape[axis] for axis in free) <= most_cells:
             return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
-        steps_of = _grown(shape, chunks, free, min(_MOST_BOXES, most_chunks))
+        steps_of = _grown(shape, chunks, free, min(64, most_chunks))
         most_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
     counts = [ceil(shape[axis] / steps_of[axis]) for axis in free]
     extents = [min(steps_of[axis], shape[axis]) for axis in free]
     steps = _steps(extents, most_cells // 8)
-    number = max(1, min(_MOST_BOXES, most_cells // _cells(extents, steps), prod(counts), most_chunks))
+    number = max(1, min(64, most_cells // _cells(extents, steps), prod(counts), most_chunks))
     places: set[tuple[int, ...]] = set()
     for coords in islice(_spread(counts), 16 * number):  # in a small grid they keep falling together
         places.add(coords)

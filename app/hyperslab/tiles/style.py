@@ -23,7 +23,7 @@ from hyperslab.tiles.colour import (
     tint,
 )
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.query import Component, Rescale, TileQuery
+from hyperslab.tiles.query import Rescale, TileQuery
 from hyperslab.tiles.read import one_component
 from hyperslab.tiles.render import (
     Indexed,
@@ -41,66 +41,18 @@ from hyperslab.tiles.statistics import Window, at, channel_facts
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
-    """Each value has a colour: a chosen one, or one of its own, or none if ``only_chosen``."""
-
-    chosen: Mapping[float, RGBA]
-    only_chosen: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One channel through a colour map; ``lut`` is ``(256, 4)`` RGBA."""
-
-    scale: Scale
-    lut: Table
-
-
-@dataclass(frozen=True, slots=True)
-class Additive:
-    """Channels, each of its own colour, laid over each other as light."""
-
-    scales: tuple[Scale, ...]
-    colours: tuple[RGB, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Style:
-    """How to colour, and what is done to the picture afterwards. ``sampled``: whether a window was taken from data."""
+    """How numbers become a picture: ``draw`` makes it of ``(channels, height, width)`` values, some of which are
+    hidden; the background is behind it still.
 
-    colouring: Labels | Lookup | Additive
-    component: Component | None
-    nodata: float | None
-    opacity: float
-    background: RGB | None
-    sampled: bool
+    ``identity``: all that tells two styles of one image apart. ``as_labels``: values stand for things and have no mean.
+    ``sampled``: whether a window was taken from data.
+    """
 
-    @property
-    def identity(self) -> str:
-        """All that tells two styles of one image apart."""
-        colouring: object = self.colouring
-        if isinstance(self.colouring, Lookup):
-            colouring = self.colouring.scale, hashlib.blake2b(self.colouring.lut.tobytes(), digest_size=12).hexdigest()
-        elif isinstance(self.colouring, Labels):
-            colouring = self.colouring.chosen if self.colouring.only_chosen else "labels"
-        return f"{colouring}|{self.component}|{self.nodata}|{self.opacity}|{self.background}"
-
-
-def draw(values: NDArray, hidden: Mask | None, style: Style) -> Raster:
-    """The picture of ``(channels, height, width)`` values, some of which are ``hidden``; the background is behind it
-    still."""
-    values, colouring = one_component(values, style.component), style.colouring
-    plane, missing = values[0], None if hidden is None else hidden[0]
-    raster: Raster
-    if isinstance(colouring, Additive):
-        raster = composite(values, colouring.scales, colouring.colours, hidden)
-    elif isinstance(colouring, Lookup):
-        raster = Indexed(to_steps(plane, colouring.scale, missing), colouring.lut, missing)
-    else:
-        found, index = dense(plane)
-        colours = label_colours(found, colouring.chosen, only_chosen=colouring.only_chosen)
-        raster = painted(index, colours, missing)
-    return fade(raster, style.opacity)
+    draw: Callable[[NDArray, Mask | None], Raster]
+    identity: str
+    as_labels: bool = False
+    sampled: bool = False
 
 
 def make_style(
@@ -112,23 +64,41 @@ def make_style(
 
     Raises `BadParameter` for what does not go together, and what ``windows`` gives in place of a window or raises.
     """
-    colouring: Labels | Lookup | Additive | None = _labels_wanted(frame, query)
-    sampled = False
-    if colouring is None:
-        colours = _channel_colours(frame, query)
-        scales: list[Scale] = []
-        found, sampled = windows([(c, at(query.rescale, i)) for i, c in enumerate(frame.channels)])
-        for i, window in enumerate(found):
-            if isinstance(window, ChunkCorrupt):
-                raise window
-            scales.append(_scale(*window, frame, query, i))
-        if len(scales) == 1:
-            colouring = Lookup(scales[0], _single_lut(query, colours[0]))
-        elif query.colormap_name is not None or query.colormap is not None:
-            raise BadParameter("colormap_name", query.colormap_name or "(colormap)", "a single channel (c=) to colour")
-        else:
-            colouring = Additive(tuple(scales), tuple(colour or (255, 255, 255) for colour in colours))
-    return Style(colouring, query.component, query.nodata, query.opacity, query.bg, sampled)
+    rest = f"{query.component}|{query.nodata}|{query.opacity}|{query.bg}"
+    labels = _labels_wanted(frame, query)
+    if labels is not None:
+        chosen, only_chosen = labels
+
+        def draw_labels(values: NDArray, hidden: Mask | None) -> Raster:
+            found, index = dense(one_component(values, query.component)[0])
+            colours = label_colours(found, chosen, only_chosen=only_chosen)
+            return fade(painted(index, colours, None if hidden is None else hidden[0]), query.opacity)
+
+        return Style(draw_labels, f"{chosen if only_chosen else 'labels'}|{rest}", as_labels=True)
+    tints = _channel_colours(frame, query)
+    found, sampled = windows([(channel, at(query.rescale, i)) for i, channel in enumerate(frame.channels)])
+    scales: list[Scale] = []
+    for i, window in enumerate(found):
+        if isinstance(window, ChunkCorrupt):
+            raise window
+        scales.append(_scale(*window, frame, query, i))
+    if len(scales) == 1:
+        lut = _single_lut(query, tints[0])
+
+        def draw_one(values: NDArray, hidden: Mask | None) -> Raster:
+            plane, missing = one_component(values, query.component)[0], None if hidden is None else hidden[0]
+            return fade(Indexed(to_steps(plane, scales[0], missing), lut, missing), query.opacity)
+
+        digest = hashlib.blake2b(lut.tobytes(), digest_size=12).hexdigest()
+        return Style(draw_one, f"{scales}|{digest}|{rest}", sampled=sampled)
+    if query.colormap_name is not None or query.colormap is not None:
+        raise BadParameter("colormap_name", query.colormap_name or "(colormap)", "a single channel (c=) to colour")
+    colours = [colour or (255, 255, 255) for colour in tints]
+
+    def draw_several(values: NDArray, hidden: Mask | None) -> Raster:
+        return fade(composite(one_component(values, query.component), scales, colours, hidden), query.opacity)
+
+    return Style(draw_several, f"{scales}|{colours}|{rest}", sampled=sampled)
 
 
 def legend(frame: Frame, query: TileQuery) -> Raster:
@@ -141,9 +111,10 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
     index = np.broadcast_to(np.arange(query.size) * 256 // query.size, (16, query.size)).astype(np.uint8)
     labels = _labels_wanted(frame, query)
     if labels is not None:
-        if not labels.chosen:
+        chosen, _ = labels
+        if not chosen:
             raise NotRepresentable(frame.image.dtype.str, "a legend", "every label has a colour of its own")
-        return Indexed(index, spread(np.array([labels.chosen[value] for value in sorted(labels.chosen)], np.uint8)))
+        return Indexed(index, spread(np.array([chosen[value] for value in sorted(chosen)], np.uint8)))
     tints = _channel_colours(frame, query)
     # the steps stand for themselves, whatever the window is: looking for it in the data would tell nothing more
     steps = [to_steps(index, _scale(0, 255, frame, query, place)) for place in range(len(tints))]
@@ -182,8 +153,9 @@ def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
     return parse_colour(DEFAULT_COLOURS[channel % len(DEFAULT_COLOURS)])
 
 
-def _labels_wanted(frame: Frame, query: TileQuery) -> Labels | None:
-    """How to colour values that stand for things; None if they are brightness.
+def _labels_wanted(frame: Frame, query: TileQuery) -> tuple[Mapping[float, RGBA], bool] | None:
+    """The chosen colours of values that stand for things, and whether nothing is shown of all others; None if values
+    are brightness.
 
     Raises `BadParameter`, also for more colours, windows or inversions than there are channels to have them.
     """
@@ -192,14 +164,14 @@ def _labels_wanted(frame: Frame, query: TileQuery) -> Labels | None:
         if number > most:
             raise BadParameter(name, number, f"at most one for each of {most} channels")
     if isinstance(query.colormap, Mapping):
-        return Labels(query.colormap, only_chosen=True)
+        return query.colormap, True
     known = frame.image.image_label
     brightness = bool(query.colormap_name or query.colormap or query.color or query.rescale)
     if not (query.labels if query.labels is not None else known is not None and not brightness):
         return None
     if frame.dtype.kind not in "biu":
         raise BadParameter("labels", True, f"an array of integers, this one has {frame.dtype}")
-    return Labels(known or {}, only_chosen=False)
+    return known or {}, False
 
 
 def _single_lut(query: TileQuery, colour: RGB | None) -> Table:
