@@ -13,7 +13,8 @@ import pytest
 
 from hyperslab import RemoteArray, RemoteGroup, errors, wire
 from hyperslab.client.definition import define_array, read_lengths
-from tests.client.proxy import Answer, Fault, Proxy, problem
+from tests.client.proxy import Proxy, problem
+from tests.faults import LoseAnswer, Status
 from tests.server import running_server
 
 PLANE = np.arange(12, dtype="<u2").reshape(3, 4)
@@ -88,7 +89,7 @@ def test_names_are_completed_and_shown_in_notebooks(proxy: Proxy, group: RemoteG
 
 def test_what_can_be_no_name_is_a_missing_key_and_never_sent(proxy: Proxy, group: RemoteGroup) -> None:
     before = len(proxy.calls)
-    no_names: list[Any] = ["", "/", "\\", "..", ".", "a/../b", "deep/..", "\ud800", "x" * 1025, 5, None]
+    no_names: list[Any] = ["", "/", "\\", "..", ".", "a/../b", "deep/..", "\ud800", 5, None]
     for name in no_names:
         assert name not in group
         for use in (group.__getitem__, group.open_array, group.__delitem__, partial(group.delete, recursive=True)):
@@ -103,7 +104,7 @@ def test_what_can_be_no_name_is_a_missing_key_and_never_sent(proxy: Proxy, group
 
 def test_a_name_that_the_server_refuses_is_a_missing_key(proxy: Proxy, group: RemoteGroup) -> None:
     refusal = json.dumps({"code": "bad-path", "path": "a?b", "reason": "no"}).encode()
-    proxy.faults += [Fault(answer=Answer(400, {}, refusal), route="metadata")] * 2
+    proxy.fail(Status(400, refusal), route="metadata", times=2)
 
     assert "a\nb" not in group
     with pytest.raises(KeyError):
@@ -303,14 +304,14 @@ def test_nodes_are_deleted(proxy: Proxy, group: RemoteGroup) -> None:
 def test_a_deletion_whose_answer_is_lost_has_deleted_and_one_that_was_refused_has_not(
     proxy: Proxy, group: RemoteGroup
 ) -> None:
-    proxy.faults.append(Fault(lose_answer=True, route="metadata", method="DELETE"))
+    proxy.fail(LoseAnswer(), route="metadata", method="DELETE")
 
     del group["a"]
 
     assert "store/a" not in proxy.root
     assert len(proxy.calls_of("metadata", "DELETE")) == 2
     busy = problem(503, errors.Overloaded(reason="many at once"), {"Retry-After": "0"})
-    proxy.faults.append(Fault(answer=busy, route="metadata", method="DELETE"))
+    proxy.fail(busy, route="metadata", method="DELETE")
     with pytest.raises(KeyError):
         del group["none"]
 

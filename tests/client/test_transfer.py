@@ -16,7 +16,8 @@ import pytest
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.__main__ import main
 from hyperslab.client.transfer import describe, download, upload
-from tests.client.proxy import Answer, Fault, Proxy
+from tests.client.proxy import Proxy
+from tests.faults import Before, Status, Truncate
 
 VALUES = np.arange(40 * 50, dtype="<u2").reshape(40, 50)
 
@@ -42,11 +43,11 @@ def test_the_suffix_says_the_form_and_the_url_what_to_take(proxy: Proxy, url: st
 
 def interrupt(proxy: Proxy, url: str, output: Path) -> None:
     """A download that stops after 1000 bytes."""
-    proxy.faults += [Fault(cut_after=1000)] + [Fault(cut_after=0)] * 20
+    proxy.fail(Truncate(1000))
+    proxy.fail(Truncate(0), times=20)
     with pytest.raises(Exception, match=r"(?i)incomplete|broken|ended"):
         download(url, output, progress=False)
-    proxy.faults.clear()
-    proxy.calls.clear()
+    proxy.heal()
 
 
 def test_an_interrupted_download_is_resumed_when_started_again(proxy: Proxy, url: str, tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_pipe_gets_the_bytes_and_stays_a_pipe(proxy: Proxy, url: str, tmp_path
     if through_a_link:
         output = tmp_path / "link"
         output.symlink_to(pipe)
-    proxy.faults.append(Fault(cut_after=1000))  # what breaks within one download is resumed there too
+    proxy.fail(Truncate(1000))  # what breaks within one download is resumed there too
 
     with reading(pipe) as found:
         download(url, output, progress=False)
@@ -138,7 +139,7 @@ def test_a_pipe_gets_the_bytes_and_stays_a_pipe(proxy: Proxy, url: str, tmp_path
 
 
 def test_a_pipe_cannot_start_over(proxy: Proxy, url: str, tmp_path: Path) -> None:
-    proxy.faults += [Fault(cut_after=1000), Fault(before=proxy.increment)]
+    proxy.fail(Truncate(1000), Before(proxy.increment))
 
     with reading(tmp_path / "pipe") as found, pytest.raises(errors.ArrayChanged):
         download(url, tmp_path / "pipe", progress=False)
@@ -174,7 +175,7 @@ def test_what_cannot_be_written_or_read_is_refused_before_anything_is_asked_for(
 
 def test_progress_counts_every_byte_once(proxy: Proxy, url: str, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    proxy.faults.append(Fault(cut_after=1000))
+    proxy.fail(Truncate(1000))
 
     download(url, tmp_path / "x.raw", progress=lambda done, total: told.append((done, total)))
 
@@ -192,10 +193,10 @@ def test_a_bar_is_drawn_on_stderr(url: str, tmp_path: Path, capsys: pytest.Captu
 
 def test_an_answer_of_something_else_is_no_download(proxy: Proxy, url: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    page = Answer(200, {"Content-Type": "text/html"}, b"<h1>Sign in</h1>")
+    page = Status(200, b"<h1>Sign in</h1>", {"Content-Type": "text/html"})
     for output in ("x.npy", "pipe"):
-        for answer, says in ((page, "found text/html"), (Answer(204), "found")):
-            proxy.faults.append(Fault(answer=answer))
+        for answer, says in ((page, "found text/html"), (Status(204), "found")):
+            proxy.fail(answer)
 
             with pytest.raises(errors.RemoteProblem, match=f"expected values of an array, {says}"):
                 download(url, tmp_path / output, progress=False)

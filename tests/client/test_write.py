@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client.values import as_values
-from tests.client.proxy import Fault, Proxy
+from tests.client.proxy import Proxy
+from tests.faults import Before
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -291,8 +293,8 @@ def test_append_returns_where_the_data_went(proxy: Proxy) -> None:
     assert np.array_equal(stored(proxy), [[0, 0, 0, 9, 9], [0, 0, 0, 9, 9], [1, 2, 3, 9, 9]])
 
 
-def test_a_long_append_goes_in_parts_that_follow_each_other(proxy: Proxy) -> None:
-    proxy.limits = {"max_request_bytes": 400}
+def test_a_long_append_goes_in_parts_that_follow_each_other(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=400)
     array = make(proxy, np.zeros((0, 4), "<i4"), (10, 4))
     values = np.arange(400, dtype="<i4").reshape(100, 4)
 
@@ -304,14 +306,14 @@ def test_a_long_append_goes_in_parts_that_follow_each_other(proxy: Proxy) -> Non
     assert np.array_equal(stored(proxy), values)
 
 
-def test_an_appender_that_comes_in_between_is_an_error(proxy: Proxy) -> None:
-    proxy.limits = {"max_request_bytes": 400}
+def test_an_appender_that_comes_in_between_is_an_error(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=400)
     array = make(proxy, np.zeros((0, 4), "<i4"), (10, 4))
 
     def intrude() -> None:
         proxy.node("store/a").resize((50, 4))
 
-    proxy.faults += [Fault(route="append", method="POST"), Fault(before=intrude, route="append", method="POST")]
+    proxy.fail(Before(lambda: None), Before(intrude), route="append", method="POST")
 
     with pytest.raises(errors.AppendConflict) as caught:
         array.append(np.zeros((100, 4), "<i4"))
