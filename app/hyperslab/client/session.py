@@ -99,20 +99,13 @@ class Session:
         self.retry = RetryPolicy()
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
 
-    def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
-        """The response to ``request``, with a status below 300 or 304. The caller reads and closes it.
-
-        Raises the server's own exception for anything else, `Unreachable` when attempts run out, and `Cancelled`.
-        """
-        return self.attempt(request, lambda response: response, cancel)
-
     def read(self, request: Request, cancel: Cancel = NEVER) -> Whole:
-        """The response to ``request`` with its body, both in the same series of attempts; raises as `open`."""
+        """The response to ``request`` with its body, both in the same series of attempts; raises as `attempt`."""
         return self.attempt(request, _read_whole, cancel)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """The JSON object that the answer holds, and its headers; raises as `open`, and `RemoteProblem` for an answer
-        that holds none.
+        """The JSON object that the answer holds, and its headers; raises as `attempt`, and `RemoteProblem` where there is
+        none.
         """
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         members = _parse_object(answer.body)
@@ -157,9 +150,10 @@ class Session:
         self.transport.close()
 
     def attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
-        """Result of ``take`` on the first good response; a connection that breaks in ``take`` is a failed attempt.
+        """Result of ``take`` on the first response with a status below 300, or 304.
 
-        A response of which ``take`` raises is closed. Raises as `open`.
+        A connection that breaks in ``take`` is a failed attempt; where it raises, the response is closed. Raises the
+        server's own exception for any other response, `Unreachable` when attempts run out, and `Cancelled`.
         """
         lost, attempts = False, self.retry.attempts
         for attempt in range(1, attempts + 1):

@@ -20,7 +20,7 @@ from hyperslab.client.body import OnBytes
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths
 from hyperslab.client.session import Request
-from hyperslab.client.transport import Cancel, Response
+from hyperslab.client.transport import Cancel
 from hyperslab.client.values import broadcast, bytes_of, encode_npy, encode_objects
 from hyperslab.errors import TooLarge
 
@@ -58,14 +58,16 @@ def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag
     endpoint, axes = _cells(endpoint, selection)
     axes, kept = _without_repetition(axes, selection.to_raw(broadcast(values, selection.shape)))
     headers, body = {**_headers(endpoint, kept.shape), "If-Match": tag}, _encode(endpoint, kept)
-    return _tag(endpoint.session.open(Request("PUT", _single_url(endpoint, axes), headers, body, once=True)))
+    request = Request("PUT", _single_url(endpoint, axes), headers, body, once=True)
+    return endpoint.session.read(request).headers["ETag"]
 
 
 def read_tag(endpoint: Endpoint, selection: Selection) -> str:
     """The tag of what a selection holds now, for `write_tagged`; no values are read."""
     endpoint, axes = _cells(endpoint, selection)
     axes, _ = _without_repetition(axes, np.empty(()))
-    return _tag(endpoint.session.open(Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})))
+    request = Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})
+    return endpoint.session.read(request).headers["ETag"]
 
 
 def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int, list[int]]:
@@ -114,11 +116,6 @@ def _cells(endpoint: Endpoint, selection: Selection) -> tuple[Endpoint, tuple[Ax
     if inner:
         raise IndexError("at points, the subarrays of a field can only be written whole")
     return endpoint, axes
-
-
-def _tag(response: Response) -> str:
-    response.close()
-    return response.headers["ETag"]
 
 
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
