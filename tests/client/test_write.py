@@ -102,27 +102,19 @@ def test_progress_reaches_its_end_where_an_index_comes_twice_and_for_objects(pro
         assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_points_are_written_by_one_request(proxy: Proxy) -> None:
-    values = np.zeros((30, 40), "<u4")
-    rows, columns = np.array([1, 5, 29, -30]), np.array([0, 39, -1, 7])
-
-    make(proxy, values, (10, 10)).vindex[rows, columns] = [4, 5, 6, 7]
-
-    values[rows, columns] = [4, 5, 6, 7]
-    assert np.array_equal(stored(proxy), values)
-    assert len(proxy.calls_of("points", "POST")) == 1
-
-
-def test_orthogonal_writes_and_blocks(proxy: Proxy) -> None:
+def test_points_are_written_by_one_request_and_meshes_and_blocks_as_boxes(proxy: Proxy) -> None:
     expected = np.zeros((10, 12), "<i8")
     array = make(proxy, expected, (4, 5))
 
+    array.vindex[np.array([1, 5, 9, -7]), np.array([0, 11, -1, 7])] = [4, 5, 6, 7]
     array.oindex[[1, 7, 3], [0, 11]] = np.arange(6).reshape(3, 2)
     array.blocks[2, -1] = -1
 
+    expected[[1, 5, 9, -7], [0, 11, -1, 7]] = [4, 5, 6, 7]
     expected[np.ix_([1, 7, 3], [0, 11])] = np.arange(6).reshape(3, 2)
     expected[8:, 10:] = -1
     assert np.array_equal(stored(proxy), expected)
+    assert len(proxy.calls_of("points", "POST")) == 1
 
 
 def test_one_field_is_written_and_the_others_stay(proxy: Proxy) -> None:
