@@ -96,6 +96,7 @@ class Seen:
     method: str
     path: str
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -185,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self._read_body()
-        fault = self.server.proxy.take(Seen(self.command, self.path, dict(self.headers)))
+        fault = self.server.proxy.take(Seen(self.command, self.path, dict(self.headers), body))
         if isinstance(fault, Reset):
             self._cut()
         elif isinstance(fault, Stall):
@@ -236,9 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response_only(status)
-        kept = {k: v for k, v in headers.items() if k.lower() not in ("transfer-encoding", "connection")}
+        kept = {k.lower(): v for k, v in headers.items() if k.lower() not in ("transfer-encoding", "connection")}
         if self.command != "HEAD" and status != 204:
-            kept.setdefault("Content-Length", str(len(body)))
+            kept.setdefault("content-length", str(len(body)))
         for name, value in kept.items():
             self.send_header(name, value)
         self.end_headers()

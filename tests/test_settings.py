@@ -31,7 +31,10 @@ def test_defaults_need_nothing() -> None:
 
     assert settings == Settings()
     assert (settings.host, settings.port, settings.stores) == ("127.0.0.1", 8000, {})
-    assert 0 < settings.cache_bytes <= min(memory_bytes() // 8, 1 << 30)
+    crowd = Settings(workers=1000)  # all workers together have what one has
+    assert crowd.cache_bytes < settings.cache_bytes <= min(memory_bytes() // 8, 1 << 30)
+    assert crowd.cache_bytes * 1000 <= memory_bytes() // 8
+    assert crowd.bytes_in_flight * 1000 <= memory_bytes() // 4
 
 
 def test_file_beats_default_environment_beats_file_and_command_line_beats_all(
@@ -55,14 +58,19 @@ def test_the_environment_can_name_the_file(config: Path, monkeypatch: pytest.Mon
 
 
 def test_a_store_can_be_put_together_from_all_sources(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.write_text("[stores]\nbrain = 's3://bucket/brain.zarr'\n")
+    """A URL alone hides no other variable of its store."""
+    config.write_text("[stores]\nbrain = 's3://bucket/brain.zarr'\nscans.timeout = 5\n")
     monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__OPTIONS__REGION", "eu-north-1")
     monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__RECHECK", "2.5")
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS__WRITABLE", "true")
+    monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "s3://lab/scans")
 
-    store = load(config, {"stores": {"brain": {"writable": True}}}).stores["brain"]
+    stores = load(config, {"stores": {"brain": {"writable": True}}}).stores
 
-    assert (store.url, store.recheck, store.writable) == ("s3://bucket/brain.zarr", 2.5, True)
-    assert store.revealed_options() == {"region": "eu-north-1"}
+    brain, scans = stores["brain"], stores["scans"]
+    assert (brain.url, brain.recheck, brain.writable) == ("s3://bucket/brain.zarr", 2.5, True)
+    assert brain.revealed_options() == {"region": "eu-north-1"}
+    assert (scans.url, scans.writable, scans.timeout) == ("s3://lab/scans", True, 5)
 
 
 def test_the_environment_takes_json_for_whole_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +132,10 @@ def test_what_cannot_be_in_a_file_is_named_with_the_file(config: Path, text: str
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
-        ("HYPERSLAB_PROT", "1", "HYPERSLAB_PROT is no setting: did you mean HYPERSLAB_PORT?"),
-        ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean HYPERSLAB_STORES__A__WRITABLE?"),
-        ("HYPERSLAB_STORES", "{", "not JSON"),
+        ("HYPERSLAB_PROT", "1", "there is no setting prot: did you mean port? (in the environment)"),
+        ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean stores.a.writable? (in the environment)"),
+        ("HYPERSLAB_STORES", "{", "stores: Input should be a valid dictionary (in the environment, as JSON)"),
+        ("HYPERSLAB_CORS_ORIGINS", "https://viewer.example", "cors_origins: Input should be a valid list (in the env"),
         ("HYPERSLAB_PORT", "x", "port: "),
         ("HYPERSLAB_CONFIG", "/nowhere/at/all.toml", "cannot read the configuration file '/nowhere/at/all.toml'"),
     ],
@@ -140,13 +149,6 @@ def test_what_cannot_be_in_the_environment_is_named(
         load()
 
     assert says in str(caught.value)
-
-
-def test_every_mistake_is_told_at_once(config: Path) -> None:
-    config.write_text("port = -1\nworkers = 0\n")
-
-    with pytest.raises(BadSettings, match=r"port.*; workers"):
-        load(config)
 
 
 def test_secrets_are_masked_and_what_is_harmless_is_shown() -> None:
@@ -169,14 +171,6 @@ def test_a_mistake_in_a_secret_does_not_show_it(config: Path) -> None:
         load(config)
 
     assert "hush-hush" not in str(caught.value)
-
-
-def test_workers_share_what_memory_there_is_by_default() -> None:
-    alone, crowd = Settings(), Settings(workers=1000)
-
-    assert crowd.cache_bytes * 1000 <= memory_bytes() // 8
-    assert crowd.bytes_in_flight * 1000 <= memory_bytes() // 4
-    assert crowd.cache_bytes < alone.cache_bytes <= 1 << 30
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -207,17 +201,6 @@ def test_every_setting_has_a_sentence(model: Any) -> None:
     assert unexplained == []
 
 
-def test_a_url_alone_in_the_environment_hides_no_other_variable_of_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "s3://lab/scans")
-    monkeypatch.setenv("HYPERSLAB_STORES__SCANS__WRITABLE", "true")
-    monkeypatch.setenv("HYPERSLAB_STORES__SCANS__OPTIONS__REGION", "eu-north-1")
-
-    scans = load().stores["scans"]
-
-    assert (scans.url, scans.writable) == ("s3://lab/scans", True)
-    assert scans.revealed_options() == {"region": "eu-north-1"}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -235,12 +218,13 @@ def test_a_url_alone_in_the_environment_hides_no_other_variable_of_its_store(mon
         ("root_path", "/a b"),
         ("idle_seconds", "inf"),
         ("shutdown_seconds", "inf"),
+        ("stores__scans", ""),  # as of a variable that was meant to be set
     ],
 )
 def test_what_could_never_work_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"HYPERSLAB_{name.upper()}", value)
 
-    with pytest.raises(BadSettings, match=rf"(?i){name}"):
+    with pytest.raises(BadSettings, match=name.replace("__", ".")):
         load()
 
 
@@ -260,12 +244,15 @@ def test_a_bad_value_is_looked_for_where_it_comes_from(tmp_path: Path, monkeypat
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("proxy", ["*", "127.0.0.1", "::1", "10.0.0.0/8"])
-def test_proxies_by_address_and_network_are_taken(proxy: str) -> None:
-    assert Settings(trusted_proxies=[proxy]).trusted_proxies == [proxy]
-
-
-def test_all_proxies_are_all_whoever_else_is_named() -> None:
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("trusted_proxies", ["127.0.0.1", "::1", "10.0.0.0/8"]),
+        ("cors_origins", ["*", "null", "https://viewer.example", "http://localhost:3000", "http://[::1]:80"]),
+    ],
+)
+def test_proxies_by_address_and_origins_as_browsers_send_them_are_taken(name: str, values: list[str]) -> None:
+    assert getattr(load(overrides={name: values}), name) == values
     assert Settings(trusted_proxies=["10.0.0.1", "*"]).trusted_proxies == ["*"]
 
 
@@ -278,16 +265,3 @@ def test_several_workers_write_to_no_store_of_which_each_has_its_own(url: str) -
     for settings in ({"workers": 1, "writable": True}, {"workers": 2, "writable": False}):
         store = {"url": url, "writable": settings["writable"]}
         assert load(overrides={"workers": settings["workers"], "stores": {"m": store}}).workers == settings["workers"]
-
-
-def test_an_empty_url_is_not_the_folder_that_the_service_was_started_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a variable that was meant to be set: ``HYPERSLAB_STORES__SCANS="$DATA"``."""
-    monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "")
-
-    with pytest.raises(BadSettings, match=r"stores\.scans\.url"):
-        load()
-
-
-@pytest.mark.parametrize("origin", ["*", "null", "https://viewer.example", "http://localhost:3000", "http://[::1]:80"])
-def test_origins_as_browsers_send_them_are_taken(origin: str) -> None:
-    assert Settings(cors_origins=[origin]).cors_origins == [origin]

@@ -159,13 +159,12 @@ def check(config: Config = None) -> int:
 
 
 @app.command()
-def info(url: Place, token: Token = None) -> int:
+def info(url: Place, token: Token = None) -> None:
     """Show an array, or a group as a tree."""
     from hyperslab.client.transfer import describe
 
     address, transport = _reached(url)
     print(describe(address, token=token, transport=transport, place=None if transport is None else url))
-    return 0
 
 
 @app.command()
@@ -174,13 +173,12 @@ def tree(
     level: Annotated[int | None, typer.Option("--level", "-L", metavar="N", help="At most so many levels.")] = None,
     *,
     token: Token = None,
-) -> int:
+) -> None:
     """Draw the groups and arrays below a group."""
     from hyperslab.client.transfer import draw_tree
 
     address, transport = _reached(url)
     print(draw_tree(address, level=level, token=token, transport=transport))
-    return 0
 
 
 @app.command("open")
@@ -217,13 +215,12 @@ def get(
     ] = None,
     token: Token = None,
     quiet: Quiet = False,
-) -> int:
+) -> None:
     """Download a selection of an array into a file; run it again to resume. A pipe, a device or stdout gets the bytes
     as they come. The URL of a picture on the viewer page stands for the plane that it shows."""
     from hyperslab.client.transfer import download
 
     download(url, output, select=select, field=field, form=form, token=token, progress=_progress(quiet))
-    return 0
 
 
 @app.command()
@@ -238,12 +235,11 @@ def put(
     ] = False,
     token: Token = None,
     quiet: Quiet = False,
-) -> int:
+) -> None:
     """Write a .npy file into a selection of an array, named by an option or in the URL."""
     from hyperslab.client.transfer import upload
 
     upload(source, url, select=select, field=field, create=create, token=token, progress=_progress(quiet))
-    return 0
 
 
 @app.command()
@@ -262,7 +258,7 @@ def stream(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream that was cut off.")] = False,
     token: Token = None,
     quiet: Quiet = False,
-) -> int:
+) -> None:
     """Send frames as a stream, which becomes an image. Without settings it has the size and dtype of the first frame,
     and a pyramid."""
     from hyperslab.client.transfer import send_frames
@@ -271,7 +267,6 @@ def stream(
     state = send_frames(url, source, **options, progress=_progress(quiet))
     for array in state["arrays"].values():
         print(f"{array['path']}: {array['durable']} frames")
-    return 0
 
 
 def _is_of_service(url: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from itertools import islice
 from string import Formatter
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, dataclass_transform
+from typing import Any, ClassVar, cast, dataclass_transform
 
 
 def shown(value: Any) -> str:
@@ -69,9 +69,6 @@ class _Sentences(Formatter):
                 return super().convert_field(value, conversion)
 
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False)
 class HyperslabError(Exception):
@@ -81,7 +78,8 @@ class HyperslabError(Exception):
     title: ClassVar[str] = "Error"
     http_status: ClassVar[int] = 500
     sentence: ClassVar[str] = ""
-    beside = _NOTHING  # no fact of the error, but told with it: how far its request came
+    beside = cast("Mapping[str, Any]", MappingProxyType({}))
+    """Members of the problem document that are no facts of the error: how far its request came."""
 
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
         cls.code, cls.title = code or cls.code, title or cls.title
@@ -151,7 +149,7 @@ class DigestMismatch(BadRequest, code="digest-mismatch", title="Digest mismatch"
 class ClientStalled(BadRequest, code="client-stalled", title="Request body timeout", status=408):
     received: int
     seconds: float
-    sentence = "after {received} bytes of the body nothing came for {seconds} seconds, or little for longer"
+    sentence = "after {received} bytes of the body, nothing came for {seconds} seconds, or too little for longer"
 
 
 class NotHttp(BadRequest, code="not-http", title="Not an HTTP/1.1 request"):
@@ -242,7 +240,7 @@ class StreamFull(Impossible, code="stream-full", title="More frames than the arr
     path: str
     size: int
     requested: int
-    sentence = "{path!r} takes {size} bytes, and would have {requested} with this body: nothing of it was stored"
+    sentence = "{path!r} has room for {size} bytes, this body would make it {requested}: none of it was stored"
 
 
 class PartialFrame(Impossible, code="partial-frame", title="The last frame is not whole"):
@@ -351,9 +349,7 @@ class ArrayChanged(Conflict, code="array-changed", title="The array has changed"
     sentence = "the {member} of {path!r} changed meanwhile: expected {expected!b}, found {found!b}"
 
 
-class StreamConflict(
-    Conflict, code="stream-conflict", title="A stream with other settings, or one that has begun, is here"
-):
+class StreamConflict(Conflict, code="stream-conflict", title="Stream already exists"):
     """``member`` is the path of the first setting that differs from those of the stream at ``path``, where it was to be
     resumed."""
 
@@ -366,14 +362,12 @@ class StreamConflict(
         return f"the stream at {self.path!r} has other settings: {self.member} differs"
 
 
-class CompletedUpload(Conflict, code="completed-upload", title="What was to be continued is complete"):
+class CompletedUpload(Conflict, code="completed-upload", title="Upload already complete"):
     path: str
-    sentence = "{path!r} takes no more frames: it was said to be complete"
+    sentence = "{path!r} takes no more frames: its upload was declared complete"
 
 
-class MismatchingUploadOffset(
-    Conflict, code="mismatching-upload-offset", title="The offset is not that of the bytes stored"
-):
+class MismatchingUploadOffset(Conflict, code="mismatching-upload-offset", title="Upload offset mismatch"):
     """Offsets in bytes of the array at ``path``; ``reason`` where they agree and the bytes do not."""
 
     path: str
@@ -468,16 +462,16 @@ class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other orig
     origin: str
     host: str
     sentence = (
-        "the request comes from a page of {origin}, not of {host}: pages of other origins may change something only if "
-        "the setting cors_origins names them"
+        "the request comes from a page of {origin}, not of {host}: pages of other origins may make changes only if the "
+        "setting cors_origins lists them"
     )
 
 
 class ForeignHost(Forbidden, code="foreign-host", title="Unknown host name"):
     host: str
     sentence = (
-        "{host!r} is no name under which this service takes changes: use localhost or an address, or name it in the "
-        "setting allowed_hosts"
+        "this service accepts no changes under the host name {host!r}: use localhost or an IP address, or add the name "
+        "to the setting allowed_hosts"
     )
 
 
@@ -553,7 +547,7 @@ class StoreDenied(StoreError, code="store-denied", title="The store refused the 
 
 
 class InDoubt(StoreError, code="write-in-doubt", title="Outcome of the write unknown"):
-    """An answer was lost, and another writer came before anybody could look: was ours stored in between?"""
+    """The response of the store was lost, and another writer came next: whether this write was stored is unknown."""
 
 
 class PartlyWritten(StoreError, code="partly-written", title="Only some chunks were written"):
@@ -561,20 +555,15 @@ class PartlyWritten(StoreError, code="partly-written", title="Only some chunks w
 
 
 class PartlyConflicting(
-    PartlyWritten,
-    code="partly-conflicting",
-    title="Conflicting write: only some chunks were written",
-    status=409,
+    PartlyWritten, code="partly-conflicting", title="Conflicting write: only some chunks were written", status=409
 ):
     """Another writer came first at one of the chunks that are ``failed``."""
 
 
-class ConsolidatedBehind(
-    StoreError, code="consolidated-behind", title="Done, but consolidated metadata is out of date"
-):
-    """What was asked is done and published; ``key`` is a copy of the metadata that does not say so yet."""
+class ConsolidatedBehind(StoreError, code="consolidated-behind", title="Consolidated metadata out of date"):
+    """The change is done and published; ``key`` is a copy of the metadata that does not show it yet."""
 
-    sentence = "store {store!r}: what was asked is done, but {key!r} does not say so yet: {reason}"
+    sentence = "store {store!r}: the change is done, but the copy of the metadata in {key!r} is out of date: {reason}"
     __str__ = HyperslabError.__str__
 
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -56,19 +55,9 @@ class Connection:
         self._pool.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Seconds that each answer took."""
-
-    seconds: Sequence[float]
-
-    def quantile(self, share: float) -> float:
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def view(url: str, paths: Sequence[str], *, viewers: int, seconds: float) -> Latencies:
-    """Let people look: each asks for one of the ``paths``, looks at it for a moment, and asks for the next."""
+def view(url: str, paths: Sequence[str], *, viewers: int, seconds: float) -> list[float]:
+    """Let people look: each asks for one of the ``paths``, looks at it for a moment, and asks for the next. Returns the
+    seconds that each answer took."""
     found: list[float] = []
     until = time.monotonic() + seconds
 
@@ -87,7 +76,7 @@ def view(url: str, paths: Sequence[str], *, viewers: int, seconds: float) -> Lat
         thread.start()
     for thread in threads:
         thread.join()
-    return Latencies(found)
+    return found
 
 
 def drain(urls: Sequence[str], seconds: float) -> dict[str, float]:

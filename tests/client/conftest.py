@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ import zarr
 from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
-from tests.client.proxy import Proxy, fault_proxy
+from tests.client.proxy import Proxy
 from tests.server import served
 
 
@@ -58,8 +59,23 @@ def proxy(host: Host) -> Iterator[Proxy]:
     """A fault proxy before the application, whose store is empty."""
     for path in host.folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with fault_proxy(host.url) as running:
+    with Proxy(host.url) as running, running.root:
         yield running
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Callable[..., Proxy]]:
+    """Makes fault proxies before applications with the given settings, whose store is empty."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Proxy:
+            store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+            url = stack.enter_context(served(create_app(Settings(stores={"store": store}, **settings))))
+            proxy = stack.enter_context(Proxy(url))
+            stack.enter_context(proxy.root)
+            return proxy
+
+        yield make
 
 
 @pytest.fixture

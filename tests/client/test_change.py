@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from hyperslab.api.app import create_app
 from hyperslab.errors import Overloaded, PreconditionFailed, TooLarge, Unreachable
 from tests.arrays.support import service_on
 from tests.client.conftest import Host
-from tests.client.proxy import Fault, Proxy, problem
+from tests.client.proxy import Proxy, problem
+from tests.faults import LoseAnswer
 from tests.server import served
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -112,9 +114,8 @@ def proxied(proxy: Proxy) -> RemoteArray:
 
 def test_a_change_whose_answer_is_lost_is_not_repeated(proxy: Proxy, proxied: RemoteArray) -> None:
     """It may have been done; to do it again could add twice."""
-    proxy.faults += [
-        Fault(lose_answer=True, route=route, method=m) for route, m in (("slice", "PUT"), ("metadata", "PATCH"))
-    ]
+    proxy.fail(LoseAnswer(), route="slice", method="PUT")
+    proxy.fail(LoseAnswer(), route="metadata", method="PATCH")
 
     with pytest.raises(Unreachable):
         proxied.change(np.s_[0], lambda values: values + 1)
@@ -130,7 +131,7 @@ def test_a_change_that_a_busy_server_refused_is_tried_again(
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("hyperslab.client.session.time.sleep", waited.append)
-    proxy.faults.append(Fault(answer=problem(503, Overloaded("many at once", 7)), method="PUT"))
+    proxy.fail(problem(503, Overloaded("many at once", 7)), method="PUT")
 
     proxied.change(np.s_[0], lambda values: values + 1)
 
@@ -186,9 +187,10 @@ def test_what_has_no_tag_of_its_own_is_refused(array: RemoteArray) -> None:
             array.change(selection, lambda values: values)
 
 
-def test_more_than_one_request_can_carry_is_refused(proxy: Proxy) -> None:
-    proxy.max_body = 1 << 20
-    wide = RemoteArray(proxy.add("store/wide", np.zeros(1 << 20, "<i4"), (1 << 20,)))
+def test_more_than_one_request_can_carry_is_refused(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=1 << 20)
+    wide = RemoteArray(proxy.add("store/wide", np.zeros(1, "<i4"), (1 << 20,)))
+    wide.resize(1 << 20)
     _, tag = wide.get_tagged()
 
     with pytest.raises(TooLarge):

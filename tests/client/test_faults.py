@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,8 +23,9 @@ from hyperslab.client import HTTPTransport
 from hyperslab.client.session import Request, RetryPolicy, Session, parse_retry_after
 from hyperslab.client.transport import Cancel
 from hyperslab.errors import Unreachable
-from tests.client.proxy import Answer, Fault, Proxy, problem
+from tests.client.proxy import Proxy, problem
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
+from tests.faults import Before, LoseAnswer, Status, Truncate
 
 CUBE = np.arange(40 * 50 * 60, dtype="<u4").reshape(40, 50, 60)
 ATTEMPTS = RetryPolicy().attempts
@@ -38,15 +39,26 @@ def array(
     return RemoteArray(proxy.add("store/a", CUBE, (10, 50, 60)))
 
 
-def busy(status: int = 503, retry_after: str | None = None) -> Answer:
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has big reads cut in boxes of so many bytes."""
+
+    def cut(nbytes: int) -> None:
+        for limit in ("SMALLEST_BOX", "LARGEST_BOX"):
+            monkeypatch.setattr(f"hyperslab.client.reading.{limit}", nbytes)
+
+    return cut
+
+
+def busy(status: int = 503, retry_after: str | None = None) -> Status:
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     return problem(status, errors.Overloaded(reason="many at once"), headers)
 
 
 def test_a_cut_body_is_resumed_where_it_broke(proxy: Proxy, array: RemoteArray) -> None:
     for cut_after in (0, 1, 1000, 4 * CUBE.size - 1):
-        proxy.calls.clear()
-        proxy.faults.append(Fault(cut_after=cut_after))
+        proxy.heal()
+        proxy.fail(Truncate(cut_after))
 
         assert np.array_equal(array[...], CUBE)
 
@@ -60,9 +72,8 @@ def test_a_cut_body_is_resumed_where_it_broke(proxy: Proxy, array: RemoteArray) 
 def test_a_rest_that_begins_elsewhere_is_not_taken(proxy: Proxy, array: RemoteArray) -> None:
     """A proxy that answers a range with another one, as some caches do."""
     for begins in ("bytes 0-239999/240000", "bytes 5001-239999/240000", "bytes 500-239999/240000", ""):
-        proxy.calls.clear()
-        other = Answer(206, {"Content-Range": begins} if begins else {}, bytes(240_000 - 5000))
-        proxy.faults += [Fault(cut_after=5000), Fault(answer=other)]
+        proxy.heal()
+        proxy.fail(Truncate(5000), Status(206, bytes(240_000 - 5000), {"Content-Range": begins} if begins else {}))
 
         assert np.array_equal(array[...], CUBE)
         assert [call.headers.get("Range") for call in proxy.calls_of("slice")] == [None, "bytes=5000-", None]
@@ -70,7 +81,7 @@ def test_a_rest_that_begins_elsewhere_is_not_taken(proxy: Proxy, array: RemoteAr
 
 def test_many_cuts_are_survived_as_long_as_there_is_progress(proxy: Proxy, array: RemoteArray) -> None:
     """Also where the values go to memory that is not in one piece."""
-    proxy.faults += [Fault(cut_after=10_001)] * 20
+    proxy.fail(Truncate(10_001), times=20)
     out = np.zeros((40, 50, 70), "<u4")
 
     array.get(out=out[:, :, 5:65])
@@ -80,7 +91,7 @@ def test_many_cuts_are_survived_as_long_as_there_is_progress(proxy: Proxy, array
 
 
 def test_a_body_that_never_advances_is_given_up(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(cut_after=0)] * 20
+    proxy.fail(Truncate(0), times=20)
 
     with pytest.raises(Unreachable, match=rf"after {ATTEMPTS} attempts") as found:
         array[...]
@@ -89,11 +100,11 @@ def test_a_body_that_never_advances_is_given_up(proxy: Proxy, array: RemoteArray
 
 
 def test_a_box_starts_over_when_its_values_change_while_it_is_read(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(cut_after=5_000), Fault(before=proxy.increment)]
+    proxy.fail(Truncate(5_000), Before(proxy.increment))
 
     assert np.array_equal(array[...], CUBE + 1)
 
-    proxy.faults += [Fault(cut_after=5_000, before=proxy.increment)] * 50
+    proxy.fail(Truncate(5_000), Before(proxy.increment), times=50)
     with pytest.raises(errors.ArrayChanged, match="values"):
         array[...]
 
@@ -101,17 +112,22 @@ def test_a_box_starts_over_when_its_values_change_while_it_is_read(proxy: Proxy,
 def test_a_busy_server_is_asked_again(proxy: Proxy, array: RemoteArray, no_waiting: list[float]) -> None:
     for status in (429, 502, 503, 504):
         no_waiting.clear()
-        proxy.faults += [Fault(answer=busy(status))] * 3
+        proxy.fail(busy(status), times=3)
 
         assert np.array_equal(array[0], CUBE[0])
         assert len(no_waiting) == 3
         assert no_waiting == sorted(no_waiting)
-    proxy.faults.append(Fault(answer=busy(retry_after="7")))
+    proxy.fail(busy(retry_after="7"))
     array[0]
     assert 7 <= no_waiting[-1] < 8
-    proxy.faults.append(Fault(answer=busy(retry_after="3600")))  # for which nobody waits
+    proxy.fail(busy(retry_after="3600"))  # for which nobody waits
     with pytest.raises(errors.Overloaded):
         array[0]
+    proxy.heal()
+    proxy.fail(busy(), times=20)
+    with pytest.raises(errors.Overloaded, match="many at once"):
+        array[0]
+    assert len(proxy.calls_of("slice")) == ATTEMPTS
 
 
 def test_retry_after_is_a_number_or_a_date() -> None:
@@ -121,17 +137,9 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert parse_retry_after(None) is None
 
 
-def test_a_server_that_stays_busy_is_the_servers_exception(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(answer=busy())] * 20
-
-    with pytest.raises(errors.Overloaded, match="many at once"):
-        array[0]
-    assert len(proxy.calls_of("slice")) == ATTEMPTS
-
-
 def test_broken_data_is_not_asked_for_twice(proxy: Proxy, array: RemoteArray) -> None:
     corrupt = errors.ChunkCorrupt(key="store/a/0.0.0", codec="blosc", reason="cut off")
-    proxy.faults += [Fault(answer=problem(502, corrupt))] * 2
+    proxy.fail(problem(502, corrupt), times=2)
 
     with pytest.raises(errors.ChunkCorrupt) as caught:
         array[0]
@@ -140,23 +148,23 @@ def test_broken_data_is_not_asked_for_twice(proxy: Proxy, array: RemoteArray) ->
 
 
 PROBLEMS = {
-    "HTTP 500: <h1>Oops</h1>": Answer(500, {"Content-Type": "text/html"}, b"<h1>Oops</h1>"),
-    "HTTP 418: (no explanation)": Answer(418),
-    "HTTP 400: no tea": Answer(400, {}, b'{"code": "from-the-future", "detail": "no tea"}'),
-    "HTTP 422: fact missing": Answer(422, {}, b'{"code": "index-out-of-range", "detail": "fact missing"}'),
-    "redirected to https://other/": Answer(302, {"Location": "https://other/"}),
-    "HTTP 400: [1, 2]": Answer(400, {}, b"[1, 2]"),
+    "HTTP 500: <h1>Oops</h1>": Status(500, b"<h1>Oops</h1>", {"Content-Type": "text/html"}),
+    "HTTP 418: (no explanation)": Status(418),
+    "HTTP 400: no tea": Status(400, b'{"code": "from-the-future", "detail": "no tea"}'),
+    "HTTP 422: fact missing": Status(422, b'{"code": "index-out-of-range", "detail": "fact missing"}'),
+    "redirected to https://other/": Status(302, b"", {"Location": "https://other/"}),
+    "HTTP 400: [1, 2]": Status(400, b"[1, 2]"),
 }
 
 
 def test_unknown_problems_keep_their_status_and_detail(proxy: Proxy, array: RemoteArray) -> None:
     for detail, answer in PROBLEMS.items():
-        proxy.faults.append(Fault(answer=answer))
+        proxy.fail(answer)
 
         with pytest.raises(errors.RemoteProblem, match=re.escape(detail)):
             array[0]
     for body in (b"<h1>Sign in</h1>", b"", b"[1, 2]", b"null"):
-        proxy.faults.append(Fault(answer=Answer(200, {}, body), route="metadata"))
+        proxy.fail(Status(200, body), route="metadata")
 
         shown = re.escape(body.decode() or "nothing")
         with pytest.raises(errors.RemoteProblem, match=f"HTTP 200: expected the JSON .*, found {shown}"):
@@ -164,7 +172,7 @@ def test_unknown_problems_keep_their_status_and_detail(proxy: Proxy, array: Remo
 
 
 def test_a_document_or_a_problem_that_comes_by_half_is_asked_for_again(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(cut_after=cut_after, route="metadata") for cut_after in (0, 5, 0, 5)]
+    proxy.fail(Truncate(0), Truncate(5), route="metadata", times=2)
     assert array.refresh().shape == CUBE.shape
     half = b"HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\n{"
     document = json.dumps({**array.info, "attributes": {"seen": True}}).encode()
@@ -177,17 +185,17 @@ def test_a_document_or_a_problem_that_comes_by_half_is_asked_for_again(proxy: Pr
         assert RemoteArray(f"{server.url}/v1/metadata/store/a").attrs == {"seen": True}
 
 
-def test_a_limit_that_is_published_is_not_run_into(proxy: Proxy, no_waiting: list[float]) -> None:  # noqa: ARG001
-    proxy.limits = {"max_response_bytes": 50_000}
+def test_a_limit_that_is_published_is_not_run_into(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_response_bytes=50_000)
     array = RemoteArray(proxy.add("store/l", CUBE, (10, 10, 10)))
-    proxy.max_body = 50_000
 
     assert np.array_equal(array[...], CUBE)
     assert len(proxy.calls_of("slice")) == 12
+    assert 413 not in [status for *_, status in proxy.answers]
 
 
 def test_a_request_that_adds_is_not_repeated_without_a_key(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults.append(Fault(lose_answer=True, route="metadata", method="PUT"))
+    proxy.fail(LoseAnswer(), route="metadata", method="PUT")
 
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1 port \d+ cannot be reached: "):
         RemoteGroup(proxy.url)["store"].create_group("new")  # type: ignore[union-attr]
@@ -196,8 +204,7 @@ def test_a_request_that_adds_is_not_repeated_without_a_key(proxy: Proxy, array: 
 
 
 def test_what_is_repeated_is_done_once(proxy: Proxy, array: RemoteArray) -> None:
-    proxy.faults += [Fault(lose_answer=True, route="append", method="POST")] * 2
-    proxy.faults.append(Fault(cut_after=5, route="append", method="POST"))
+    proxy.fail(LoseAnswer(), LoseAnswer(), Truncate(5), route="append", method="POST")
 
     assert array.append(CUBE[:3]) == 40
 
@@ -205,7 +212,7 @@ def test_what_is_repeated_is_done_once(proxy: Proxy, array: RemoteArray) -> None
     assert len(calls) == 4
     assert len({call.headers[wire.IDEMPOTENCY_KEY] for call in calls}) == 1
     assert array.shape == (43, 50, 60)
-    proxy.faults += [Fault(lose_answer=True, route="slice", method="PUT")] * 2
+    proxy.fail(LoseAnswer(), method="PUT", times=2)
     array[5:7] = 9
     assert len(proxy.calls_of("slice", "PUT")) == 3
     expected = np.concatenate([CUBE, CUBE[:3]])
@@ -213,39 +220,29 @@ def test_what_is_repeated_is_done_once(proxy: Proxy, array: RemoteArray) -> None
     assert np.array_equal(proxy.values("store/a"), expected)
 
 
-def test_one_failure_stops_the_other_boxes_and_is_raised(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 4_000)
-    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 4_000)
-    array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
-    denied = problem(403, errors.Unauthorized(reason="token expired"))
-    proxy.faults += [Fault(answer=denied)]
-
-    with pytest.raises(errors.Unauthorized, match="token expired"):
-        array[...]
-    assert len(proxy.calls_of("slice")) < 100
-
-
-def test_a_failure_ends_the_waiting_of_the_other_boxes(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
-    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
+def test_a_failure_is_raised_stops_the_other_boxes_and_ends_their_waiting(
+    proxy: Proxy, boxes: Callable[[int], None]
+) -> None:
+    boxes(4_000)
     array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
     array._session.retry = RetryPolicy(longest_wait=1000)
     denied = problem(403, errors.Unauthorized(reason="token expired"))
-    proxy.faults += [Fault(answer=busy(retry_after="500"))] * 3 + [Fault(answer=denied)] * 20
+    proxy.fail(busy(retry_after="500"), times=3)
+    proxy.fail(denied, times=20)
     begun = time.monotonic()
 
     with pytest.raises(errors.Unauthorized, match="token expired"):
         array[...]
 
     assert time.monotonic() - begun < 100
+    assert len(proxy.calls_of("slice")) < 100
 
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("wakes", [True, False], ids=["waking", "not waking"])
-def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, wakes: bool) -> None:
+def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, boxes: Callable[[int], None], wakes: bool) -> None:
     """Also one that does not wake the thread which waits: it came just before, or to another thread."""
-    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 40_000)
-    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 40_000)
+    boxes(40_000)
     array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)))
     array._session.retry = RetryPolicy(longest_wait=1000)
 
@@ -255,8 +252,8 @@ def test_an_interrupt_ends_the_waiting_of_all_boxes(proxy: Proxy, monkeypatch: p
         else:
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
-    proxy.faults += [Fault(answer=busy(retry_after="500"))] * 3
-    proxy.faults.append(Fault(answer=busy(retry_after="500"), before=interrupt))
+    proxy.fail(busy(retry_after="500"), times=3)
+    proxy.fail(Before(interrupt), times=1)
     begun = time.monotonic()
 
     with pytest.raises(KeyboardInterrupt):
@@ -293,9 +290,8 @@ def read_all(session: Session, url: str, cancel: Cancel) -> None:
     session.read(Request("GET", url), cancel)
 
 
-def test_connections_are_bounded_and_kept_alive(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.reading.SMALLEST_BOX", 20_000)
-    monkeypatch.setattr("hyperslab.client.reading.LARGEST_BOX", 20_000)
+def test_connections_are_bounded_and_kept_alive(proxy: Proxy, boxes: Callable[[int], None]) -> None:
+    boxes(20_000)
     array = RemoteArray(proxy.add("store/a", CUBE, (10, 10, 10)), connections=3)
 
     for _ in range(3):
@@ -333,14 +329,6 @@ def test_what_fails_at_every_attempt_is_not_tried_again(no_waiting: list[float])
     assert not no_waiting
 
 
-def test_headers_go_with_every_request_and_into_pickles(proxy: Proxy) -> None:
-    url = proxy.add("store/a", CUBE[0], (50, 60))
-
-    pickle.loads(pickle.dumps(RemoteArray(url, headers={"Authorization": "Bearer s3cret"})))[0]
-
-    assert {call.headers["Authorization"] for call in proxy.calls} == {"Bearer s3cret"}
-
-
 def test_a_token_is_an_argument_or_that_of_the_environment(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERSLAB_TOKEN", "of-environment")
     proxy.add("store/a", CUBE[0], (50, 60))
@@ -350,7 +338,7 @@ def test_a_token_is_an_argument_or_that_of_the_environment(proxy: Proxy, monkeyp
         ({"token": ""}, None),
         ({"headers": {"authorization": "Basic x"}}, "Basic x"),
     ):
-        proxy.calls.clear()
+        proxy.heal()
         given: Any = arguments
 
         RemoteGroup(proxy.url, **given).open_array("store/a")[0]

@@ -8,79 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import errors, wire
-from hyperslab.client.indexing import Axis, Box, Selection, select, select_blocks, select_orthogonal
-from tests.client.strategies import chunk_shapes, full_shapes, keys, mesh, shapes, slices
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def numbered(shape: tuple[int, ...]) -> Array:
-    return np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-
-
-def apply(selection: Selection, array: Array) -> Any:
-    """What a selection takes, worked out from its axes one by one."""
-    if 0 in selection.shape:
-        return np.empty(selection.shape, array.dtype)
-    along = [axis for axis in selection.axes if isinstance(axis, range)]
-    index: list[Any] = []
-    place = 0
-    if not selection.pointwise:
-        items = [axis if isinstance(axis, int) else [int(i) for i in axis] for axis in selection.axes]
-        raw = array[mesh(",".join(map(str, items)), array.shape)] if items else array.copy()
-        return selection.to_result(np.asarray(raw))
-    for axis in selection.axes:
-        place += isinstance(axis, range)
-        at = place if isinstance(axis, range) else 0
-        index.append(np.asarray(axis).reshape([-1 if i == at else 1 for i in range(1 + len(along))]))
-    return selection.to_result(array[tuple(index)])
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_selection_of_any_key_is_numpys(data: st.DataObject) -> None:
-    array = numbered(data.draw(shapes))
-    key = data.draw(keys(array.shape))
-    try:
-        expected = array[key]
-    except IndexError:
-        with pytest.raises(IndexError):
-            select(key, array.shape)
-        return
-
-    try:
-        selection = select(key, array.shape)
-    except IndexError:  # numpy does not look at all indices where there is nothing to take
-        assert expected.size == 0
-        return
-    found = apply(selection, array)
-
-    assert selection.shape == np.shape(expected)
-    assert selection.scalar == isinstance(expected, np.generic)
-    assert np.array_equal(found, expected)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_blocks_are_chunks(data: st.DataObject) -> None:
-    shape = data.draw(full_shapes)
-    chunks = data.draw(chunk_shapes(shape))
-    counts = [-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)]
-    block = tuple(data.draw(st.integers(-count, count - 1)) for count in counts)
-    array = numbered(shape)
-    starts = [(i % count) * chunk for i, count, chunk in zip(block, counts, chunks, strict=True)]
-    expected = array[tuple(slice(start, start + chunk) for start, chunk in zip(starts, chunks, strict=True))]
-
-    found = apply(select_blocks(block, shape, chunks), array)
-
-    assert np.array_equal(found, expected)
-    assert found.shape == expected.shape
-
-
-def test_blocks_take_slices_of_chunks_and_an_ellipsis() -> None:
-    array = numbered((10, 7))
-
-    assert np.array_equal(apply(select_blocks((slice(1, 3), ...), array.shape, (4, 3)), array), array[4:10])
+from hyperslab.client.indexing import Axis, Box, select, select_blocks, select_orthogonal
+from tests.client.strategies import chunk_shapes, full_shapes, mesh, slices
 
 
 @pytest.mark.parametrize("key", [slice(None, None, 2), [0, 1], None, np.array([True, False, True])])
@@ -115,14 +44,18 @@ def test_a_slice_with_step_zero_is_a_value_error() -> None:
         select(slice(None, None, 0), (10,))
 
 
-def test_index_arrays_that_are_ranges_travel_as_slices() -> None:
-    assert select(np.array([2, 4, 6]), (10,)).axes == (range(2, 8, 2),)
-    assert select(np.array([6, 3, 0]), (10,)).axes == (range(6, -3, -3),)
-    assert select([5], (10,)).axes == (5,)
-
-
-def test_selections_are_within_the_shape_that_is_known() -> None:
-    assert select(..., (10, 7)).axes == (range(10), range(7))
+@pytest.mark.parametrize(
+    ("key", "axes"),
+    [
+        (np.array([2, 4, 6]), (range(2, 8, 2), range(7))),
+        (np.array([6, 3, 0]), (range(6, -3, -3), range(7))),
+        ([5], (5, range(7))),
+        (..., (range(10), range(7))),
+        (slice(5, None), (range(5, 10), range(7))),
+    ],
+)
+def test_ranges_travel_as_slices_within_the_shape_that_is_known(key: Any, axes: tuple[Any, ...]) -> None:
+    assert select(key, (10, 7)).axes == axes
 
 
 def test_an_open_mesh_is_one_box_and_a_diagonal_is_points() -> None:
@@ -131,9 +64,9 @@ def test_an_open_mesh_is_one_box_and_a_diagonal_is_points() -> None:
 
 
 def test_huge_axes_cost_nothing() -> None:
-    selection = select((slice(5, None), -1), (2**62 - 1, 2**40))
-
-    assert selection.axes == (range(5, 2**62 - 1), 2**40 - 1)
+    assert select((slice(5, None), -1), (2**62 - 1, 2**40)).axes == (range(5, 2**62 - 1), 2**40 - 1)
+    axis = select(slice(10**17, 10**17 + 1000), (10**18,)).axes[0]
+    assert len(Box.of((axis,)).cut((1,), 1, 100)) == 10
 
 
 @pytest.mark.parametrize("key", [np.array([2**64 - 1], "u8"), [2**63], 2**63, np.uint64(2**64 - 1)])
@@ -175,31 +108,17 @@ def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     assert np.array_equal(result, array[mesh(whole.text, shape)])
 
 
-def test_cuts_lie_on_chunk_edges_along_the_first_axis() -> None:
-    whole = Box.of((range(10, 100), range(50)))
-
-    boxes = whole.cut((16, 25), 1, 2000)
-
-    assert [box.text for box in boxes] == ["10:48,0:50", "48:80,0:50", "80:100,0:50"]
-
-
-def test_a_row_of_chunks_that_is_too_large_is_cut_along_the_next_axis() -> None:
-    boxes = Box.of((range(32), range(50))).cut((16, 25), 1, 500)
-
-    assert [box.text for box in boxes] == ["0:16,0:25", "0:16,25:50", "16:32,0:25", "16:32,25:50"]
-
-
-def test_cuts_of_a_reversed_range_lie_on_chunk_edges_too() -> None:
-    boxes = Box.of((range(9, -1, -1),)).cut((4,), 1, 4)
-
-    assert [box.text for box in boxes] == ["9:7:-1", "7:3:-1", "3::-1"]
-
-
-def test_one_chunk_is_cut_only_where_it_has_to_be() -> None:
-    whole = Box.of((range(100),))
-
-    assert len(whole.cut((100,), 1, 10)) == 1
-    assert len(whole.cut((100,), 1, 10, inside_chunks=True)) == 10
+@pytest.mark.parametrize(
+    ("axes", "chunks", "limit", "cut"),
+    [
+        ((range(10, 100), range(50)), (16, 25), 2000, ["10:48,0:50", "48:80,0:50", "80:100,0:50"]),
+        ((range(32), range(50)), (16, 25), 500, ["0:16,0:25", "0:16,25:50", "16:32,0:25", "16:32,25:50"]),
+        ((range(9, -1, -1),), (4,), 4, ["9:7:-1", "7:3:-1", "3::-1"]),
+        ((range(100),), (100,), 10, ["0:100"]),
+    ],
+)
+def test_cuts_lie_on_chunk_edges_along_the_first_axes(axes: Any, chunks: Any, limit: int, cut: list[str]) -> None:
+    assert [box.text for box in Box.of(axes).cut(chunks, 1, limit)] == cut
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3000))
@@ -209,9 +128,3 @@ def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
 
     assert all(len(box.text) < 5000 for box in boxes)
     assert [i for box in boxes for i in wire.parse_selection(box.text)[0]] == indices  # type: ignore[union-attr]
-
-
-def test_a_cut_of_an_axis_of_10_to_the_18_chunks_is_cheap() -> None:
-    axis = select(slice(10**17, 10**17 + 1000), (10**18,)).axes[0]
-
-    assert len(Box.of((axis,)).cut((1,), 1, 100)) == 10

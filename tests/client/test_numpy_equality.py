@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hyperslab import RemoteArray
 from tests.client.conftest import Host
-from tests.client.strategies import assert_same, chunk_shapes, full_shapes, keys, orthogonal_keys
+from tests.client.strategies import assert_same, chunk_shapes, full_shapes, keys, orthogonal_keys, shapes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -21,7 +21,7 @@ DTYPES = ["<u2", ">f8", "|i1", "<c8", "|b1", "<M8[s]"]
 @st.composite
 def arrays(draw: st.DrawFn, host: Host) -> tuple[RemoteArray, Array]:
     """An array behind the host, and its values."""
-    shape = draw(full_shapes)
+    shape = draw(shapes | full_shapes)
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     values = (np.arange(int(np.prod(shape))).reshape(shape) % 120).astype(dtype)
     return host.add(values, draw(chunk_shapes(shape))), values
@@ -62,6 +62,21 @@ def test_orthogonal_reads_equal_an_open_mesh(host: Host, data: st.DataObject) ->
         found = array.oindex[key]
 
     assert_same(found, expected if kept else expected[()])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_blocks_are_chunks(host: Host, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    values = np.arange(int(np.prod(shape)), dtype="<i4").reshape(shape)
+    with host.add(values, data.draw(chunk_shapes(shape))) as array:
+        counts = [-(-length // chunk) for length, chunk in zip(shape, array.chunks, strict=True)]
+        block = [data.draw(st.integers(0, count - 1)) for count in counts]
+        starts = [i * chunk for i, chunk in zip(block, array.chunks, strict=True)]
+        expected = values[tuple(slice(start, start + chunk) for start, chunk in zip(starts, array.chunks, strict=True))]
+
+        assert_same(array.blocks[tuple(i - count for i, count in zip(block, counts, strict=True))], expected)
+        assert_same(array.blocks[(..., *(slice(i, i + 1) for i in block))], expected)
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from hyperslab import errors, wire
+from hyperslab.client.address import Address
 from hyperslab.client.definition import define_array
-from hyperslab.client.document import ArrayDocument
+from hyperslab.client.endpoint import Endpoint
+from hyperslab.client.node import open_session
 from hyperslab.client.values import as_stored, decode_objects, encode_objects, format_fill_value, parse_fill_value
 
 STRUCTURED = np.dtype([("x", "<i4"), ("y", "|S2")])
@@ -173,20 +175,21 @@ def test_objects_of_another_number_are_refused() -> None:
         decode_objects(b"junk", (1,))
 
 
-def document(**members: Any) -> dict[str, Any]:
-    return {"kind": "array", "path": "s/a", "shape": [4], "chunks": [2], "dtype": "<i4", **members}
+def endpoint(**members: Any) -> Endpoint:
+    document = {"kind": "array", "path": "s/a", "shape": [4], "chunks": [2], "dtype": "<i4", **members}
+    return Endpoint.parse(open_session(1, None, None, None), Address("http://h", "s/a"), document, None)
 
 
 @pytest.mark.parametrize("broken", [{"dtype": "rubbish"}, {"shape": None}, {"chunks": ["x"]}])
 def test_a_document_that_is_no_array_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(errors.BadMetadata, match="s/a"):
-        ArrayDocument.parse(document(**broken))
+        endpoint(**broken)
 
 
 def test_padding_travels_but_is_no_field() -> None:
     dtype = [["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]]
 
-    parsed = ArrayDocument.parse(document(dtype=dtype))
+    parsed = endpoint(dtype=dtype)
 
     assert parsed.dtype.names == ("a", "b")
     assert (parsed.dtype.itemsize, parsed.item_nbytes) == (20, 20)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from hyperslab import RemoteArray, errors, wire
 from hyperslab.client.values import as_values
-from tests.client.proxy import Fault, Proxy
+from tests.client.proxy import Proxy
+from tests.faults import Before
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -100,27 +102,19 @@ def test_progress_reaches_its_end_where_an_index_comes_twice_and_for_objects(pro
         assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_points_are_written_by_one_request(proxy: Proxy) -> None:
-    values = np.zeros((30, 40), "<u4")
-    rows, columns = np.array([1, 5, 29, -30]), np.array([0, 39, -1, 7])
-
-    make(proxy, values, (10, 10)).vindex[rows, columns] = [4, 5, 6, 7]
-
-    values[rows, columns] = [4, 5, 6, 7]
-    assert np.array_equal(stored(proxy), values)
-    assert len(proxy.calls_of("points", "POST")) == 1
-
-
-def test_orthogonal_writes_and_blocks(proxy: Proxy) -> None:
+def test_points_are_written_by_one_request_and_meshes_and_blocks_as_boxes(proxy: Proxy) -> None:
     expected = np.zeros((10, 12), "<i8")
     array = make(proxy, expected, (4, 5))
 
+    array.vindex[np.array([1, 5, 9, -7]), np.array([0, 11, -1, 7])] = [4, 5, 6, 7]
     array.oindex[[1, 7, 3], [0, 11]] = np.arange(6).reshape(3, 2)
     array.blocks[2, -1] = -1
 
+    expected[[1, 5, 9, -7], [0, 11, -1, 7]] = [4, 5, 6, 7]
     expected[np.ix_([1, 7, 3], [0, 11])] = np.arange(6).reshape(3, 2)
     expected[8:, 10:] = -1
     assert np.array_equal(stored(proxy), expected)
+    assert len(proxy.calls_of("points", "POST")) == 1
 
 
 def test_one_field_is_written_and_the_others_stay(proxy: Proxy) -> None:
@@ -291,8 +285,8 @@ def test_append_returns_where_the_data_went(proxy: Proxy) -> None:
     assert np.array_equal(stored(proxy), [[0, 0, 0, 9, 9], [0, 0, 0, 9, 9], [1, 2, 3, 9, 9]])
 
 
-def test_a_long_append_goes_in_parts_that_follow_each_other(proxy: Proxy) -> None:
-    proxy.limits = {"max_request_bytes": 400}
+def test_a_long_append_goes_in_parts_that_follow_each_other(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=400)
     array = make(proxy, np.zeros((0, 4), "<i4"), (10, 4))
     values = np.arange(400, dtype="<i4").reshape(100, 4)
 
@@ -304,14 +298,14 @@ def test_a_long_append_goes_in_parts_that_follow_each_other(proxy: Proxy) -> Non
     assert np.array_equal(stored(proxy), values)
 
 
-def test_an_appender_that_comes_in_between_is_an_error(proxy: Proxy) -> None:
-    proxy.limits = {"max_request_bytes": 400}
+def test_an_appender_that_comes_in_between_is_an_error(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=400)
     array = make(proxy, np.zeros((0, 4), "<i4"), (10, 4))
 
     def intrude() -> None:
         proxy.node("store/a").resize((50, 4))
 
-    proxy.faults += [Fault(route="append", method="POST"), Fault(before=intrude, route="append", method="POST")]
+    proxy.fail(Before(lambda: None), Before(intrude), route="append", method="POST")
 
     with pytest.raises(errors.AppendConflict) as caught:
         array.append(np.zeros((100, 4), "<i4"))

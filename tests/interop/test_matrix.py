@@ -16,9 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from hyperslab import RemoteArray
+from hyperslab.client.values import format_fill_value
 from tests.conformance.service import Conformance, Node, decoded
 from tests.interop.jobs import CHUNKS, SHAPE, Job, assert_equal, filter_jobs, jobs_of
-from tests.interop.libraries import Library
+from tests.interop.libraries import Described, Library
 from tests.interop.tables import COMPRESSORS, DTYPES, FILTERS, CodecRow, DtypeRow, LibraryName
 
 Libraries = Mapping[LibraryName, Library]
@@ -80,38 +81,44 @@ def assert_reads(node: Node, expected: NDArray[Any], where: str, *, in_full: boo
     assert len(json.loads(node.get("slice", format="json").content)) == SHAPE[0], where
 
 
-@pytest.fixture(params=DTYPES, ids=lambda row: row.title)
-def written(request: pytest.FixtureRequest, service: Conformance) -> tuple[DtypeRow, Node, list[Job]]:
-    """All arrays of one dtype, created and written over HTTP; every fourth one by `RemoteArray`."""
-    row: DtypeRow = request.param
+@pytest.mark.parametrize("row", DTYPES, ids=lambda row: row.title)
+def test_our_arrays_are_read_equal_by_every_library(service: Conformance, libraries: Libraries, row: DtypeRow) -> None:
+    """Created and written over HTTP, every fourth one by `RemoteArray`; read from the folder, and some through the
+    keys, where the metadata are understood alike, too."""
     root, jobs = service.node(), jobs_of(row)
     for number, job in enumerate(jobs):
-        make(root.below(job.name), job, by_client=number % 4 == 0)
-    return row, root, jobs
+        make(root.below(job.name), job, by_client=number % 4 == 0, fill=fill_of(job))
+    for name in sorted(row.libraries):
+        known = {id(config) for codec in COMPRESSORS if name in codec.libraries for config in codec.configs}
+        readable = [job for job in jobs if id(job.compressor) in known]
+        some, url = readable[::4], service.target("zarr", root.path)
+
+        for job, values in zip(readable, libraries[name].read(root.folder, readable).values(), strict=True):
+            assert_equal(values, job.values, f"{name}: {job}")
+        for job, values in zip(some, libraries[name].read(url, some).values(), strict=True):
+            assert_equal(values, job.values, f"{name} over HTTP: {job}")
+        for job, described in zip(some, libraries[name].describe(url, some).values(), strict=True):
+            compressor, fill = None if job.compressor is None else job.compressor["id"], fill_of(job)
+            filters, stored = tuple(config["id"] for config in job.filters), None if fill is None else fill.tobytes()
+            assert described == Described(SHAPE, CHUNKS, job.order, stored, compressor, filters), f"{name}: {job}"
 
 
-def make(node: Node, job: Job, *, by_client: bool) -> None:
-    made = node.put(json={**job.document, "shape": SHAPE, "chunks": CHUNKS})
+def fill_of(job: Job) -> Any:
+    """An item that is not zero, where the dtype has one that all libraries spell alike."""
+    if job.dtype == "|O" or job.dtype in ("float4_e2m1fn", "float8_e8m0fnu"):
+        return None
+    return job.values[1, 2:3].reshape(())  # an array, which keeps the byte order
+
+
+def make(node: Node, job: Job, *, by_client: bool, fill: Any = None) -> None:
+    spelled = {"fill_value": format_fill_value(fill)}
+    made = node.put(json={**job.document, **spelled, "shape": SHAPE, "chunks": CHUNKS})
     assert made.status_code == 201, (made.text, job)
     if by_client or job.values.dtype.hasobject:
         node.remote()[...] = job.values
         return
     put = node.put("slice", content=job.values.tobytes())
     assert put.status_code == 204, (put.text, job)
-
-
-def test_our_arrays_are_read_equal_by_every_library(
-    written: tuple[DtypeRow, Node, list[Job]], libraries: Libraries
-) -> None:
-    row, root, jobs = written
-    for name in sorted(row.libraries):
-        known = {id(config) for codec in COMPRESSORS if name in codec.libraries for config in codec.configs}
-        readable = [job for job in jobs if id(job.compressor) in known]
-
-        found = libraries[name].read(root.folder, readable)
-
-        for job in readable:
-            assert_equal(found[job.name], job.values, f"{name}: {job}")
 
 
 @pytest.mark.parametrize(("row", "name"), _BY_FILTER, ids=ids(_BY_FILTER))

@@ -1,10 +1,8 @@
-"""Arrays of the service opened over HTTP by everyone: the same bytes, and the same understanding of the metadata."""
+"""A picture of the service opened over HTTP by those who are no Zarr libraries."""
 
 from __future__ import annotations
 
-import base64
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -16,70 +14,8 @@ import xarray
 import zarr
 from zarr.storage import ObjectStore
 
-from hyperslab import wire
 from tests.conformance.service import Conformance, Node
-from tests.interop.jobs import CHUNKS, SHAPE, Job, assert_equal, jobs_of
-from tests.interop.libraries import Described, Library
-from tests.interop.tables import COMPRESSORS, DTYPES, DtypeRow, LibraryName
 from tests.server import ServerFactory
-
-_BY_DTYPE = [(row, name) for row in DTYPES for name in sorted(row.libraries)]
-_IDS = [f"{row.title}-{name}" for row, name in _BY_DTYPE]
-_FEW = tuple(codec for codec in COMPRESSORS if codec.id in ("null", "blosc", "zstd"))
-
-
-@pytest.mark.parametrize(("row", "name"), _BY_DTYPE, ids=_IDS)
-def test_every_library_reads_every_dtype_and_its_metadata_through_the_keys(
-    service: Conformance, libraries: Mapping[LibraryName, Library], row: DtypeRow, name: LibraryName
-) -> None:
-    """A fill value that is not zero, where the dtype has one that all libraries spell alike."""
-    jobs = jobs_of(row, _FEW)[::2]
-    fills = {job.name: fill_of(job) for job in jobs}
-    root = service.node()
-    for job in jobs:
-        members = {**job.document, "shape": SHAPE, "chunks": CHUNKS, "fill_value": spelled(fills[job.name], job)}
-        assert root.below(job.name).put(json=members).status_code == 201, job
-        root.below(job.name).remote()[...] = job.values
-
-    url = service.target("zarr", root.path)
-    found, described = libraries[name].read(url, jobs), libraries[name].describe(url, jobs)
-
-    for job in jobs:
-        assert_equal(found[job.name], job.values, f"{name}: {job}")
-        compressor = None if job.compressor is None else job.compressor["id"]
-        filters = tuple(config["id"] for config in job.filters)
-        assert described[job.name] == Described(SHAPE, CHUNKS, job.order, fills[job.name], compressor, filters), job
-
-
-def fill_of(job: Job) -> bytes | None:
-    if job.dtype == "|O" or job.dtype in ("float4_e2m1fn", "float8_e8m0fnu"):
-        return None
-    item = job.values[1, 2] if not isinstance(job.dtype, list) else job.values[1:2, 2]
-    native = wire.dtype_from_json(job.dtype)
-    stored = np.asarray(item, native)
-    if native.name in ("int4", "int2"):
-        stored = stored.astype(np.int8)
-    return stored.tobytes()
-
-
-def spelled(fill: bytes | None, job: Job) -> Any:
-    """As `.zarray` spells it."""
-    if fill is None:
-        return None
-    dtype = wire.dtype_from_json(job.dtype)
-    item = np.frombuffer(fill, dtype)[0]
-    if dtype.names is not None or (dtype.kind in "SV" and dtype.isbuiltin != 2):
-        return base64.b64encode(fill).decode()
-    if dtype.kind in "mM":
-        return int(item.astype(np.int64))
-    if dtype.kind == "c":
-        return [float(item.real), float(item.imag)]
-    if dtype.isbuiltin == 2:
-        return float(item)
-    return item.item()
-
-
-# --- other clients -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[".", "/"], ids=["flat", "nested"])

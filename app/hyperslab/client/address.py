@@ -49,9 +49,16 @@ class Address:
     def child(self, name: str) -> Address:
         """The address of ``name`` (which may hold slashes) below this group.
 
-        Raises `BadPath` for an invalid name: no name may ever stand for the group itself.
+        Raises `BadPath` for what can be no name of a node: none may ever stand for the group itself.
         """
-        return Address(self.base, "/".join([*filter(None, [self.path]), *_segments(name)]))
+        try:
+            name.encode()
+        except (AttributeError, UnicodeEncodeError) as error:  # no text, or with half a character
+            raise BadPath(path=ascii(name)[:256], reason="a name is text in UTF-8") from error
+        segments = [segment for segment in name.replace("\\", "/").split("/") if segment]
+        if not segments or {".", ".."} & set(segments):
+            raise BadPath(path=name, reason="it names nothing below the group, or has a segment '.' or '..'")
+        return Address(self.base, "/".join([*filter(None, [self.path]), *segments]))
 
     @property
     def name(self) -> str:
@@ -75,25 +82,6 @@ def _split(url: str) -> SplitResult:
         return urlsplit(wire.without_driver(url))
     except ValueError as error:
         raise BadParameter(name="url", value=url, expected=f"an http or https URL ({error})") from error
-
-
-def _segments(name: str) -> list[str]:
-    """Segments of a name, split as the server splits them."""
-    if not isinstance(name, str):
-        raise BadPath(path=repr(name), reason="a name is text")
-    shown = ascii(name)[1:-1][:256]
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError as error:
-        raise BadPath(path=shown, reason="it is not UTF-8") from error
-    if length > wire.LONGEST_KEY:
-        raise BadPath(path=shown, reason=f"it has {length} bytes of UTF-8, the limit is {wire.LONGEST_KEY}")
-    segments = [segment for segment in name.replace("\\", "/").split("/") if segment]
-    if not segments:
-        raise BadPath(path=name, reason="it names nothing below the group")
-    if {".", ".."} & set(segments):
-        raise BadPath(path=name, reason="the segments '.' and '..' are not allowed")
-    return segments
 
 
 def _node_path(route: str, tail: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.client.address import Address, with_query
 from hyperslab.client.body import OnBytes
 from hyperslab.client.definition import read_lengths
-from hyperslab.client.document import ArrayDocument
+from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import (
     AnyArray,
     Indexer,
@@ -23,8 +23,8 @@ from hyperslab.client.indexing import (
     split_fields,
 )
 from hyperslab.client.node import RemoteNode, open_session, read_document
-from hyperslab.client.reading import Endpoint, read_selection
-from hyperslab.client.session import Session, until_undisturbed
+from hyperslab.client.reading import read_selection
+from hyperslab.client.session import until_undisturbed
 from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
@@ -69,17 +69,15 @@ class RemoteArray(RemoteNode):
             raise BadParameter(name="decode", value=decode, expected="cf or none")
         decode = None if decode == "none" else decode
         super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
-        members, etag = read_document(self._session, address, decode=decode)
-        self._know(ArrayDocument.parse(members, field=field, etag=etag, decode=decode))
+        document = read_document(self._session, address, decode=decode)
+        self._endpoint = Endpoint.parse(self._session, address, *document, field=field, decode=decode)
 
     @classmethod
-    def from_parts(
-        cls, session: Session, address: Address, document: ArrayDocument, *, progress: Progress = False
-    ) -> RemoteArray:
+    def from_parts(cls, endpoint: Endpoint, *, progress: Progress = False) -> RemoteArray:
         """An array from its parsed node document."""
         array = cls.__new__(cls)
-        RemoteNode.__init__(array, session, address, progress=progress)
-        array._know(document)
+        RemoteNode.__init__(array, endpoint.session, endpoint.address, progress=progress)
+        array._endpoint = endpoint
         return array
 
     # --- what it is ----------------------------------------------------------------------------------------------
@@ -87,27 +85,27 @@ class RemoteArray(RemoteNode):
     @property
     def info(self) -> Mapping[str, Any]:
         """The node document, as it was last read."""
-        return self._document.members
+        return self._endpoint.members
 
     @property
     def field(self) -> str | None:
         """Name of the open field, or None."""
-        return self._document.field
+        return self._endpoint.field
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Items along each axis; the dimensions of a field's subarray follow the array's."""
-        return self._document.shape
+        return self._endpoint.shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """Shape of a whole chunk, with as many axes as `shape`."""
-        return self._document.chunks
+        return self._endpoint.chunks
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of values as they are read: of the open field, and decoded if ``decode`` is set."""
-        return self._document.dtype
+        return self._endpoint.dtype
 
     @property
     def ndim(self) -> int:
@@ -128,7 +126,7 @@ class RemoteArray(RemoteNode):
     def fill_value(self) -> Any:
         """The value of cells that were never written: a scalar, or an array for a field with a subarray; None if the
         array does not define one (it is zero then)."""
-        return self._document.fill_value
+        return self._endpoint.fill_value
 
     @property
     def order(self) -> str:
@@ -138,7 +136,8 @@ class RemoteArray(RemoteNode):
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """A name or None for each axis; None if there are no names."""
-        return self._document.dimension_names
+        names = self.info.get("dimension_names")
+        return None if names is None else tuple(names)
 
     def with_field(self, name: str) -> RemoteArray:
         """The same array with a field of its structured dtype open. No request is sent.
@@ -146,8 +145,8 @@ class RemoteArray(RemoteNode):
         Raises:
             FieldUnknown: There is no such field.
         """
-        document = ArrayDocument.parse(self.info, field=name, etag=self._document.etag, decode=self._decode)
-        return RemoteArray.from_parts(self._session, self._address, document, progress=self._progress)
+        endpoint = self._endpoint.with_document(self.info, self._endpoint.etag, name)
+        return RemoteArray.from_parts(endpoint, progress=self._progress)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -171,14 +170,11 @@ class RemoteArray(RemoteNode):
             ValueError: ``out`` has another shape or dtype, or is read-only.
             ArrayChanged: The array was resized or replaced meanwhile; `refresh` has been called, so try again.
         """
-        fields, key = split_fields(selection)
-        if isinstance(fields, str) and self.field is None:
-            return self.with_field(fields).get(key, out=out, progress=progress)
-        if fields is None:
-            return self._read(select(key, self.shape), out=out, progress=progress)
-        if out is not None:
+        array, fields, key = self._open_field(selection)
+        if fields is not None and out is not None:
             raise ValueError("out= does not go with a list of fields: open one field, or read whole items")
-        return self._read(select(key, self.shape), progress=progress)[fields]
+        values = array._read(select(key, array.shape), out=out, progress=progress)
+        return values if fields is None else values[fields]
 
     @property
     def oindex(self) -> Indexer:
@@ -196,7 +192,7 @@ class RemoteArray(RemoteNode):
     def blocks(self) -> Indexer:
         """Chunk indexing: ``a.blocks[0, 2:4]`` selects whole chunks by their place in the grid; those at the end may be
         smaller. Reads and writes; raises as `get` and `set`, and `TypeError` where chunks have several lengths."""
-        grid = self._document.members["chunk_grid"]
+        grid = self.info["chunk_grid"]
         if isinstance(grid, Mapping) and grid.get("name") == "rectilinear":
             raise TypeError("blocks counts chunks of one length, and this array has several")
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
@@ -256,13 +252,10 @@ class RemoteArray(RemoteNode):
             ReadOnly: The store is not writable; `WriteForbidden` if the token is not.
             PartlyWritten: Some chunks are stored and some are not; ``written`` and ``failed`` list them.
         """
-        fields, key = split_fields(selection)
-        if isinstance(fields, str) and self.field is None:
-            self.with_field(fields).set(key, value, progress=progress)
-            return
+        array, fields, key = self._open_field(selection)
         if fields is not None:
             raise IndexError("one field can be written at a time, or whole items")
-        self._write(select(key, self.shape), value, progress=progress)
+        array._write(select(key, array.shape), value, progress=progress)
 
     def change(self, selection: Any, function: Callable[[Any], Any]) -> Any:
         """Write ``self[selection] = function(self[selection])`` without losing what others write meanwhile.
@@ -338,7 +331,7 @@ class RemoteArray(RemoteNode):
             ValueError: The subarray of a field would have another shape.
         """
         lengths = read_lengths(shape)
-        inner = self._document.item_shape
+        inner = self._endpoint.item_shape
         if inner and len(lengths) == self.ndim:
             if any(given not in (None, size) for given, size in zip(lengths[-len(inner) :], inner, strict=True)):
                 raise ValueError(f"the subarrays of a field have the shape {inner}, for good")
@@ -391,7 +384,7 @@ class RemoteArray(RemoteNode):
 
     @property
     def _decode(self) -> str | None:
-        return self._document.decode
+        return self._endpoint.decode
 
     def _values(self, value: Any, *, scalar: bool = False) -> AnyArray:
         """``value`` cast for this array. If the selection is ``scalar``, a list is one object, as in numpy."""
@@ -404,22 +397,23 @@ class RemoteArray(RemoteNode):
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
         """The array, with a field opened if ``selection`` names one, and a selection that has one tag."""
-        fields, key = split_fields(selection)
-        if isinstance(fields, str) and self.field is None:
-            return self.with_field(fields)._box(key)
-        chosen = select(key, self.shape)
+        array, fields, key = self._open_field(selection)
+        chosen = select(key, array.shape)
         if fields is not None or chosen.pointwise:
             raise IndexError("points and lists of fields have no tag: a box of whole items, or of one field, has")
-        return self, chosen
+        return array, chosen
+
+    def _open_field(self, selection: Any) -> tuple[RemoteArray, str | list[str] | None, Any]:
+        """The array, with a field opened if ``selection`` names one, the fields that it names else, and its key."""
+        fields, key = split_fields(selection)
+        if isinstance(fields, str) and self.field is None:
+            return self.with_field(fields), None, key
+        return self, fields, key
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
         if self._decode is not None and "decoded" not in members:  # as in the answer to a change
             members, etag = read_document(self._session, self._address, decode=self._decode)
-        self._know(self._document.with_members(members, etag))
-
-    def _know(self, document: ArrayDocument) -> None:
-        self._document = document
-        self._endpoint = Endpoint(self._session, self._address, document)
+        self._endpoint = self._endpoint.with_document(members, etag, self.field)
 
     # --- being an object -----------------------------------------------------------------------------------------
 
@@ -435,10 +429,10 @@ class RemoteArray(RemoteNode):
         return list(self.dtype.names or ())
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return (self.url, self.field, self._decode, self._document.etag, self.shape)
+        return (self.url, self.field, self._decode, self._endpoint.etag, self.shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteArray.from_parts, (self._session, self._address, self._document)
+        return RemoteArray.from_parts, (self._endpoint,)
 
 
 def facts(array: RemoteArray) -> dict[str, Any]:

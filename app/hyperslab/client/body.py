@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hyperslab.client.session import Request, Session, reason_of, unreachable
+from hyperslab.client.session import Request, Session
 from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Cancel, Response
 from hyperslab.errors import RemoteProblem
 
@@ -49,7 +49,7 @@ class Body:
 
         Raises as `read`, and `RemoteProblem` for a response without a length.
         """
-        response = self._response or self._open()
+        response = self._session.attempt(self._rest(), self._take, self._cancel)
         length = response.headers.get("Content-Length")
         if length is None:
             raise RemoteProblem(status=response.status, detail="the answer does not say how long it is")
@@ -66,23 +66,13 @@ class Body:
         Raises `BodyChanged` if the rest cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
         """
         self._cancel.check()
-        retry = self._session.retry
-        for attempt in range(1, retry.attempts + 1):
-            response = self._response or self._open()
+        if self._response is not None:
             try:
-                count = response.readinto(buffer)
-                if not count:
-                    raise ConnectionResetError(f"the body ended after {self.position} bytes")
-            except BROKEN_CONNECTION as error:
+                return self._read_some(self._response, buffer)
+            except BROKEN_CONNECTION:
                 self.close()
-                if attempt == retry.attempts:
-                    raise unreachable(self._request, error, attempt) from error
-                self._session.wait(self._request, reason_of(error), attempt, retry.backoff(attempt), self._cancel)
-            else:
-                self.position += count
-                self.on_bytes(count)
-                return count
-        raise AssertionError("unreachable: the last attempt returns or raises")
+                self._cancel.check()  # which may have broken it
+        return self._session.attempt(self._rest(), lambda r: self._read_some(self._take(r), buffer), self._cancel)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -90,22 +80,30 @@ class Body:
             self._response.close()
             self._response = None
 
-    def _open(self) -> Response:
-        if self.position:
-            self._response = self._open_rest()
-        else:
-            self._response = self._session.open(self._request, self._cancel)
-            self._check(self._response)
-            self.etag = self._response.headers.get("ETag")
-        return self._response
+    def _read_some(self, response: Response, buffer: memoryview) -> int:
+        count = response.readinto(buffer)
+        if not count:
+            raise ConnectionResetError(f"the body ended after {self.position} bytes")
+        self.position += count
+        self.on_bytes(count)
+        return count
 
-    def _open_rest(self) -> Response:
+    def _rest(self) -> Request:
+        """The request for what has not been read yet."""
+        if not self.position:
+            return self._request
         if self._request.method != "GET" or self.etag is None or self.etag.startswith("W/"):
             raise BodyChanged("a part of this body cannot be asked for")
-        rest = {"Range": f"bytes={self.position}-", "If-Range": self.etag}
-        response = self._session.open(self._request.with_headers(rest), self._cancel)
-        begins = response.headers.get("Content-Range", "")
-        if response.status != 206 or not begins.startswith(f"bytes {self.position}-"):
-            response.close()
+        return self._request.with_headers({"Range": f"bytes={self.position}-", "If-Range": self.etag})
+
+    def _take(self, response: Response) -> Response:
+        """Go on with this response; raises `BodyChanged` if it is not the rest."""
+        if not self.position:
+            self._check(response)
+            self.etag = response.headers.get("ETag")
+        elif response.status != 206 or not response.headers.get("Content-Range", "").startswith(
+            f"bytes {self.position}-"
+        ):
             raise BodyChanged("the answer is another one by now")
+        self._response = response
         return response

@@ -14,7 +14,7 @@ from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
 from hyperslab.client.definition import Codec, check_data, define_array, read_data
-from hyperslab.client.document import ArrayDocument
+from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.session import Request, Session
 from hyperslab.client.text import Progress, Tree, dtype_text, group_as_html, size_text
@@ -375,7 +375,7 @@ def open_node(
     """The node that a node document describes."""
     if members.get("kind") == "group":
         return RemoteGroup.from_parts(session, address, members, progress=progress)
-    return RemoteArray.from_parts(session, address, ArrayDocument.parse(members, etag=etag), progress=progress)
+    return RemoteArray.from_parts(Endpoint.parse(session, address, members, etag), progress=progress)
 
 
 def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:

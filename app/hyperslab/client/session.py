@@ -7,8 +7,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,7 +20,6 @@ from hyperslab import __version__, wire
 from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Body, Cancel, Response, Transport
 from hyperslab.errors import (
     BrokenData,
-    Cancelled,
     HyperslabError,
     Overloaded,
     PreconditionFailed,
@@ -92,30 +91,21 @@ class Whole(NamedTuple):
 class Session:
     """Connection to one server over one transport, with retries; thread-safe, and picklable without its sockets."""
 
-    def __init__(
-        self, transport: Transport, *, headers: Mapping[str, str], connections: int, retry: RetryPolicy | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, *, headers: Mapping[str, str], connections: int) -> None:
         if connections < 1:
             raise ValueError(f"connections={connections}: expected at least 1")
         self.transport = transport
         self.connections = connections
-        self.retry = retry or RetryPolicy()
+        self.retry = RetryPolicy()
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
 
-    def open(self, request: Request, cancel: Cancel = NEVER) -> Response:
-        """The response to ``request``, with a status below 300 or 304. The caller reads and closes it.
-
-        Raises the server's own exception for anything else, `Unreachable` when attempts run out, and `Cancelled`.
-        """
-        return self._attempt(request, lambda response: response, cancel)
-
     def read(self, request: Request, cancel: Cancel = NEVER) -> Whole:
-        """The response to ``request`` with its body, both in the same series of attempts; raises as `open`."""
-        return self._attempt(request, _read_whole, cancel)
+        """The response to ``request`` with its body, both in the same series of attempts; raises as `attempt`."""
+        return self.attempt(request, _read_whole, cancel)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """The JSON object that the answer holds, and its headers; raises as `open`, and `RemoteProblem` for an answer
-        that holds none.
+        """The JSON object that the answer holds, and its headers; raises as `attempt`, and `RemoteProblem` where there is
+        none.
         """
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         members = _parse_object(answer.body)
@@ -131,61 +121,63 @@ class Session:
             for item in items:
                 work(item, cancel)
             return
+        failures: list[Exception] = []  # the first is the cause; those after it are of work that was cancelled
 
-        def unless_cancelled(item: T) -> None:
-            cancel.check()
+        def run(item: T) -> None:
             try:
+                cancel.check()
                 with cancel.at_work():
                     work(item, cancel)
-            except BROKEN_CONNECTION:
-                cancel.check()  # then it is broken because it was cut
-                raise
+            except Exception as error:
+                failures.append(error)
+                cancel.set()
 
         with ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client") as threads:
             try:
-                futures = [threads.submit(unless_cancelled, item) for item in items]
-                if _wait_for_failure(futures):
-                    cancel.set()
+                waiting = {threads.submit(run, item) for item in items}
+                # Polled, because a signal that comes between Python's last look at signals and the system call would be
+                # noticed only when the wait has ended by itself.
+                while waiting:
+                    waiting = wait(waiting, 0.5).not_done
             except BaseException:  # such as Ctrl-C
                 cancel.set()
                 raise
-        for future in sorted(futures, key=lambda f: isinstance(f.exception(), Cancelled)):
-            future.result()
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Close idle connections; the session stays usable, and requests in progress continue."""
         self.transport.close()
 
-    def _attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
-        """Result of ``take`` on the first good response; a connection that breaks in ``take`` is a failed attempt."""
-        lost = False
-        for attempt in range(1, self.retry.attempts + 1):
-            last = attempt == self.retry.attempts or not request.repeatable
+    def attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
+        """Result of ``take`` on the first response with a status below 300, or 304.
+
+        A connection that breaks in ``take`` is a failed attempt; where it raises, the response is closed. Raises the
+        server's own exception for any other response, `Unreachable` when attempts run out, and `Cancelled`.
+        """
+        lost, attempts = False, self.retry.attempts
+        for attempt in range(1, attempts + 1):
+            last = attempt == attempts or not request.repeatable
             try:
                 headers = {**self._headers, **request.headers}
                 response = self.transport.request(request.method, request.url, headers=headers, body=request.body)
                 if response.status < 300 or response.status == 304 or (lost and response.status == 404):
-                    return take(response)
+                    return _take_or_close(response, take)
                 lost |= request.removes and response.status in (502, 504)  # a proxy has lost the response
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
             except (SSLError, ProxyError) as error:  # the same at every attempt
-                raise unreachable(request, error, attempt) from error
+                raise _unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
+                cancel.check()  # which may have broken it
                 if last:
-                    raise unreachable(request, error, attempt) from error
+                    raise _unreachable(request, error, attempt) from error
                 lost |= request.removes and not isinstance(error, ConnectTimeoutError)
-                pause, failure = self.retry.backoff(attempt), reason_of(error)
-            self.wait(request, failure, attempt, pause, cancel)
+                pause, failure = self.retry.backoff(attempt), _reason(error)
+            told = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
+            log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
+            cancel.pause(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def wait(self, request: Request, failure: str, attempt: int, pause: float, cancel: Cancel) -> None:
-        """Log the failure and wait before the next attempt; raises `Cancelled`."""
-        cancel.check()
-        target, attempts = request.url.partition("?")[0], self.retry.attempts
-        told = (request.method, target, failure, attempt, attempts, pause)
-        log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
-        cancel.pause(pause)
 
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
         """Seconds to wait after a temporary refusal; raises the problem if it is permanent or would take too long."""
@@ -200,14 +192,14 @@ class Session:
         return self.retry.backoff(attempt) if asked is None else asked + jitter
 
 
-def unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
+def _unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
     """The error for the caller from a transport's exception."""
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return Unreachable(parts.hostname or parts.netloc, port, reason_of(error), attempts)
+    return Unreachable(parts.hostname or parts.netloc, port, _reason(error), attempts)
 
 
-def reason_of(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Short reason of a connection error, without the names of urllib3's objects."""
     cause = error.__cause__ or error.__context__
     if isinstance(error, NewConnectionError | ConnectTimeoutError) and isinstance(cause, OSError):
@@ -272,22 +264,16 @@ def _snippet(body: bytes) -> str:
     return body[:500].decode("utf-8", "replace").strip()
 
 
+def _take_or_close(response: Response, take: Callable[[Response], T]) -> T:
+    try:
+        return take(response)
+    except BaseException:
+        response.close()
+        raise
+
+
 def _read_whole(response: Response) -> Whole:
     try:
         return Whole(response.status, response.headers, response.read())
     finally:
         response.close()
-
-
-def _wait_for_failure(futures: Sequence[Future[None]]) -> bool:
-    """Wait until all are done or one has failed, and say whether one has.
-
-    It polls, because a signal ends a wait only if that goes on already: one that comes between Python's last look at
-    signals and the system call would be noticed when the wait has ended by itself.
-    """
-    pending: Collection[Future[None]] = futures
-    while pending:
-        done, pending = wait(pending, 0.5, return_when=FIRST_EXCEPTION)
-        if any(future.exception() is not None for future in done):
-            return True
-    return False

@@ -10,7 +10,6 @@ import json
 import sys
 import uuid
 from collections import deque
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -18,11 +17,10 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from hyperslab import wire
 from hyperslab.client.body import OnBytes
-from hyperslab.client.document import ArrayDocument
+from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths
-from hyperslab.client.reading import Endpoint
 from hyperslab.client.session import Request
-from hyperslab.client.transport import Cancel, Response
+from hyperslab.client.transport import Cancel
 from hyperslab.client.values import broadcast, bytes_of, encode_npy, encode_objects
 from hyperslab.errors import TooLarge
 
@@ -45,10 +43,9 @@ def write_selection(
         return
     if selection.pointwise:
         _write_points(endpoint, axes, selection.to_raw(spread), on_bytes)
-    elif values.ndim == 0 and endpoint.document.item_shape == ():
-        _write_scalar(endpoint, axes, values, on_bytes)
     else:
-        _write_boxes(endpoint, axes, selection.to_raw(spread), on_bytes)
+        is_single = values.ndim == 0 and endpoint.item_shape == ()
+        _write_boxes(endpoint, axes, values if is_single else selection.to_raw(spread), is_single, on_bytes)
 
 
 def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag: str) -> str:
@@ -59,16 +56,18 @@ def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag
     because the second would be refused on account of the first.
     """
     endpoint, axes = _cells(endpoint, selection)
-    kept = _last_values(axes, selection.to_raw(broadcast(values, selection.shape)))
-    headers = {**_headers(endpoint, kept.shape), "If-Match": tag}
-    body = _encode(endpoint.document, kept)
-    return _tag(endpoint.session.open(Request("PUT", _single_url(endpoint, axes), headers, body, once=True)))
+    axes, kept = _without_repetition(axes, selection.to_raw(broadcast(values, selection.shape)))
+    headers, body = {**_headers(endpoint, kept.shape), "If-Match": tag}, _encode(endpoint, kept)
+    request = Request("PUT", _single_url(endpoint, axes), headers, body, once=True)
+    return endpoint.session.read(request).headers["ETag"]
 
 
 def read_tag(endpoint: Endpoint, selection: Selection) -> str:
     """The tag of what a selection holds now, for `write_tagged`; no values are read."""
     endpoint, axes = _cells(endpoint, selection)
-    return _tag(endpoint.session.open(Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})))
+    axes, _ = _without_repetition(axes, np.empty(()))
+    request = Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})
+    return endpoint.session.read(request).headers["ETag"]
 
 
 def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int, list[int]]:
@@ -77,22 +76,21 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
     Raises `ValueError` where the other axes differ, numpy's `AxisError` where there is no such axis, and what the
     server raised.
     """
-    document = endpoint.document
-    if document.field is not None:
-        raise ValueError(f"whole items are appended, and the field {document.field!r} is opened")
-    axis = normalize_axis_index(axis, len(document.shape))
-    others = document.shape[:axis] + document.shape[axis + 1 :]
-    if values.ndim != len(document.shape) or values.shape[:axis] + values.shape[axis + 1 :] != others:
-        raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {document.shape}")
+    if endpoint.field is not None:
+        raise ValueError(f"whole items are appended, and the field {endpoint.field!r} is opened")
+    axis = normalize_axis_index(axis, len(endpoint.shape))
+    others = endpoint.shape[:axis] + endpoint.shape[axis + 1 :]
+    if values.ndim != len(endpoint.shape) or values.shape[:axis] + values.shape[axis + 1 :] != others:
+        raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {endpoint.shape}")
     begin, end = None, None
-    shape = list(document.grid_shape)
-    waiting = deque(_append_parts(document, values, axis))
+    shape = list(endpoint.grid_shape)
+    waiting = deque(_append_parts(endpoint, values, axis))
     while waiting:
         part = waiting.popleft()
         url = endpoint.address.url("append", axis=str(axis), at=None if end is None else str(end))
         headers = {**_headers(endpoint, part.shape), wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
         try:
-            answer, _ = endpoint.session.read_json(Request("POST", url, headers, _encode(document, part)))
+            answer, _ = endpoint.session.read_json(Request("POST", url, headers, _encode(endpoint, part)))
         except TooLarge:  # how long objects are shows when they are packed
             if part.shape[axis] < 2:
                 raise
@@ -100,14 +98,14 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
             continue
         shape, offset = answer["shape"], answer["offset"]
         begin, end = offset if begin is None else begin, offset + part.shape[axis]
-    return (document.shape[axis] if begin is None else begin), shape
+    return (endpoint.shape[axis] if begin is None else begin), shape
 
 
-def _append_parts(document: ArrayDocument, values: AnyArray, axis: int) -> list[AnyArray]:
+def _append_parts(endpoint: Endpoint, values: AnyArray, axis: int) -> list[AnyArray]:
     """``values`` in as many parts along ``axis`` as requests are needed, none where it is empty."""
-    length, chunk = values.shape[axis], document.grid_chunks[axis]
-    limit = min(64 << 20, document.limits.get("max_request_bytes") or 64 << 20)
-    rows = max(1, limit // max(1, values.size * document.dtype.itemsize // max(1, length)))
+    length, chunk = values.shape[axis], endpoint.grid_chunks[axis]
+    limit = min(64 << 20, endpoint.limits.get("max_request_bytes") or 64 << 20)
+    rows = max(1, limit // max(1, values.size * endpoint.dtype.itemsize // max(1, length)))
     if rows > chunk:
         rows -= rows % chunk
     return np.array_split(values, range(rows, length, rows), axis) if length else []
@@ -120,71 +118,57 @@ def _cells(endpoint: Endpoint, selection: Selection) -> tuple[Endpoint, tuple[Ax
     return endpoint, axes
 
 
-def _tag(response: Response) -> str:
-    response.close()
-    return response.headers["ETag"]
-
-
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
     """URL of a request that cannot be split; raises `IndexError` if its lists of indices are too long."""
-    boxes = endpoint.cut(Box.of(_distinct(axes)), sys.maxsize)
+    boxes = endpoint.cut(Box.of(axes), sys.maxsize)
     if len(boxes) != 1:
         raise IndexError("more indices than one request can name")
     return endpoint.slice_url(boxes[0])
 
 
-def _write_scalar(endpoint: Endpoint, axes: tuple[Axis, ...], value: AnyArray, on_bytes: OnBytes) -> None:
-    """One value for every cell: it alone travels, as npy, which keeps every bit of a NaN."""
-    document, distinct = endpoint.document, _distinct(axes)
-    body = _encode(document, value, npy=True)
-    media_type = wire.OBJECTS if document.dtype.hasobject else wire.NPY
+def _write_boxes(
+    endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, is_single: bool, on_bytes: OnBytes
+) -> None:
+    """Write boxes over several connections. A single value for all cells travels alone, as npy, which keeps every bit
+    of a NaN."""
+    session, cells = endpoint.session, prod(lengths(axes))
+    axes, values = _without_repetition(axes, values)
+    cap = endpoint.limits.get("max_request_bytes") or LARGEST_BOX
+    limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
     def put(box: Box, cancel: Cancel) -> None:
         cancel.check()
-        # The shape, because slices would be cut off of an array that has shrunk.
-        headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
-        endpoint.session.read(Request("PUT", endpoint.slice_url(box), headers, body), cancel)
-        on_bytes(prod(box.shape) * document.item_nbytes)
-
-    on_bytes((prod(lengths(axes)) - prod(lengths(distinct))) * document.item_nbytes)
-    endpoint.session.for_each(put, endpoint.cut(Box.of(distinct), 64 << 20))
-
-
-def _write_boxes(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
-    document, session = endpoint.document, endpoint.session
-    kept = _last_values(axes, values)
-    cap = document.limits.get("max_request_bytes") or LARGEST_BOX
-    limit = min(max(kept.size * document.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
-
-    def put(box: Box, cancel: Cancel) -> None:
-        cancel.check()
-        part = box.region_of(kept)
-        headers, body = _headers(endpoint, part.shape), _encode(document, part)
+        if is_single:  # with the shape, because slices would be cut off of an array that has shrunk
+            media_type = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
+            headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
+            body = _encode(endpoint, values, npy=True)
+        else:
+            part = box.region_of(values)
+            headers, body = _headers(endpoint, part.shape), _encode(endpoint, part)
         try:
             session.read(Request("PUT", endpoint.slice_url(box), headers, body), cancel)
         except TooLarge as problem:
             for smaller in endpoint.smaller(box, problem):
                 put(smaller, cancel)
         else:
-            on_bytes(part.size * document.dtype.itemsize)
+            on_bytes(prod(box.shape) * endpoint.item_nbytes)
 
-    on_bytes((values.size - kept.size) * document.dtype.itemsize)  # repeated indices are not sent
-    session.for_each(put, endpoint.cut(Box.of(_distinct(axes)), limit))
+    on_bytes((cells - prod(lengths(axes))) * endpoint.item_nbytes)  # repeated indices are not sent
+    session.for_each(put, endpoint.cut(Box.of(axes), 64 << 20 if is_single else limit))
 
 
 def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
     """Coordinates as npy, and right behind them the values: npy too, or objects in their binary form."""
-    document = endpoint.document
     cells = coordinates(axes)
-    items = values.reshape(len(cells), *document.item_shape)
+    items = values.reshape(len(cells), *endpoint.item_shape)
     kept = _last_of_each(cells)
-    step = max(1, (4 << 20) // (8 * cells.shape[1] + document.item_nbytes))
-    step = min(step, document.limits.get("max_points") or step)
-    url = endpoint.address.url("points", values="1", field=document.field)
+    step = max(1, (4 << 20) // (8 * cells.shape[1] + endpoint.item_nbytes))
+    step = min(step, endpoint.limits.get("max_points") or step)
+    url = endpoint.address.url("points", values="1", field=endpoint.field)
 
     def post(chosen: IntArray, cancel: Cancel) -> None:
         cancel.check()
-        body = encode_npy(cells[chosen]) + bytes(_encode(document, items[chosen], npy=True))
+        body = encode_npy(cells[chosen]) + bytes(_encode(endpoint, items[chosen], npy=True))
         try:  # the same values at the same points again change nothing: it is safe to repeat
             endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True), cancel)
         except TooLarge:
@@ -193,17 +177,17 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
             for half in np.array_split(chosen, 2):
                 post(half, cancel)
         else:
-            on_bytes(len(chosen) * document.item_nbytes)
+            on_bytes(len(chosen) * endpoint.item_nbytes)
 
-    on_bytes((len(cells) - len(kept)) * document.item_nbytes)
+    on_bytes((len(cells) - len(kept)) * endpoint.item_nbytes)
     endpoint.session.for_each(post, [kept[start : start + step] for start in range(0, len(kept), step)])
 
 
 def _headers(endpoint: Endpoint, shape: tuple[int, ...]) -> dict[str, str]:
     """The headers that tell the shape and the dtype of values."""
     headers = {"Content-Type": endpoint.accept, wire.ARRAY_SHAPE: _json(shape)}
-    if len(endpoint.document.dtype_text) <= wire.LONGEST_DTYPE:
-        headers[wire.ARRAY_DTYPE] = endpoint.document.dtype_text
+    if len(endpoint.dtype_text) <= wire.LONGEST_DTYPE:
+        headers[wire.ARRAY_DTYPE] = endpoint.dtype_text
     return headers
 
 
@@ -211,14 +195,14 @@ def _json(shape: tuple[int, ...]) -> str:
     return json.dumps(shape, separators=(",", ":"))
 
 
-def _encode(document: ArrayDocument, values: AnyArray, *, npy: bool = False) -> bytes | memoryview:
+def _encode(endpoint: Endpoint, values: AnyArray, *, npy: bool = False) -> bytes | memoryview:
     """Values in the array's dtype and C order, raw or as ``npy``; objects in their binary form."""
-    if document.dtype.hasobject:
+    if endpoint.dtype.hasobject:
         return encode_objects(values)
-    if document.dtype.names is None or (values.dtype == document.dtype and values.flags.c_contiguous):
-        items = np.asarray(values, document.dtype, order="C")
+    if endpoint.dtype.names is None or (values.dtype == endpoint.dtype and values.flags.c_contiguous):
+        items = np.asarray(values, endpoint.dtype, order="C")
     else:  # numpy copies fields only: between them there would be what memory held before
-        items = np.zeros(values.shape, document.dtype)
+        items = np.zeros(values.shape, endpoint.dtype)
         items[...] = values
     return encode_npy(items) if npy else bytes_of(items)
 
@@ -229,14 +213,18 @@ def _last_of_each(cells: IntArray) -> IntArray:
     return np.sort(len(cells) - 1 - first_from_behind)
 
 
-def _distinct(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Axes whose lists name no index twice: each stays where it comes last, as numpy writes."""
-    return tuple(axis[_last_of_each(axis[:, None])] if isinstance(axis, np.ndarray) else axis for axis in axes)
+def _without_repetition(axes: tuple[Axis, ...], values: AnyArray) -> tuple[tuple[Axis, ...], AnyArray]:
+    """Axes whose lists name no index twice, and the values for them: each stays where it comes last, as numpy writes.
 
-
-def _last_values(axes: Sequence[Axis], values: AnyArray) -> AnyArray:
-    """The values for `_distinct` of the axes."""
-    for place, axis in enumerate(axis for axis in axes if not isinstance(axis, int)):
-        if isinstance(axis, np.ndarray) and len(last := _last_of_each(axis[:, None])) < len(axis):
-            values = np.take(values, last, axis=place)
-    return values
+    Values without axes stay as they are.
+    """
+    kept: list[Axis] = []
+    for axis in axes:
+        if isinstance(axis, np.ndarray):
+            last = _last_of_each(axis[:, None])
+            if values.ndim and len(last) < len(axis):
+                values = np.take(values, last, axis=len(lengths(kept)))
+            kept.append(axis[last])
+        else:
+            kept.append(axis)
+    return tuple(kept), values

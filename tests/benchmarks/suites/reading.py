@@ -130,13 +130,21 @@ SHARDS: Final = Suite(
 # --- http ------------------------------------------------------------------------------------------------------------
 
 
+def ours_over_http(bench: Bench, stack: ExitStack, reader: str, path: str, titles: Sequence[str]) -> list[Program]:
+    """A reader of a server without caches, and of one with."""
+    servers = [
+        stack.enter_context(quiet_server({"data": bench.arrays}, **settings))
+        for settings in ({"cache_bytes": 0, "answer_cache_bytes": 0}, {"cache_bytes": 1 << 30})
+    ]
+    pairs = zip(titles, servers, strict=True)
+    return [Program(title, reader, server.url + path, serving=[server.process.pid]) for title, server in pairs]
+
+
 def http_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
-    stores = {"data": bench.arrays}
-    cold = stack.enter_context(quiet_server(stores, cache_bytes=0, answer_cache_bytes=0))
-    cached = stack.enter_context(quiet_server(stores, cache_bytes=1 << 30))
-    zarr_url, ours = f"{cold.url}/zarr/data", [cold.process.pid]
-    yield Program(REMOTE, "remote-array", cold.url, serving=ours)
-    yield Program(REMOTE_CACHED, "remote-array", cached.url, serving=[cached.process.pid])
+    cold, cached = ours_over_http(bench, stack, "remote-array", "", (REMOTE, REMOTE_CACHED))
+    zarr_url, ours = f"{cold.root}/zarr/data", cold.serving
+    yield cold
+    yield cached
     yield Program(IN_PROCESS, "tensorstore", str(bench.arrays))
     yield Program("TensorStore, our /zarr", "tensorstore", zarr_url, serving=ours)
     yield Program("zarr-python 3, our /zarr", "zarr-python", zarr_url, serving=ours)
@@ -182,10 +190,7 @@ HTTP: Final = Suite("http", "Reading over HTTP", partial(measure, http_programs)
 
 def peer_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
     """Ours, and those that can be started, each asked for bytes over one plain connection."""
-    ours = "/v1/slice/data/{name}?select={select}"
-    for title, settings in ((OURS, {"cache_bytes": 0, "answer_cache_bytes": 0}), (CACHED, {})):
-        server = stack.enter_context(quiet_server({"data": bench.arrays}, **settings))
-        yield Program(title, "url", server.url + ours, serving=[server.process.pid])
+    yield from ours_over_http(bench, stack, "url", "/v1/slice/data/{name}?select={select}", (OURS, CACHED))
     if bench.peers_python is None:
         bench.note(f"other array servers are left out: PEERS_PYTHON names no Python that has them ({INSTALL})")
         return
@@ -244,13 +249,9 @@ PEERS_SUITE: Final = Suite(
 
 
 def smoke_programs(bench: Bench, stack: ExitStack) -> Iterator[Program]:
-    stores, files = {"data": bench.arrays}, str(bench.arrays)
-    cold = stack.enter_context(quiet_server(stores, cache_bytes=0, answer_cache_bytes=0))
-    cached = stack.enter_context(quiet_server(stores))
-    yield Program(REMOTE, "remote-array", cold.url, serving=[cold.process.pid])
-    yield Program(REMOTE_CACHED, "remote-array", cached.url, serving=[cached.process.pid])
-    yield Program(TENSORSTORE, "tensorstore", files)
-    yield Program("zarr-python 3", "zarr-python", files)
+    yield from ours_over_http(bench, stack, "remote-array", "", (REMOTE, REMOTE_CACHED))
+    yield Program(TENSORSTORE, "tensorstore", str(bench.arrays))
+    yield Program("zarr-python 3", "zarr-python", str(bench.arrays))
 
 
 def smoke(bench: Bench, specs: Sequence[ArraySpec] = SMALL_SPECS) -> Iterator[Measurement]:

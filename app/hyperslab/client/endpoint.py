@@ -1,0 +1,176 @@
+"""An array as a target of requests: its node document, parsed once, and how parts of it are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hyperslab import wire
+from hyperslab.client.address import Address
+from hyperslab.client.indexing import Axis, Box, Selection
+from hyperslab.client.session import Session
+from hyperslab.client.transport import Response
+from hyperslab.client.values import object_codec, parse_fill_value
+from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, TooLarge, WrongKind
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An array of a server, with at most one field opened, and its node document (docs/reference/http.md).
+
+    ``grid_shape`` and ``grid_chunks``: the array's own axes; a field's subarray follows in ``item_shape``. ``dtype`` is
+    that of one item as it travels, without the subarray. ``etag`` is the document's validator. ``decode``: ``cf`` where
+    values travel decoded.
+    """
+
+    session: Session
+    address: Address
+    members: Mapping[str, Any]
+    etag: str | None
+    field: str | None
+    decode: str | None
+    grid_shape: tuple[int, ...]
+    grid_chunks: tuple[int, ...]
+    item_dtype: np.dtype[Any]
+    dtype: np.dtype[Any]
+    item_shape: tuple[int, ...]
+
+    @classmethod
+    def parse(
+        cls,
+        session: Session,
+        address: Address,
+        members: Mapping[str, Any],
+        etag: str | None,
+        *,
+        field: str | None = None,
+        decode: str | None = None,
+    ) -> Endpoint:
+        """Raises `WrongKind` for a group, `FieldUnknown`, `BadMetadata` for a member that cannot be understood, and
+        `ModuleNotFoundError` for a dtype of ml_dtypes where that is not installed.
+        """
+        if members.get("kind") != "array":
+            raise WrongKind(path=address.path, kind=str(members.get("kind")), wanted="array")
+        try:
+            item_dtype = wire.dtype_from_json(members["dtype"])
+            shape, chunks = (tuple(int(n) for n in members[name]) for name in ("shape", "chunks"))
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"the node document is incomplete: {error!r}"
+            raise BadMetadata(key=address.path, member=None, reason=reason) from error
+        dtype, item_shape = item_dtype, ()
+        if field is not None:
+            if item_dtype.fields is None or field not in item_dtype.fields:
+                raise FieldUnknown(path=address.path, field=field, fields=list(item_dtype.names or ()))
+            opened = item_dtype.fields[field][0]
+            dtype, item_shape = opened.base, opened.shape
+        decoded = members.get("decoded") if decode == "cf" and not item_dtype.names else None
+        if decoded is not None:
+            dtype = wire.dtype_from_json(decoded["dtype"])
+        return cls(session, address, members, etag, field, decode, shape, chunks, item_dtype, dtype, item_shape)
+
+    def with_document(self, members: Mapping[str, Any], etag: str | None, field: str | None) -> Endpoint:
+        """The same array with another node document or another field; raises as `parse`."""
+        return Endpoint.parse(self.session, self.address, members, etag, field=field, decode=self.decode)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's axes, then the field's."""
+        return self.grid_shape + self.item_shape
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        return self.grid_chunks + self.item_shape
+
+    @property
+    def item_nbytes(self) -> int:
+        """Bytes of one item with its subarray."""
+        return self.dtype.itemsize * prod(self.item_shape)
+
+    @cached_property
+    def dtype_text(self) -> str:
+        """`Array-Dtype` header of responses with this array's values."""
+        return wire.format_dtype(self.dtype)
+
+    @cached_property
+    def fill_value(self) -> Any:
+        """A scalar of `dtype` (an array for a field with a subarray), or None if it is undefined."""
+        value = self.members.get("fill_value")
+        if value is None:
+            return None
+        whole = parse_fill_value(value, self.item_dtype, object_codec(self.members).get("id"))
+        return whole if self.field is None else whole[self.field]
+
+    @property
+    def accept(self) -> str:
+        """The media type of the values."""
+        return wire.OBJECTS if self.dtype.hasobject else wire.RAW
+
+    @property
+    def limits(self) -> Mapping[str, int | None]:
+        """Request limits by the server's names for them."""
+        return self.members.get("limits") or {}
+
+    @property
+    def response_limit(self) -> int | None:
+        """Maximum bytes of values in one response, None without a limit; the limit for JSON applies to objects."""
+        return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
+
+    # --- parts of it ---------------------------------------------------------------------------------------------
+
+    def cells(self, selection: Selection) -> tuple[Endpoint, tuple[Axis, ...], tuple[Axis, ...]]:
+        """The endpoint and the axes for a selection that takes whole items, or parts of a field's subarrays.
+
+        Parts are taken by the server, with the axes of the subarray among the array's, but for those at points: these
+        axes come third, and are to be taken from whole items.
+        """
+        axes, inner = selection.axes[: len(self.grid_shape)], selection.axes[len(self.grid_shape) :]
+        whole = (range(size) for size in self.item_shape)
+        if all(isinstance(axis, range) and axis == each for axis, each in zip(inner, whole, strict=True)):
+            return self, axes, ()
+        if selection.pointwise:
+            return self, axes, inner
+        flat = replace(self, grid_shape=self.shape, grid_chunks=self.chunks, item_shape=())
+        return flat, selection.axes, ()
+
+    def slice_url(self, box: Box) -> str:
+        return self.address.url("slice", field=self.field, decode=self.decode, select=box.text)
+
+    def cut(self, box: Box, limit: int, *, inside_chunks: bool = False) -> list[Box]:
+        """Boxes of at most ``limit`` bytes, see `Box.cut`."""
+        return box.cut(self.grid_chunks, self.item_nbytes, limit, inside_chunks=inside_chunks)
+
+    def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
+        """Boxes within the limit in ``problem``, or of half the size; raises ``problem`` for a single item."""
+        nbytes = prod(box.shape) * self.item_nbytes
+        share = problem.limit / max(problem.requested, 1)  # of objects, this is what the ones that were read suggest
+        margin = 0.75 if self.dtype.hasobject else 1  # so that nearly all parts fit, though lengths differ
+        wanted = int(nbytes * share * margin)
+        parts = self.cut(box, max(1, min(wanted, nbytes // 2)), inside_chunks=True)
+        if len(parts) < 2:
+            raise problem
+        return parts
+
+    def check_response(self, response: Response, shape: tuple[int, ...]) -> None:
+        """Raises `ArrayChanged` if the values have another shape (without the item's) or dtype than expected."""
+        headers, expected = response.headers, shape + self.item_shape
+        dtype, found_shape = headers.get(wire.ARRAY_DTYPE, self.dtype_text), headers.get(wire.ARRAY_SHAPE)
+        length, nbytes = headers.get("Content-Length"), prod(expected) * self.dtype.itemsize
+        changed: tuple[str, Any, Any] | None = None
+        if self.dtype.hasobject:
+            media_type = headers.get("Content-Type", "")
+            if media_type != wire.OBJECTS:
+                changed = "dtype", "|O", headers.get(wire.ARRAY_DTYPE, media_type)
+        elif dtype != self.dtype_text and wire.parse_dtype(dtype) != self.dtype:
+            changed = "dtype", self.dtype_text, dtype
+        elif found_shape is not None and tuple(json.loads(found_shape)) != expected:
+            changed = "shape", list(expected), found_shape
+        elif length is not None and int(length) != nbytes and "Content-Encoding" not in headers:
+            changed = "size", nbytes, int(length)
+        if changed is not None:
+            raise ArrayChanged(self.address.path, *changed)
