@@ -132,10 +132,9 @@ def test_what_cannot_be_in_a_file_is_named_with_the_file(config: Path, text: str
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
-        ("HYPERSLAB_PROT", "1", "there is no setting prot: did you mean port? (in the environment)"),
-        ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean stores.a.writable? (in the environment)"),
-        ("HYPERSLAB_STORES", "{", "stores: Input should be a valid dictionary (in the environment, as JSON)"),
-        ("HYPERSLAB_CORS_ORIGINS", "https://viewer.example", "cors_origins: Input should be a valid list (in the env"),
+        ("HYPERSLAB_PROT", "1", "HYPERSLAB_PROT is no setting: did you mean HYPERSLAB_PORT?"),
+        ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean HYPERSLAB_STORES__A__WRITABLE?"),
+        ("HYPERSLAB_STORES", "{", "not JSON"),
         ("HYPERSLAB_PORT", "x", "port: "),
         ("HYPERSLAB_CONFIG", "/nowhere/at/all.toml", "cannot read the configuration file '/nowhere/at/all.toml'"),
     ],

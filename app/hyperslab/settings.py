@@ -1,7 +1,7 @@
 """The settings: one frozen model, and the only reader of their environment variables.
 
-What wins, first to last: the command line, the environment, the TOML file, the default. A setting that does not exist
-is an error that names it and the nearest one that does. Values flow down as plain arguments: only the composition roots
+What wins, first to last: the command line, the environment, the TOML file, the default. A key that does not exist is
+an error that names it and the nearest one that does. Values flow down as plain arguments: only the composition roots
 (`asgi`, `cli`, `server`) see `Settings`.
 """
 
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -33,19 +31,41 @@ from pydantic import (
     ValidationInfo,
     field_serializer,
     field_validator,
-    model_validator,
 )
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+from typing_extensions import override
 
 from hyperslab.storage.config import public_url
 from hyperslab.wire import without_driver
 
 PREFIX: Final = "HYPERSLAB_"
+DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
-"""The environment variable that names the TOML file where the command line does not."""
-ENVIRONMENT: Final = "the environment"
+"""Names the TOML file where the command line does not."""
 
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
+
+_OPEN_OPTIONS: Final = {
+    "account_name",
+    "allow_http",
+    "anonymous",
+    "bucket",
+    "container_name",
+    "endpoint",
+    "path_style",
+    "project",
+    "region",
+    "skip_signature",
+    "virtual_hosted_style_request",
+}
+"""Store options that hold no secret: all others are masked wherever settings are shown."""
 
 
 def _each(pattern: str, message: str) -> AfterValidator:
@@ -78,13 +98,10 @@ class BadSettings(Exception):
     """The settings cannot be used: one sentence for each thing that is wrong."""
 
 
-MODEL: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
-
-
 class StoreSettings(BaseModel):
     """One store: a folder, a bucket or any other place that holds Zarr nodes."""
 
-    model_config = MODEL
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     url: str = Field(
         min_length=1,
@@ -133,24 +150,16 @@ class StoreSettings(BaseModel):
         "`secret_access_key`; see below.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _url_alone(cls, value: Any) -> Any:
-        return {"url": value} if isinstance(value, str) else value
-
     @field_validator("url")
     @classmethod
-    def _url_without_driver(cls, url: str) -> str:
+    def _url_names_no_driver(cls, url: str) -> str:
         return without_driver(url)
 
     @field_validator("options", mode="before")
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
         """TOML and JSON have booleans and numbers; the libraries that take these options read text."""
-        if not isinstance(value, Mapping):
-            return value
-        # A boolean is an integer to Python; as JSON it is the "true" that the libraries read.
-        return {key: json.dumps(item) if isinstance(item, int | float) else item for key, item in value.items()}
+        return {key: _as_text(option) for key, option in value.items()} if isinstance(value, Mapping) else value
 
     def revealed_options(self) -> dict[str, str]:
         """The options with their secrets, for the library that opens the store."""
@@ -162,10 +171,21 @@ class StoreSettings(BaseModel):
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
-        """All are masked but those that hold no secret."""
-        shown = {"account_name", "allow_http", "anonymous", "bucket", "container_name", "endpoint", "path_style"}
-        shown |= {"project", "region", "skip_signature", "virtual_hosted_style_request"}
-        return {name: o.get_secret_value() if name.lower() in shown else str(o) for name, o in options.items()}
+        return {
+            key: value.get_secret_value() if key.lower() in _OPEN_OPTIONS else str(value)
+            for key, value in options.items()
+        }
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _is_in_memory(url: str) -> bool:
+    """Whether a URL, or a part of a chained one, is ``memory://…``."""
+    return "memory" in [part.partition("://")[0].lower() for part in url.split("::")]
 
 
 def memory_bytes() -> int:
@@ -186,10 +206,17 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab"
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """Everything that an operator can choose. Sizes are bytes, or text such as ``"256 MiB"``."""
 
-    model_config = MODEL
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter=DELIMITER,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
 
     stores: dict[str, StoreSettings] = Field(
         default_factory=dict,
@@ -319,6 +346,11 @@ class Settings(BaseModel):
         default=1000, gt=0, description="Maximum number of children in one page of a group listing."
     )
 
+    @field_validator("stores", mode="before")
+    @classmethod
+    def _url_alone_is_a_store(cls, value: Any) -> Any:
+        return _stores_in_full(value) if isinstance(value, Mapping) else value
+
     @field_validator("stores")
     @classmethod
     def _names_are_one_segment(cls, stores: dict[str, StoreSettings]) -> dict[str, StoreSettings]:
@@ -331,8 +363,7 @@ class Settings(BaseModel):
     @classmethod
     def _workers_write_to_what_they_share(cls, workers: int, info: ValidationInfo) -> int:
         for name, store in info.data.get("stores", {}).items():
-            schemes = [part.partition("://")[0].lower() for part in store.url.split("::")]
-            if workers > 1 and store.writable and "memory" in schemes:
+            if workers > 1 and store.writable and _is_in_memory(store.url):
                 raise ValueError(f"the writable store {name!r} is in memory, of which each worker would have its own")
         return workers
 
@@ -358,6 +389,19 @@ class Settings(BaseModel):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
 
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`Settings(…)` reads nothing but its arguments; `load` is what looks around."""
+        return (init_settings,)
+
     def masked(self) -> dict[str, Any]:
         """JSON-ready values with the secrets starred out, for people to read."""
         return self.model_dump(mode="json")
@@ -370,16 +414,17 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     """
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
-    sources: list[tuple[Mapping[str, Any], str]] = [
-        (overrides or {}, ""),
-        (_read_environment(), ENVIRONMENT),
+    _refuse_unknown_variables(os.environ)
+    sources: list[tuple[Mapping[str, Any], str | None]] = [
+        (overrides or {}, None),
+        (_read_environment(), "the environment"),
         *([(_read_toml(path), str(path))] if path else []),
     ]
     try:
         return Settings(**reduce(_merge, (values for values, _ in reversed(sources))))
     except ValidationError as error:
         own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # on account of the others
-        raise BadSettings("; ".join(_sentence(e) + _origin(e, sources) for e in own)) from error
+        raise BadSettings("; ".join(_sentence(e["loc"], e) + _origin(e["loc"], sources) for e in own)) from error
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -387,9 +432,15 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        table = {"url": old} if isinstance(old, str) else old  # a store may be a URL alone
-        merged[key] = _merge(table, value) if isinstance(table, Mapping) and isinstance(value, Mapping) else value
+        if key == "stores" and isinstance(old, Mapping):
+            old = _stores_in_full(old)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def _stores_in_full(stores: Mapping[str, Any]) -> dict[str, Any]:
+    """A URL alone is a store too."""
+    return {name: {"url": store} if isinstance(store, str) else store for name, store in stores.items()}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -402,25 +453,51 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
-    """The variables that begin with `PREFIX`: ``__`` stands between the keys of tables, JSON is read where it is some.
+    source = EnvSettingsSource(Settings)
+    source.env_vars = _with_urls_spelt_out(source.env_vars)
+    try:
+        return source()
+    except SettingsError as error:
+        named = re.search(r'field "(\w+)"', str(error))
+        what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
+        raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
 
-    One for a whole table sorts before those of its members, and so they add to it.
+
+def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """``HYPERSLAB_STORES__NAME`` may be a URL alone; as ``…__URL`` it does not hide other variables of the store.
+
+    Names are in lower case.
     """
-    found: dict[str, Any] = {}
-    for name in sorted(os.environ, key=str.lower):
-        if name.upper().startswith(PREFIX) and name.upper() not in (CONFIG, PREFIX + "TOKEN"):  # which is the client's
-            value: Any = os.environ[name]
-            with suppress(ValueError):
-                value = json.loads(value) if value[:1] in ("[", "{") else value
-            for key in reversed(name[len(PREFIX) :].lower().split("__")):
-                value = {key: value}
-            found = _merge(found, value)
-    return found
+    before = f"{PREFIX}STORES{DELIMITER}".lower()
+    alone = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(before) and DELIMITER not in name[len(before) :] and not (value or "").startswith("{")
+    }
+    others = {name: value for name, value in variables.items() if name not in alone}
+    return {f"{name}{DELIMITER}url": value for name, value in alone.items()} | others
 
 
-def _sentence(error: Any) -> str:
-    location = error["loc"]
-    key = ".".join(map(str, location))
+def _refuse_unknown_variables(environ: Iterable[str]) -> None:
+    for variable in sorted(environ):
+        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
+            continue  # the latter is the client's
+        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
+        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
+        if keys[0] == "stores" and len(keys) > 2:
+            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
+
+
+def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:
+    if key not in known:
+        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
+        raise BadSettings(
+            f"the environment variable {variable} is no setting: did you mean {before}{nearest[0].upper()}?"
+        )
+
+
+def _sentence(location: tuple[int | str, ...], error: Any) -> str:
+    key = ".".join(str(part) for part in location)
     if error["type"] != "extra_forbidden":
         return f"{key}: {error['msg'].removeprefix('Value error, ')}"
     known = StoreSettings.model_fields if location[0] == "stores" else Settings.model_fields
@@ -428,24 +505,21 @@ def _sentence(error: Any) -> str:
     return f"there is no setting {key}: did you mean {'.'.join([*map(str, location[:-1]), nearest[0]])}?"
 
 
-def _origin(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
-    """Where a value, or the table that lacks one, is from: the first of the ``sources`` that has it, or the last that
-    has the table, where it begins."""
-    location = error["loc"]
-    for depth in range(len(location), 0, -1):
-        names = [name for values, name in sources if _holds(values, location[:depth])]
-        if names:
-            name = names[0 if depth == len(location) else -1]
-            hint = ", as JSON" if name == ENVIRONMENT and error["type"] in ("list_type", "dict_type") else ""
-            return f" (in {name}{hint})" if name else ""
-    return ""
+def _origin(location: tuple[int | str, ...], sources: Iterable[tuple[Mapping[str, Any], str | None]]) -> str:
+    """Where a value, or the table that lacks one, is from. ``sources`` by name, None for arguments; the first wins."""
+    found = [(_depth(values, location), name) for values, name in sources]
+    deepest = max(depth for depth, _ in found)
+    names = [name for depth, name in found if depth == deepest]
+    name = names[0] if deepest == len(location) else names[-1]  # what is lacking belongs where the table begins
+    return f" (in {name})" if deepest and name else ""
 
 
-def _holds(values: Any, location: Sequence[int | str]) -> bool:
-    for key in location:
+def _depth(values: Any, location: tuple[int | str, ...]) -> int:
+    """How many keys of a location a source holds."""
+    for depth, key in enumerate(location):
         if not isinstance(values, Mapping):
-            break  # a list or a value, all of which is from here
+            return len(location)  # a list or a value, all of which is from here
         if key not in values:
-            return False
+            return depth
         values = values[key]
-    return True
+    return len(location)
