@@ -104,9 +104,7 @@ class Session:
         return self.attempt(request, _read_whole, cancel)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """The JSON object that the answer holds, and its headers; raises as `attempt`, and `RemoteProblem` where there is
-        none.
-        """
+        """The JSON object in the response body, and its headers; raises as `attempt`, and `RemoteProblem` if none."""
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         members = _parse_object(answer.body)
         if members is None:  # a sign-in page, say, or the wrong port
