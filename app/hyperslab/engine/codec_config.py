@@ -159,22 +159,21 @@ def _or_null(parameter: Parameter) -> Parameter:
 
 
 def _dtype(kinds: str, *, required: bool = False) -> Parameter:
-    return Parameter(lambda value: _is_dtype(value, kinds), f"a simple dtype (kinds {kinds})", required)
+    def accepts(value: Any) -> bool:
+        if not isinstance(value, str) or len(value) > 32 or "," in value or "(" in value:
+            return False
+        try:
+            dtype = numpy_dtype(value)
+        except (TypeError, ValueError, SyntaxError):
+            return False
+        return dtype.kind in kinds and (dtype.itemsize > 0 or dtype.kind == "O")
+
+    return Parameter(accepts, f"a simple dtype (kinds {kinds})", required)
 
 
 def _dtype_behind(kinds: str) -> Parameter:
     """``astype``, for which null is the default of numcodecs: as ``dtype``."""
     return replace(_or_null(_dtype(kinds)), null_is_absent=True)
-
-
-def _is_dtype(value: Any, kinds: str) -> bool:
-    if not isinstance(value, str) or len(value) > 32 or "," in value or "(" in value:
-        return False
-    try:
-        dtype = numpy_dtype(value)
-    except (TypeError, ValueError, SyntaxError):
-        return False
-    return dtype.kind in kinds and (dtype.itemsize > 0 or dtype.kind == "O")
 
 
 def _is_text_encoding(value: Any) -> bool:

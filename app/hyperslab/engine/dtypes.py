@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -239,7 +238,14 @@ def _has_idle_bits(dtype: np.dtype[Any]) -> bool:
 
 def _clean(a: np.ndarray) -> np.ndarray:
     if a.dtype.names is not None:
-        return _clean_fields(a, a.dtype.names)
+        out = a
+        for name in a.dtype.names:
+            part = a[name]
+            cleaned = _clean(part) if _has_idle_bits(part.dtype) else part
+            if cleaned is not part:
+                out = a.copy(order="K") if out is a else out
+                out[name] = cleaned
+        return out
     if a.dtype.kind == "b":
         stored = a.view(np.uint8)
         return a if (stored <= 1).all() else stored != 0
@@ -247,14 +253,3 @@ def _clean(a: np.ndarray) -> np.ndarray:
     stored, idle_bits = a.view(np.uint8 if unsigned else np.int8), 8 - NARROW_INTEGERS[a.dtype.name]
     extended = (stored << idle_bits) >> idle_bits
     return a if np.array_equal(stored, extended) else extended.view(a.dtype)
-
-
-def _clean_fields(a: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    out = a
-    for name in names:
-        part = a[name]
-        cleaned = _clean(part) if _has_idle_bits(part.dtype) else part
-        if cleaned is not part:
-            out = a.copy(order="K") if out is a else out
-            out[name] = cleaned
-    return out

@@ -40,7 +40,12 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     if value is None:
         return None
     if dtype.is_object:
-        item = object_item(_parse_object(value, object_codec(codecs)))
+        codec = object_codec(codecs)
+        if codec == "vlen-bytes":
+            value = b"" if _is_zero(value) else from_base64(value)
+        elif codec in ("vlen-utf8", "categorize"):
+            value = _plain_text(value)
+        item = object_item(value)
     else:
         item = parse_item(value, dtype.numpy)
         item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
@@ -73,7 +78,13 @@ def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
         # text is base64, which spells no number
         parts = [*zip(value if isinstance(value, list) else [value], (item.real, item.imag), strict=False)]
     for part, found in parts:
-        if _spells_finite(part) and not _is_finite(part, found):
+        if isinstance(part, str):
+            is_finite = _DECIMAL.fullmatch(part) is not None
+        else:
+            is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
+        # dtypes without an infinity turn what is too large into NaN, or into the largest number that they have
+        largest = 6.0 if found.dtype.name == _FLOAT4 else math.inf
+        if is_finite and not (math.isfinite(float(found)) and abs(_float(part)) <= largest):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
 
 
@@ -145,13 +156,6 @@ def object_codec(codecs: Codecs) -> str:
 
 
 # --- objects, text and bytes -------------------------------------------------------------------------------------
-
-
-def _parse_object(value: Any, codec: str) -> Any:
-    """The object that a missing item is, by object codec."""
-    if codec == "vlen-bytes":
-        return b"" if _is_zero(value) else from_base64(value)
-    return _plain_text(value) if codec in ("vlen-utf8", "categorize") else value
 
 
 def object_item(value: Any) -> Item:
@@ -292,19 +296,6 @@ def _rounded(number: float, dtype: DType) -> Item:
         if error and np.isfinite(single) and not single.view(np.uint32) & 1:
             single = np.nextafter(single, np.float32(math.copysign(math.inf, error)))
         return np.array(single).astype(dtype)
-
-
-def _spells_finite(value: Any) -> bool:
-    if isinstance(value, str):
-        return _DECIMAL.fullmatch(value) is not None
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def _is_finite(value: Any, item: Item) -> bool:
-    """Whether a finite number has stayed finite; dtypes without an infinity turn what is too large into NaN, or into
-    the largest number that they have."""
-    largest = 6.0 if item.dtype.name == _FLOAT4 else math.inf
-    return math.isfinite(float(item)) and abs(_float(value)) <= largest
 
 
 def _float(value: Any) -> float:

@@ -69,7 +69,9 @@ def json2_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         text = str(data, encoding)
-        _check_text(text)
+        if len(text) > 2 * MOST_VALUES:  # each value takes two characters or more
+            bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
+            _check_values(sum(map(bare.count, "[{:,")))
         return _unpacked(json.loads(text, strict=strict), stage)
 
     return _object_link(config, decode, stage, nested=True)
@@ -107,15 +109,9 @@ def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: b
     return Link(config["id"], decode, codec_of(config).encode, stage, encoded, shaped=shaped, unsized=True)
 
 
-def _check_text(text: str) -> None:
-    """Raise `ValueError` if JSON spells more than about `MOST_VALUES`; each takes two characters or more."""
-    if len(text) > 2 * MOST_VALUES:
-        bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
-        _check_values(sum(map(bare.count, "[{:,")))
-
-
 def _check_packed(data: Buffer) -> None:
-    """`_check_text` of MessagePack. The values of lists and maps follow these, so that nothing has to be remembered."""
+    """Raise `ValueError` for more than about `MOST_VALUES`. The values of lists and maps follow these, so that nothing
+    has to be remembered."""
     at, count, stop = 0, 0, len(data)
     while stop > MOST_VALUES and at < stop and count <= MOST_VALUES:
         first = data[at]
@@ -140,21 +136,16 @@ def _unpacked(packed: Any, stage: Stage) -> NDArray:
         raise ValueError("the last member is not a shape")
     if math.prod(shape) != stage.items:
         raise ValueError(f"there are {math.prod(shape)} items, the chunk has {stage.items}")
-    flat = _unnested(items, shape)
-    if stage.dtype != np.dtype(object):
-        return np.array(flat, dtype=stage.dtype)
-    return np.fromiter(flat, dtype=object, count=len(flat))
-
-
-def _unnested(items: list[Any], shape: list[int]) -> list[Any]:
-    flat = items
+    flat: list[Any] = items
     for size in shape[1:]:
         if not all(isinstance(row, list) and len(row) == size for row in flat):
             raise ValueError("the items are not nested as their shape says")
         flat = [item for row in flat for item in row]
-    if len(flat) != math.prod(shape):
-        raise ValueError(f"there are {len(flat)} items where the shape says {math.prod(shape)}")
-    return flat
+    if len(flat) != stage.items:
+        raise ValueError(f"there are {len(flat)} items where the shape says {stage.items}")
+    if stage.dtype != np.dtype(object):
+        return np.array(flat, dtype=stage.dtype)
+    return np.fromiter(flat, dtype=object, count=len(flat))
 
 
 def _refuse_extension(code: int, _data: bytes) -> Any:

@@ -34,7 +34,10 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     """
     dtype, inner, fill = _view(metadata, field)
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
-    document = {"rank": rank, "dtype": dtype, "domain": {"rank": 0}, "codec": _codec(metadata)}
+    compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
+    filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
+    codec = {"driver": "zarr", "compressor": compressor, "filters": filters}
+    document = {"rank": rank, "dtype": dtype, "domain": {"rank": 0}, "codec": codec}
     if rank:
         ends = [*([size] for size in metadata.shape), *inner]
         document["domain"] = {"inclusive_min": [0] * rank, "exclusive_max": ends}
@@ -74,12 +77,6 @@ def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | N
     if base.kind in "mM":
         return "int64", shape, None if fill is None else fill.astype(np.int64)
     return "ustring" if base.kind == "U" else base.name, shape, fill
-
-
-def _codec(metadata: ArrayMetadata) -> dict[str, Any]:
-    compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
-    filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
-    return {"driver": "zarr", "compressor": compressor, "filters": filters}
 
 
 def _spelled(fill: np.ndarray) -> Any:

@@ -111,7 +111,9 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
     if levels:  # what they hold is regular: it divides each of them
-        _check_divides(chain.shape, edges, key)
+        for chunk, each in zip(chain.shape, edges, strict=False):
+            if wrong := next((edge for edge in each if edge % chunk), None):
+                raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
         grid = ChunkGrid(shape, chain.shape, separator, prefix)
     elif edges:
         codec = replace(codec, partial=None, start=None)
@@ -210,13 +212,6 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
         raise ValueError(f"chunk_shapes: more than {MAX_INDEX} chunks of different lengths along an axis")
     each = (length for length, count in needed for _ in range(count))
     return max(lengths), tuple(accumulate(each, initial=0))
-
-
-def _check_divides(chunks: tuple[int, ...], edges: tuple[tuple[int, ...], ...], key: str) -> None:
-    for chunk, each in zip(chunks, edges, strict=False):
-        wrong = next((edge for edge in each if edge % chunk), None)
-        if wrong is not None:
-            raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -134,7 +135,8 @@ def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, A
     name = name if bare in V3_CODECS else bare
     for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
         if isinstance(configuration.get(part), str):
-            configuration = {**configuration, part: _type_string(configuration[part])}
+            with suppress(TypeError):  # of what is none the check says so
+                configuration = {**configuration, part: np.dtype(configuration[part]).str}
     try:
         check_v3_config(name, configuration, key=reading.key)
     except BadMetadata as error:
@@ -239,15 +241,11 @@ def _read_last(
     if stored_by and configs[0]["id"] == "transpose":
         if reading.reshaped is not None:
             raise BadMetadata(reading.key, member, "items of any length are transposed or reshaped, not both")
-        configs = [{"id": name, "transpose": _composed(configs[:-1])}]
+        order = configs[0]["order"]
+        for transpose in configs[1:-1]:
+            order = tuple([order[axis] for axis in transpose["order"]])
+        configs = [{"id": name, "transpose": {**configs[0], "order": order}}]
     return Chain(shape, (*configs, *after), big, fortran, tuple(reading.shards))
-
-
-def _composed(transposes: Sequence[CodecConfig]) -> CodecConfig:
-    order = transposes[0]["order"]
-    for transpose in transposes[1:]:
-        order = tuple([order[axis] for axis in transpose["order"]])
-    return {**transposes[0], "order": order}
 
 
 def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran: bool) -> list[CodecConfig]:
@@ -352,13 +350,6 @@ def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, 
     elif name == "crc32c":
         config["location"] = "end"
     return config
-
-
-def _type_string(text: str) -> str:
-    try:
-        return np.dtype(text).str
-    except TypeError:
-        return text
 
 
 # --- from Zarr v2 ----------------------------------------------------------------------------------------------------

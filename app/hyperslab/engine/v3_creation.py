@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -99,7 +98,7 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
         codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if given is None else given
         if shards is not None:
             stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
-    fill = read("fill_value", partial(_format_new_fill, data_type=data_type, dtype=dtype), None)
+    fill = read("fill_value", lambda value: format_fill(_parse_fill(value, data_type, dtype), dtype), None)
     names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
     document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
     check_usable(checked(document))
@@ -175,13 +174,12 @@ def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | 
     within = tuple([min(size, shard) if shard > 0 else size for size, shard in zip(shape, shards, strict=True)])
     chunks = chosen_chunks(within, dtype, layout, INNER_ELEMENTS)
     asked = layout.chunk_shape or (0,) * len(shape)
-    free = zip(chunks, asked, shards, strict=True)
-    return tuple([c if fixed or shard < 1 else shard // _divisor(shard, -(-shard // c)) for c, fixed, shard in free])
-
-
-def _divisor(number: int, most: int) -> int:
-    """The largest divisor that is not larger than ``most``, nor than what is found in no time."""
-    return next(n for n in range(min(most, 1 << 16), 0, -1) if number % n == 0)
+    found = list(chunks)
+    for axis, (chunk, fixed, shard) in enumerate(zip(chunks, asked, shards, strict=True)):
+        if not fixed and shard > 0:  # into not more parts than are found in no time
+            parts = range(min(-(-shard // chunk), 1 << 16), 0, -1)
+            found[axis] = shard // next(count for count in parts if shard % count == 0)
+    return tuple(found)
 
 
 def _shards(asked: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
@@ -234,10 +232,6 @@ def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if not dtype.is_object:
         check_new_item(value, item, dtype)
     return item
-
-
-def _format_new_fill(value: Any, data_type: Any, dtype: DataType) -> Any:
-    return format_fill(_parse_fill(value, data_type, dtype), dtype)
 
 
 # --- comparison with a stored array ----------------------------------------------------------------------------

@@ -251,7 +251,9 @@ def _arguments(config: StoreConfig) -> dict[str, Any]:
     for name, text in config.options.items():
         protocol, dot, inner = name.partition(".")
         into = arguments.setdefault(protocol, {}) if dot else arguments
-        into[inner or name] = _value(inner or name, text)
+        is_number = (inner or name) == "port" and text.isdecimal()
+        flags = {"true": True, "false": False}
+        into[inner or name] = int(text) if is_number else flags.get(text.lower(), text)
     for protocol in {part.partition("://")[0].lower() for part in config.url.split("::")} & {"http", "https"}:
         arguments.setdefault(protocol, {})["client_kwargs"] = {"trace_configs": [_redirect_guard()]}
     return arguments
@@ -268,12 +270,6 @@ def _redirect_guard() -> Any:
     guard = aiohttp.TraceConfig()
     guard.on_request_redirect.append(check)
     return guard
-
-
-def _value(name: str, text: str) -> str | int | bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if name == "port" and text.isdecimal() else text
 
 
 def _name(info: Info) -> str:

@@ -149,8 +149,9 @@ class HttpStore(Store):
                     break
         if method == "HEAD" and answer.status in (403, 405, 501):  # 403: a URL may be signed for GET alone
             return self._ask("GET", key, part, most)
-        if answer.status == 404 or (key and _led_to_a_directory(answer, self._target(key))):
-            return None
+        asked, found = urlsplit(self._target(key)).path, urlsplit(answer.url).path
+        if answer.status == 404 or (key and not asked.endswith("/") and found == f"{asked}/"):
+            return None  # or the server has led from a name to its index page: there is no value of that name
         if answer.status == 200 or (part is not None and answer.status in (206, 416)):
             return answer
         kinds = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
@@ -290,9 +291,3 @@ def _shown(url: str, location: str) -> str:
         return parse_url(urljoin(url, location))._replace(auth=None, query=None, fragment=None).url[:200]
     except ValueError:
         return "what is no URL"
-
-
-def _led_to_a_directory(answer: _Answer, url: str) -> bool:
-    """Whether the server redirected from a name to its index page: then there is no value of that name."""
-    path = urlsplit(url).path
-    return not path.endswith("/") and urlsplit(answer.url).path == f"{path}/"

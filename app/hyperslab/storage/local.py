@@ -65,8 +65,10 @@ class LocalStore(Store):
     def __init__(self, config: StoreConfig, root: str) -> None:
         reject_unknown(config.options, OPTIONS, "a folder")
         file_locks = flag(config.options, "file_locks", True)
+        # in a container a process may often use fewer processors than there are
+        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         capabilities = Capabilities(
-            width=_processors(),
+            width=allowed,
             conditional_put=True,
             conditional_delete=True,
             writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
@@ -330,8 +332,3 @@ def _read(descriptor: int, start: int, stop: int) -> bytes:
     if len(data) == stop - start or not data:
         return data
     return data + _read(descriptor, start + len(data), stop)
-
-
-def _processors() -> int:
-    """How many this process may use: in a container often fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
