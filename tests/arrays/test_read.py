@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
-from hyperslab.arrays.service import Service, build
+from hyperslab.arrays.service import build
 from hyperslab.engine.indexing import normalise
 from hyperslab.errors import (
     Cancelled,
@@ -28,12 +27,6 @@ from hyperslab.errors import (
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, open_array, plan_items, read_all, service_on, service_over, zarr_array
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with service_on(tmp_path) as running:
-        yield running
 
 
 @st.composite

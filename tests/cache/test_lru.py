@@ -14,31 +14,16 @@ from hyperslab.cache import Loaded, Vanished, VersionedCache
 from hyperslab.errors import Cancelled, StoreError
 
 
-def test_a_value_is_found_under_its_own_version_only() -> None:
+def test_a_key_has_one_version_at_a_time() -> None:
     cache: VersionedCache[bytes] = VersionedCache(100)
     cache.put("key", "v1", b"one", 3)
+    assert (cache.get("key", "v1"), cache.get("key", "v2"), cache.version_of("key")) == (b"one", None, "v1")
 
-    assert cache.get("key", "v1") == b"one"
-    assert cache.get("key", "v2") is None
-
-
-def test_a_value_is_found_in_any_version_until_it_is_dropped() -> None:
-    cache: VersionedCache[bytes] = VersionedCache(100)
-    cache.put("key", "v1", b"one", 3)
-
-    assert (cache.any_version("key"), cache.any_version("other")) == (b"one", None)
-    cache.drop("key")
-    assert cache.any_version("key") is None
-
-
-def test_putting_another_version_replaces_the_first() -> None:
-    cache: VersionedCache[bytes] = VersionedCache(100)
-    cache.put("key", "v1", b"one", 3)
     cache.put("key", "v2", b"twotwo", 6)
-
-    assert cache.get("key", "v1") is None
-    assert cache.get("key", "v2") == b"twotwo"
-    assert cache.stats().nbytes == 6
+    assert (cache.get("key", "v1"), cache.get("key", "v2"), cache.stats().nbytes) == (None, b"twotwo", 6)
+    assert (cache.any_version("key"), cache.any_version("other")) == (b"twotwo", None)
+    cache.drop("key")
+    assert (cache.any_version("key"), cache.version_of("key"), cache.stats().nbytes) == (None, None, 0)
 
 
 def test_the_longest_unused_goes_first() -> None:

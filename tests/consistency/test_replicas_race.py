@@ -413,7 +413,7 @@ def test_a_condition_over_several_chunks_is_held_by_a_lease_also_where_the_array
         other.creator.create_array("data/a", DEFINITION, mode="replace")
         proxy.heal()
 
-        service.writer.write("data/a", (), np.full(8, 7, "<i4"), check=lambda _: None)
+        service.writer.write("data/a", (), np.full(8, 7, "<i4"), check=lambda *_: None)
         methods = [(seen.method, "/lease/" in seen.path) for seen in proxy.seen]
         service.close()
         other.close()
@@ -472,14 +472,14 @@ def test_who_lost_the_lease_writes_no_more_chunks_on_its_condition(s3_server: S3
 
         def write() -> None:
             with pytest.raises(PartlyWritten) as failed:
-                slow.writer.write("data/a", (), np.full(16, 5, "<i4"), check=lambda _: None)
+                slow.writer.write("data/a", (), np.full(16, 5, "<i4"), check=lambda *_: None)
             errors.append(failed.value)
 
         writing = threading.Thread(target=write)
         writing.start()
         assert came.wait(60)
         take_over(way)
-        other.writer.write("data/a", (slice(8, 16),), np.full(8, 6, "<i4"), check=lambda _: None)
+        other.writer.write("data/a", (slice(8, 16),), np.full(8, 6, "<i4"), check=lambda *_: None)
         go_on.set()
         writing.join()
         array = other.catalog.open_array("data/a")

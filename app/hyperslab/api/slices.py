@@ -34,9 +34,8 @@ from hyperslab.api.values_out import (
 )
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
-from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, require_field, resolve_field
+from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, require_field, resolve_field
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, split_rows, split_selection

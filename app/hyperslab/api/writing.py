@@ -49,7 +49,7 @@ def values_check(request: Request) -> Precondition | None:
     conditions = _conditions(request)
     if conditions is None:
         return None
-    return lambda now: _check_tags(conditions, [values_etag(now.tag, form) for form in MEDIA_TYPES], exists=now.exists)
+    return lambda tag, exists: _check_tags(conditions, [values_etag(tag, form) for form in MEDIA_TYPES], exists=exists)
 
 
 def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:

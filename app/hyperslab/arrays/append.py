@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -240,11 +240,7 @@ def digest_of(values: NDArray) -> str | None:
     return digest.hexdigest()
 
 
-class _Digest(Protocol):
-    def update(self, data: Any, /) -> None: ...
-
-
-def _feed(digest: _Digest, values: NDArray) -> None:
+def _feed(digest: blake2b, values: NDArray) -> None:
     """Records go field by field: the padding between the fields may hold anything."""
     for name in values.dtype.names or ():
         _feed(digest, values[name])
@@ -255,4 +251,5 @@ def _feed(digest: _Digest, values: NDArray) -> None:
         values, flags=("buffered", "external_loop", "refs_ok", "zerosize_ok"), order="C", buffersize=size
     )
     for piece in pieces:
-        digest.update(pack_objects(piece) if values.dtype.hasobject else np.ascontiguousarray(piece).view(np.uint8))
+        packed = pack_objects(piece) if values.dtype.hasobject else np.ascontiguousarray(piece).view(np.uint8).data
+        digest.update(packed)

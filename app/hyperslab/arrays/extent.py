@@ -46,8 +46,7 @@ def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
 
 def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
     """The same metadata with another extent, or without one."""
-    own = {name: value for name, value in _own(metadata.document).items() if name != "extent"}
-    return _with_own(metadata, own if sizes is None else {**own, "extent": list(sizes)})
+    return _with_member(metadata, "extent", None if sizes is None else list(sizes))
 
 
 def larger(first: Shape, second: Shape | None) -> Shape:
@@ -64,8 +63,7 @@ def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
 
 def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
     """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
-    entries = [*remembered(metadata), entry][-64:]
-    return _with_own(metadata, {**_own(metadata.document), "appends": entries})
+    return _with_member(metadata, "appends", [*remembered(metadata), entry][-64:])
 
 
 def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
@@ -76,8 +74,7 @@ def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
 
 def with_stream_mark(metadata: ArrayMetadata, mark: Mapping[str, Any] | None) -> ArrayMetadata:
     """The same metadata with another mark of a stream, or without one."""
-    own = {name: value for name, value in _own(metadata.document).items() if name != "stream"}
-    return _with_own(metadata, own if mark is None else {**own, "stream": dict(mark)})
+    return _with_member(metadata, "stream", None if mark is None else dict(mark))
 
 
 def _is_append(entry: Any, shape: Shape) -> bool:
@@ -108,9 +105,10 @@ def _holding(document: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
     return {**others, OWN_MEMBER: {**marked, **own}} if own else others
 
 
-def _with_own(metadata: ArrayMetadata, own: dict[str, Any]) -> ArrayMetadata:
+def _with_member(metadata: ArrayMetadata, name: str, value: Any) -> ArrayMetadata:
+    """The same metadata with a member of ours, or if it is None, without it."""
+    before = _own(metadata.document)
+    own = {member: known for member, known in {**before, name: value}.items() if known is not None}
     if doubt(metadata) == metadata.shape:  # all of it was stored since, and no late request finds what it expects
-        own = {name: value for name, value in own.items() if name not in ("doubt", "fence")}
-    if own == _own(metadata.document):
-        return metadata
-    return replace(metadata, document=_holding(metadata.document, own))
+        own = {member: known for member, known in own.items() if member not in ("doubt", "fence")}
+    return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))

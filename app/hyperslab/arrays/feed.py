@@ -19,7 +19,6 @@ from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFo
 from hyperslab.storage.keys import as_prefix, prefixes
 from hyperslab.wire import format_selection
 
-_DOCUMENTS: Final = frozenset({".zattrs", ".zgroup", "zarr.json"})
 _LOOK_AFTER: Final = 5.0
 """Seconds between two looks at what other programs have changed."""
 
@@ -187,11 +186,12 @@ class ChangeFeed:
         if not name:
             array = self._array_above(key)
             touched.setdefault(path if array is None else array.path, _Touched()).unknown = True
-        elif name in _DOCUMENTS or name == self._mount.metadata_key:
-            node = touched.setdefault(path, _Touched())
-            node.documents.add(name)
-            node.created |= entry != key and name != ".zattrs"
-        elif name != ".zmetadata" and (array := self._array_above(key)) is not None:
+        elif name in self._mount.document_names:
+            if name != ".zmetadata":
+                node = touched.setdefault(path, _Touched())
+                node.documents.add(name)
+                node.created |= entry != key and name != ".zattrs"
+        elif (array := self._array_above(key)) is not None:
             coords = array.metadata.stored_grid.parse_key(key[len(array.prefix) :])
             if coords is not None:  # else beyond a shape that is not published, or not a chunk
                 touched.setdefault(array.path, _Touched()).coords.add(coords)

@@ -6,6 +6,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -95,8 +96,11 @@ class KeyReader:
         up: clients that find metadata of two formats choose the wrong one or neither.
         """
         parent, _, name = normalise_path(path).rpartition("/")
-        if name == V3 and not self._is_v3(parent):
-            raise KeyNotFound(path)
+        if name == V3:
+            with suppress(BrokenData):  # what is wrong is in that document
+                node = self._catalog.find_node(parent)
+                if node is None or node.zarr_format != 3:
+                    raise KeyNotFound(path)
         newest = self._of_head(path, parent, name)
         if newest is not None:
             return newest
@@ -136,14 +140,6 @@ class KeyReader:
                 data = metadata.codec.encode(metadata.dtype.clean(chunk))
             return MadeKey(node.mount, path, data)
         return None
-
-    def _is_v3(self, path: str) -> bool:
-        """Whether a ``zarr.json`` counts there, sound or not."""
-        try:
-            node = self._catalog.find_node(path)
-        except BrokenData:
-            return True
-        return node is not None and node.zarr_format == 3
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``[start, stop)`` of the version that was found; raises `ChangedWhileRead` where it was replaced."""

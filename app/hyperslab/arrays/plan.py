@@ -6,13 +6,13 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
@@ -28,10 +28,11 @@ from hyperslab.engine.indexing import (
     normalise,
     project_points,
     project_stored,
+    split_rows,
     touched,
 )
 from hyperslab.errors import FieldRequired, FieldUnknown, TooLarge
-from hyperslab.wire import SelectionItem
+from hyperslab.wire import SelectionItem, format_selection
 
 Projection = ChunkProjection | PointProjection
 
@@ -85,14 +86,16 @@ class Plan(ABC):
         """How many stored objects are touched."""
 
     @abstractmethod
-    def identity(self) -> hashlib.blake2b:
-        """A digest of the metadata's version and of what is selected."""
+    def describe(self) -> str:
+        """What is selected, and how it is converted."""
 
-    @property
-    def layout_version(self) -> str:
-        """The version of what decides how values lie in chunks. The one document of Zarr v3 also has attributes in it,
-        which are no part of values."""
-        return self.array.data_id if self.array.metadata.zarr_format == 3 else self.array.metadata_version
+    def identity(self) -> hashlib.blake2b:
+        """A digest of what decides how values lie in chunks, and of what is selected."""
+        array = self.array
+        # the one document of Zarr v3 also has attributes in it, which are no part of values
+        version = array.data_id if array.metadata.zarr_format == 3 else array.metadata_version
+        name = "" if self.field is None else self.field.name
+        return hashlib.blake2b(f"{version}|{name}|{self.describe()}\n".encode(), digest_size=12)
 
     @property
     def versions(self) -> Mapping[Coords, str | None] | None:
@@ -131,13 +134,10 @@ class ReadPlan(Plan):
     def stored(self) -> int:
         return touched(self.selection, self.array.metadata.stored_grid)
 
-    def identity(self) -> hashlib.blake2b:
-        field = self.field
-        name = "" if field is None else field.name
-        if field is not None and field.part is not None:
-            name += f"[{','.join(map(_axis_text, field.part.axes))}]"
-        axes, dtype = ",".join(map(_axis_text, self.selection.axes)), self.dtype.str if self.converted else ""
-        return hashlib.blake2b(f"{self.layout_version}|{axes}|{name}|{dtype}\n".encode(), digest_size=12)
+    def describe(self) -> str:
+        part = None if self.field is None else self.field.part
+        axes, inner = (",".join(map(_axis_text, of)) for of in (self.selection.axes, () if part is None else part.axes))
+        return f"{axes}|{inner}|{self.dtype.str if self.converted else ''}"
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
@@ -162,12 +162,11 @@ class PointsPlan(Plan):
     def stored(self) -> int:
         return sum(1 for _ in self.coords())
 
-    def identity(self) -> hashlib.blake2b:
-        name = "" if self.field is None else self.field.name
-        digest = hashlib.blake2b(f"{self.layout_version}|{name}\n".encode(), digest_size=12)
+    def describe(self) -> str:
+        digest = hashlib.blake2b(digest_size=12)
         for axis in self.points:
             digest.update(np.ascontiguousarray(axis).tobytes())
-        return digest
+        return digest.hexdigest()
 
 
 def make_plan(
@@ -192,6 +191,41 @@ def make_plan(
         touched=touched(selection, array.metadata.grid),
         converted=dtype is not None,
     )
+
+
+def too_many_chunks(  # noqa: PLR0917
+    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, most: int
+) -> TooLarge:
+    """The error, with a split, for a selection that touches ``count`` chunks where ``most`` are allowed."""
+    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
+    share = max(selection.size * item * most // count, 1)
+    boxes = boxes_that_fit(array, selection, item, share, field)
+    return TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
+
+
+def boxes_that_fit(
+    array: ArrayNode, selection: Selection, item_bytes: int, limit: int, field: Field | None = None
+) -> list[str]:
+    """Selection texts that together make up ``selection``, each of at most ``limit`` bytes, cut on chunk edges.
+
+    ``item_bytes`` is the size of one element of the answer, subarray dimensions included. At most 1000 of them are
+    listed. What is taken of the subarray of ``field`` is taken in all of them.
+    """
+    inner = () if field is None or field.part is None else field.part.axes
+    parts = split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit)
+    return [format_selection([*map(_axis_item, (*part.axes, *inner))]) for part, _, _ in islice(parts, 1000)]
+
+
+def _axis_item(axis: IndexAxis | SliceAxis | ListAxis) -> SelectionItem:
+    if isinstance(axis, IndexAxis):
+        return axis.index
+    if isinstance(axis, ListAxis):
+        return [int(i) for i in axis.indices]
+    if axis.count == 0:
+        return slice(0, 0)
+    stop = axis.start + axis.step * axis.count
+    # a negative step that ends at the first item has no stop that text can say: None is the only one
+    return slice(axis.start, None if stop < 0 else stop, None if axis.step == 1 else axis.step)
 
 
 def check_countable(shape: tuple[int, ...], itemsize: int) -> None:

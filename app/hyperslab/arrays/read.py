@@ -15,7 +15,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
-from hyperslab.arrays.limits import BytesInFlight, too_many_chunks
+from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MOST_KEPT,
@@ -28,6 +28,7 @@ from hyperslab.arrays.plan import (
     feed,
     make_plan,
     make_points_plan,
+    too_many_chunks,
 )
 from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
 from hyperslab.engine.dtypes import Field

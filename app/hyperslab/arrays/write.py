@@ -12,7 +12,6 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Turn, alone, node_lock
-from hyperslab.arrays.limits import too_many_chunks
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import (
     MOST_KEPT,
@@ -23,6 +22,7 @@ from hyperslab.arrays.plan import (
     make_points_plan,
     resolve_field,
     select,
+    too_many_chunks,
 )
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
@@ -43,17 +43,8 @@ from hyperslab.errors import (
 from hyperslab.storage.base import Entry
 from hyperslab.wire import SelectionItem
 
-
-@dataclass(frozen=True, slots=True)
-class Current:
-    """What a precondition is checked against: the tag of what is stored now, and whether anything is."""
-
-    tag: str
-    exists: bool
-
-
-Precondition = Callable[[Current], None]
-"""Raises `errors.PreconditionFailed` if the write must not happen."""
+Precondition = Callable[[str, bool], None]
+"""Given the tag of what is stored now, and whether anything is; raises `errors.PreconditionFailed`."""
 
 ChunkCheck = Callable[[ArrayNode, Entry | None], None]
 """Given a chunk as it is now, and the array that it is one of; raises `errors.PreconditionFailed`."""
@@ -143,9 +134,7 @@ class Writer:
         Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
         `WriteConflict` if the array has no such chunk any more.
         """
-        mount, prefix = self._catalog.locate_writable(path)
-        with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
-            array = self._catalog.open_array(path, fresh=True)
+        with self._locked(path) as (array, writers):
             metadata = array.metadata
             stored = metadata.stored_coords(coords) if inside else coords
             if coords not in (metadata.grid if inside else metadata.stored_grid):  # it would show when the array grows
@@ -159,9 +148,7 @@ class Writer:
     ) -> bool:
         """Remove one chunk, or a shard as a whole, so that it reads as fill; ``coords`` as for `write_stored`. False if
         it was not there, or the array has no such chunk any more."""
-        mount, prefix = self._catalog.locate_writable(path)
-        with self._settled(path) as writers, node_lock(mount, prefix, shared=True):
-            array = self._catalog.open_array(path, fresh=True)
+        with self._locked(path) as (array, writers):
             metadata = array.metadata
             if coords not in (metadata.grid if inside else metadata.stored_grid):
                 return False
@@ -183,30 +170,29 @@ class Writer:
         check: Precondition | None,
         cancel: Cancel | None = None,
     ) -> WriteResult:
-        def plan_now() -> Plan:
-            array = self._catalog.open_array(path, fresh=True)
+        def plan_write(array: ArrayNode) -> Plan:
             self._reader.check_chunk(array, writing=True)
             check_dtype(array, made_for)
             return choose(array)
 
-        mount, prefix = self._catalog.locate_writable(path)
-        with self._settled(path) as writers, node_lock(mount, prefix, shared=check is None):
-            plan = plan_now()
+        with self._locked(path, shared=check is None) as (now, writers):
+            plan = plan_write(now)
             # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
             divided = check is not None and plan.stored > 1
-            with alone(mount, prefix) if divided else nullcontext(Turn()) as turn:
-                plan = plan_now() if divided else plan
+            with alone(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
+                if divided:  # others may have changed it before
+                    plan = plan_write(self._catalog.open_array(path, fresh=True))
                 array, field = plan.array, plan.field
                 try:
                     shaped = np.broadcast_to(values, plan.shape)
                 except ValueError as error:
-                    now = f"the selection has shape {list(plan.shape)} now, the values have {list(values.shape)}"
-                    raise WriteConflict(array.path, now) from error
+                    reason = f"the selection has shape {list(plan.shape)} now, the values have {list(values.shape)}"
+                    raise WriteConflict(array.path, reason) from error
                 expected = None
                 if check is not None:
                     plan = self._reader.look_up(plan, fresh=True)
                     expected = plan.versions or {}
-                    check(Current(plan.tag, any(v is not None for v in expected.values())))
+                    check(plan.tag, any(v is not None for v in expected.values()))
                 # an object may be as it was when the condition was checked, and the next one not
                 writer = ChunkWriter(self._reader, array, expected, check=turn.check)
                 writers.append(writer)
@@ -226,16 +212,19 @@ class Writer:
         return ChunkWriter(self._reader, array, {coords: None if entry is None else entry.version})
 
     @contextmanager
-    def _settled(self, path: str) -> Iterator[list[ChunkWriter]]:
-        """Takes the chunk writer of a block that holds locks, and settles what it wrote when they are free again; also
-        where the write fails half way: then its error is the one to raise.
+    def _locked(self, path: str, *, shared: bool = True) -> Iterator[tuple[ArrayNode, list[ChunkWriter]]]:
+        """Context in which the node lock is held: gives the array as it is now, and takes the writer of its chunks.
+        What that wrote is settled when the lock is free again; also where the write fails half way: then its error is
+        the one to raise.
 
         Where replicas share the store, a shrink may have overtaken the write: then what it cut off is removed again.
         Where the array is gone or another one, so is what was written into it.
         """
+        mount, prefix = self._catalog.locate_writable(path)
         writers: list[ChunkWriter] = []
         try:
-            yield writers
+            with node_lock(mount, prefix, shared=shared):
+                yield self._catalog.open_array(path, fresh=True), writers
         except BaseException:
             with suppress(HyperslabError):
                 self._settle(path, writers)
@@ -246,17 +235,17 @@ class Writer:
         for writer in writers:
             array = writer.array
             if not (array.mount.has_replicas and writer.written):
-                return
+                continue
             now = self._same_array(path, array)
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
-                return
+                continue
             # else it may have grown back, and what is removed be somebody else's
             with alone(array.mount, array.prefix) as turn:
                 now = self._same_array(path, array)
-                if now is not None:
+                if now is None:
+                    writer.take_back(turn.check)
+                else:
                     Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, writer.written)
-                    continue
-                writer.take_back(turn.check)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
         """The array as it is now; None if it is gone, or another one is in its place."""

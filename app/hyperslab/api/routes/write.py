@@ -27,9 +27,8 @@ from hyperslab.api.writing import (
     writing_handlers,
     written_response,
 )
-from hyperslab.arrays.limits import boxes_that_fit
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import MOST_KEPT, resolve_field, select
+from hyperslab.arrays.plan import MOST_KEPT, boxes_that_fit, resolve_field, select
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import split_selection, touched
 from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
