@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -21,7 +22,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ByteSize,
-    ConfigDict,
     Field,
     HttpUrl,
     NonNegativeFloat,
@@ -31,6 +31,7 @@ from pydantic import (
     ValidationInfo,
     field_serializer,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -52,20 +53,14 @@ CONFIG: Final = PREFIX + "CONFIG"
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
 
-_OPEN_OPTIONS: Final = {
-    "account_name",
-    "allow_http",
-    "anonymous",
-    "bucket",
-    "container_name",
-    "endpoint",
-    "path_style",
-    "project",
-    "region",
-    "skip_signature",
-    "virtual_hosted_style_request",
-}
-"""Store options that hold no secret: all others are masked wherever settings are shown."""
+MODEL: Final = SettingsConfigDict(
+    frozen=True,
+    extra="forbid",
+    env_prefix=PREFIX,
+    env_nested_delimiter=DELIMITER,
+    hide_input_in_errors=True,
+    allow_inf_nan=False,
+)
 
 
 def _each(pattern: str, message: str) -> AfterValidator:
@@ -101,7 +96,7 @@ class BadSettings(Exception):
 class StoreSettings(BaseModel):
     """One store: a folder, a bucket or any other place that holds Zarr nodes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = MODEL
 
     url: str = Field(
         min_length=1,
@@ -150,16 +145,24 @@ class StoreSettings(BaseModel):
         "`secret_access_key`; see below.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _url_alone(cls, value: Any) -> Any:
+        return {"url": value} if isinstance(value, str) else value
+
     @field_validator("url")
     @classmethod
-    def _url_names_no_driver(cls, url: str) -> str:
+    def _url_without_driver(cls, url: str) -> str:
         return without_driver(url)
 
     @field_validator("options", mode="before")
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
         """TOML and JSON have booleans and numbers; the libraries that take these options read text."""
-        return {key: _as_text(option) for key, option in value.items()} if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            return value
+        # A boolean is an integer to Python; as JSON it is the "true" that the libraries read.
+        return {key: json.dumps(item) if isinstance(item, int | float) else item for key, item in value.items()}
 
     def revealed_options(self) -> dict[str, str]:
         """The options with their secrets, for the library that opens the store."""
@@ -171,21 +174,10 @@ class StoreSettings(BaseModel):
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
-        return {
-            key: value.get_secret_value() if key.lower() in _OPEN_OPTIONS else str(value)
-            for key, value in options.items()
-        }
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _is_in_memory(url: str) -> bool:
-    """Whether a URL, or a part of a chained one, is ``memory://…``."""
-    return "memory" in [part.partition("://")[0].lower() for part in url.split("::")]
+        """All are masked but those that hold no secret."""
+        shown = {"account_name", "allow_http", "anonymous", "bucket", "container_name", "endpoint", "path_style"}
+        shown |= {"project", "region", "skip_signature", "virtual_hosted_style_request"}
+        return {name: o.get_secret_value() if name.lower() in shown else str(o) for name, o in options.items()}
 
 
 def memory_bytes() -> int:
@@ -209,14 +201,7 @@ def _cache_home() -> Path:
 class Settings(BaseSettings):
     """Everything that an operator can choose. Sizes are bytes, or text such as ``"256 MiB"``."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=PREFIX,
-        env_nested_delimiter=DELIMITER,
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-    )
+    model_config = MODEL
 
     stores: dict[str, StoreSettings] = Field(
         default_factory=dict,
@@ -346,11 +331,6 @@ class Settings(BaseSettings):
         default=1000, gt=0, description="Maximum number of children in one page of a group listing."
     )
 
-    @field_validator("stores", mode="before")
-    @classmethod
-    def _url_alone_is_a_store(cls, value: Any) -> Any:
-        return _stores_in_full(value) if isinstance(value, Mapping) else value
-
     @field_validator("stores")
     @classmethod
     def _names_are_one_segment(cls, stores: dict[str, StoreSettings]) -> dict[str, StoreSettings]:
@@ -363,7 +343,8 @@ class Settings(BaseSettings):
     @classmethod
     def _workers_write_to_what_they_share(cls, workers: int, info: ValidationInfo) -> int:
         for name, store in info.data.get("stores", {}).items():
-            if workers > 1 and store.writable and _is_in_memory(store.url):
+            schemes = [part.partition("://")[0].lower() for part in store.url.split("::")]  # of a chained URL, several
+            if workers > 1 and store.writable and "memory" in schemes:
                 raise ValueError(f"the writable store {name!r} is in memory, of which each worker would have its own")
         return workers
 
@@ -415,8 +396,8 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
     _refuse_unknown_variables(os.environ)
-    sources: list[tuple[Mapping[str, Any], str | None]] = [
-        (overrides or {}, None),
+    sources: list[tuple[Mapping[str, Any], str]] = [
+        (overrides or {}, ""),
         (_read_environment(), "the environment"),
         *([(_read_toml(path), str(path))] if path else []),
     ]
@@ -432,15 +413,9 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if key == "stores" and isinstance(old, Mapping):
-            old = _stores_in_full(old)
-        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        table = {"url": old} if isinstance(old, str) else old  # a store may be a URL alone
+        merged[key] = _merge(table, value) if isinstance(table, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _stores_in_full(stores: Mapping[str, Any]) -> dict[str, Any]:
-    """A URL alone is a store too."""
-    return {name: {"url": store} if isinstance(store, str) else store for name, store in stores.items()}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -505,21 +480,22 @@ def _sentence(location: tuple[int | str, ...], error: Any) -> str:
     return f"there is no setting {key}: did you mean {'.'.join([*map(str, location[:-1]), nearest[0]])}?"
 
 
-def _origin(location: tuple[int | str, ...], sources: Iterable[tuple[Mapping[str, Any], str | None]]) -> str:
-    """Where a value, or the table that lacks one, is from. ``sources`` by name, None for arguments; the first wins."""
-    found = [(_depth(values, location), name) for values, name in sources]
-    deepest = max(depth for depth, _ in found)
-    names = [name for depth, name in found if depth == deepest]
-    name = names[0] if deepest == len(location) else names[-1]  # what is lacking belongs where the table begins
-    return f" (in {name})" if deepest and name else ""
+def _origin(location: tuple[int | str, ...], sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
+    """Where a value, or the table that lacks one, is from: the first of the ``sources`` that has it, or the last that
+    has the table, where it begins."""
+    for depth in range(len(location), 0, -1):
+        names = [name for values, name in sources if _holds(values, location[:depth])]
+        if names:
+            name = names[0 if depth == len(location) else -1]
+            return f" (in {name})" if name else ""
+    return ""
 
 
-def _depth(values: Any, location: tuple[int | str, ...]) -> int:
-    """How many keys of a location a source holds."""
-    for depth, key in enumerate(location):
+def _holds(values: Any, location: Sequence[int | str]) -> bool:
+    for key in location:
         if not isinstance(values, Mapping):
-            return len(location)  # a list or a value, all of which is from here
+            break  # a list or a value, all of which is from here
         if key not in values:
-            return depth
+            return False
         values = values[key]
-    return len(location)
+    return True

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from hyperslab import __version__
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.tree import Survey, survey
 from hyperslab.asgi import mount_stores
 from hyperslab.settings import Settings
@@ -62,14 +61,13 @@ def _demo_lines(base: str) -> list[str]:
 
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:
+    """The metadata of a store, and the first eight items along the last axis of an array."""
     examples = [found.example for found in surveys.values() if found.example is not None]
     open_stores = [name for name in settings.stores if name not in surveys or not surveys[name].skipped]
     names = [node.path.partition("/")[0] for node in examples] + open_stores
     lines = [f"{base}/v1/metadata/{quote(name)}" for name in names[:1]] or [f"{base}/v1"]
-    return lines + [f"'{base}/v1/slice/{quote(node.path)}?{_few(node)}format=json'" for node in examples[:1]]
-
-
-def _few(node: ArrayNode) -> str:
-    """The first eight items along the last axis."""
-    *outer, _ = node.metadata.shape or (0,)
-    return f"select={''.join('0,' for _ in outer)}:8&" if node.metadata.shape else ""
+    for node in examples[:1]:
+        rank = len(node.metadata.shape)
+        few = f"select={'0,' * (rank - 1)}:8&" if rank else ""
+        lines.append(f"'{base}/v1/slice/{quote(node.path)}?{few}format=json'")
+    return lines

@@ -28,8 +28,8 @@ class Peer:
     number: int
     kept: bytes = b""
 
-    def receive_head(self) -> Received | None:
-        """A request without its body; None where the client has left."""
+    def receive(self) -> Received | None:
+        """A whole request; None where the client has left."""
         while b"\r\n\r\n" not in self.kept:
             piece = self.socket.recv(1 << 16)
             if not piece:
@@ -37,17 +37,12 @@ class Peer:
             self.kept += piece
         head, _, self.kept = self.kept.partition(b"\r\n\r\n")
         line, *lines = head.decode("latin-1").split("\r\n")
-        return Received(line, dict(each.split(": ", 1) for each in lines), b"")
-
-    def receive(self) -> Received | None:
-        """A whole request."""
-        request = self.receive_head()
-        if request is not None:
-            length = int(request.headers.get("Content-Length", "0"))
-            while len(self.kept) < length:
-                self.kept += self.socket.recv(1 << 20)
-            request.body, self.kept = self.kept[:length], self.kept[length:]
-        return request
+        headers = dict(each.split(": ", 1) for each in lines)
+        length = int(headers.get("Content-Length", "0"))
+        while len(self.kept) < length:
+            self.kept += self.socket.recv(1 << 20)
+        body, self.kept = self.kept[:length], self.kept[length:]
+        return Received(line, headers, body)
 
     def send(self, *pieces: bytes) -> None:
         """Each piece as a packet of its own."""
@@ -86,8 +81,7 @@ def once(*pieces: bytes) -> Serve:
     """Answer one request with these packets, and close the connection."""
 
     def serve(peer: Peer, server: RawServer) -> None:
-        request = peer.receive()
-        if request is not None:
+        if request := peer.receive():
             server.requests.append(request)
             peer.send(*pieces)
 

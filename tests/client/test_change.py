@@ -19,6 +19,7 @@ from hyperslab.errors import Overloaded, PreconditionFailed, TooLarge, Unreachab
 from tests.arrays.support import service_on
 from tests.client.conftest import Host
 from tests.client.proxy import Proxy, problem
+from tests.client.strategies import slices
 from tests.faults import LoseAnswer
 from tests.server import served
 
@@ -215,9 +216,7 @@ def test_fields_and_objects_have_tags(url: str) -> None:
 
 
 def axis_keys(size: int) -> st.SearchStrategy[Any]:
-    bounds = st.none() | st.integers(-size - 2, size + 2)
-    steps = st.none() | st.sampled_from([1, 2, 3, -1, -4])
-    return st.integers(-size, size - 1) | st.builds(slice, bounds, bounds, steps)
+    return st.integers(-size, size - 1) | slices(size)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -422,7 +422,9 @@ class RemoteArray(RemoteNode):
         return f"<RemoteArray {self.path}{field} {self.shape} {self.dtype}, chunks {self.chunks}, at {self.url}>"
 
     def _repr_html_(self) -> str:
-        return table(facts(self))
+        size = size_text(self.nbytes)
+        known = {"field": self.field, "shape": self.shape, "dtype": self.dtype, "chunks": self.chunks, "size": size}
+        return table(array_facts(self.info, url=self.url, **known))
 
     def _ipython_key_completions_(self) -> list[str]:
         """Names to complete ``array["`` with: the fields."""
@@ -433,23 +435,3 @@ class RemoteArray(RemoteNode):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteArray.from_parts, (self._endpoint,)
-
-
-def facts(array: RemoteArray) -> dict[str, Any]:
-    """Summary of an array for people, in order."""
-    fill_value = array.fill_value
-    try:
-        str(fill_value)
-    except ValueError:  # numpy has no text of a date without a unit
-        fill_value = array.info["fill_value"]
-    return array_facts(
-        array.info,
-        field=array.field,
-        shape=array.shape,
-        dtype=array.dtype,
-        chunks=array.chunks,
-        size=size_text(array.nbytes),
-        order=array.order,
-        url=array.url,
-        **{"fill value": fill_value},
-    )

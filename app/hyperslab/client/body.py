@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hyperslab.client.session import Request, Session
-from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Cancel, Response
+from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Response
 from hyperslab.errors import RemoteProblem
 
 RESTARTS = 5
@@ -16,7 +16,7 @@ OnBytes = Callable[[int], None]
 
 
 class BodyChanged(Exception):
-    """The body cannot be resumed: it has changed, or has no strong ETag."""
+    """The body cannot be resumed: it has changed, or has no ETag (of a weak one, servers send no parts)."""
 
 
 class Body:
@@ -32,14 +32,12 @@ class Body:
         request: Request,
         *,
         check: Callable[[Response], None],
-        cancel: Cancel = NEVER,
         on_bytes: OnBytes = lambda _: None,
         begun: tuple[int, str | None] = (0, None),
     ) -> None:
         self._session = session
         self._request = request
         self._check = check
-        self._cancel = cancel
         self.on_bytes = on_bytes
         self._response: Response | None = None
         self.position, self.etag = begun
@@ -49,7 +47,7 @@ class Body:
 
         Raises as `read`, and `RemoteProblem` for a response without a length.
         """
-        response = self._session.attempt(self._rest(), self._take, self._cancel)
+        response = self._session.attempt(self._rest(), self._take)
         length = response.headers.get("Content-Length")
         if length is None:
             raise RemoteProblem(status=response.status, detail="the answer does not say how long it is")
@@ -65,14 +63,13 @@ class Body:
 
         Raises `BodyChanged` if the rest cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
         """
-        self._cancel.check()
+        CURRENT.cancel.check()
         if self._response is not None:
             try:
                 return self._read_some(self._response, buffer)
             except BROKEN_CONNECTION:
                 self.close()
-                self._cancel.check()  # which may have broken it
-        return self._session.attempt(self._rest(), lambda r: self._read_some(self._take(r), buffer), self._cancel)
+        return self._session.attempt(self._rest(), lambda response: self._read_some(self._take(response), buffer))
 
     def close(self) -> None:
         """Give the connection back."""
@@ -92,7 +89,7 @@ class Body:
         """The request for what has not been read yet."""
         if not self.position:
             return self._request
-        if self._request.method != "GET" or self.etag is None or self.etag.startswith("W/"):
+        if self.etag is None:
             raise BodyChanged("a part of this body cannot be asked for")
         return self._request.with_headers({"Range": f"bytes={self.position}-", "If-Range": self.etag})
 
@@ -101,9 +98,7 @@ class Body:
         if not self.position:
             self._check(response)
             self.etag = response.headers.get("ETag")
-        elif response.status != 206 or not response.headers.get("Content-Range", "").startswith(
-            f"bytes {self.position}-"
-        ):
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {self.position}-"):
             raise BodyChanged("the answer is another one by now")
         self._response = response
         return response

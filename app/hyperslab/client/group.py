@@ -17,7 +17,7 @@ from hyperslab.client.definition import Codec, check_data, define_array, read_da
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.session import Request, Session
-from hyperslab.client.text import Progress, Tree, dtype_text, group_as_html, size_text
+from hyperslab.client.text import Progress, Tree, dtype_and_size, group_as_html
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import dump_json
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, WrongKind
@@ -383,17 +383,12 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
         return
     for name, kind in group.children():
         try:
-            yield group.open_group(name).tree(level and level - 1) if kind == "group" else Tree(_label(group, name))
+            if kind == "group":
+                yield group.open_group(name).tree(level and level - 1)
+            else:
+                _, members, _ = group._find(name)
+                yield Tree(" ".join([name, str(tuple(members["shape"])), ", ".join(dtype_and_size(members))]))
         except BrokenData as error:
             yield Tree(f"{name}, which is broken: {error}")
         except KeyError:
             continue  # deleted since it was listed
-
-
-def _label(group: RemoteGroup, name: str) -> str:
-    try:
-        array = group.open_array(name)
-    except ModuleNotFoundError:  # only the values need ml_dtypes
-        _, members, _ = group._find(name)
-        return f"{name} {tuple(members['shape'])} {dtype_text(members)}"
-    return f"{array.name} {array.shape} {array.dtype}, {size_text(array.nbytes)}"

@@ -18,7 +18,7 @@ from hyperslab.client.body import RESTARTS, Body, BodyChanged, OnBytes
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths, open_mesh
 from hyperslab.client.session import Request
-from hyperslab.client.transport import Cancel, Response
+from hyperslab.client.transport import Response
 from hyperslab.client.values import bytes_of, decode_objects, encode_npy
 from hyperslab.errors import ArrayChanged, TooLarge
 
@@ -65,7 +65,7 @@ class _Reader:
         session, cap = self.endpoint.session, self.endpoint.response_limit
         limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
         boxes = self.endpoint.cut(Box.of(axes), limit, inside_chunks=cap is not None)
-        session.for_each(lambda box, cancel: self._fill_box(box, raw, cancel), boxes)
+        session.for_each(lambda box: self._fill_box(box, raw), boxes)
 
     def read_points(self, axes: Sequence[Axis], raw: AnyArray) -> None:
         """Read points: one after the other, each with its ranges."""
@@ -74,10 +74,8 @@ class _Reader:
         most = min(most, endpoint.limits.get("max_points") or most)
         step = max(1, most * len(raw) * prod(endpoint.item_shape) // raw.size)
 
-        def read_part(part: slice, cancel: Cancel) -> None:
-            self._fill_points(
-                [axis[part] if isinstance(axis, np.ndarray) else axis for axis in axes], raw[part], cancel
-            )
+        def read_part(part: slice) -> None:
+            self._fill_points([axis[part] if isinstance(axis, np.ndarray) else axis for axis in axes], raw[part])
 
         self.endpoint.session.for_each(read_part, [slice(i, i + step) for i in range(0, len(raw), step)])
 
@@ -90,28 +88,28 @@ class _Reader:
         (self.read_points if points else self.read_box)(axes, items)
         raw[...] = items[open_mesh([*map(np.arange, points), *map(range, ranges), *inner])]
 
-    def _fill_box(self, box: Box, raw: AnyArray, cancel: Cancel) -> None:
+    def _fill_box(self, box: Box, raw: AnyArray) -> None:
         """Read a box into its region of ``raw``; smaller ones where the server wants that."""
         request = Request("GET", self.endpoint.slice_url(box), {"Accept": self.endpoint.accept})
         try:
-            self._receive(request, box.region_of(raw), box.shape, cancel)
+            self._receive(request, box.region_of(raw), box.shape)
         except TooLarge as problem:
             for part in self.endpoint.smaller(box, problem):
-                self._fill_box(part, raw, cancel)
+                self._fill_box(part, raw)
 
-    def _fill_points(self, axes: Sequence[Axis], region: AnyArray, cancel: Cancel) -> None:
+    def _fill_points(self, axes: Sequence[Axis], region: AnyArray) -> None:
         count, cells = len(region), region.size // prod(self.endpoint.item_shape)
-        if count > 1 and self._fill_from_hull(axes, region, cells, cancel):
+        if count > 1 and self._fill_from_hull(axes, region, cells):
             return
         if count > 1 and cells < count * 512:  # more cells are worth a request for each point
             flat = region.reshape(cells, *self.endpoint.item_shape)
-            self._gather(coordinates(axes), flat, cancel)
+            self._gather(coordinates(axes), flat)
             return
         for i in range(count):
             point = [int(axis[i]) if isinstance(axis, np.ndarray) else axis for axis in axes]
-            self._fill_box(Box.of(point), region[i, ...], cancel)
+            self._fill_box(Box.of(point), region[i, ...])
 
-    def _fill_from_hull(self, axes: Sequence[Axis], region: AnyArray, cells: int, cancel: Cancel) -> bool:
+    def _fill_from_hull(self, axes: Sequence[Axis], region: AnyArray, cells: int) -> bool:
         """Whether the box around the points costs no more bytes than gathering them; then they are read with it."""
         endpoint = self.endpoint
         hull: list[Axis] = []
@@ -135,25 +133,25 @@ class _Reader:
         read = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
         quiet = replace(self, on_bytes=lambda _: None)
         for box in boxes:
-            quiet._fill_box(box, read, cancel)
+            quiet._fill_box(box, read)
         region[...] = read[open_mesh(local)]
         self.on_bytes(region.nbytes)
         return True
 
-    def _gather(self, cells: IntArray, region: AnyArray, cancel: Cancel) -> None:
+    def _gather(self, cells: IntArray, region: AnyArray) -> None:
         """Read one item for each row of ``cells`` (n, rank)."""
         endpoint, count = self.endpoint, len(cells)
         url = endpoint.address.url("points", field=endpoint.field, decode=endpoint.decode)
         headers = {"Accept": endpoint.accept, "Content-Type": wire.NPY}
         try:
-            self._receive(Request("POST", url, headers, encode_npy(cells), safe=True), region, (count,), cancel)
+            self._receive(Request("POST", url, headers, encode_npy(cells), safe=True), region, (count,))
         except TooLarge:
             if count < 2:
                 raise
             for half in (slice(0, count // 2), slice(count // 2, count)):
-                self._gather(cells[half], region[half], cancel)
+                self._gather(cells[half], region[half])
 
-    def _receive(self, request: Request, region: AnyArray, shape: tuple[int, ...], cancel: Cancel) -> None:
+    def _receive(self, request: Request, region: AnyArray, shape: tuple[int, ...]) -> None:
         """Send ``request``, and send it again where its body breaks and cannot be resumed."""
         endpoint = self.endpoint
 
@@ -165,11 +163,11 @@ class _Reader:
             return response.read()
 
         if region.dtype.hasobject:
-            region[...] = decode_objects(endpoint.session.attempt(request, read_whole, cancel), region.shape)
+            region[...] = decode_objects(endpoint.session.attempt(request, read_whole), region.shape)
             self.on_bytes(region.nbytes)
             return
         for _ in range(RESTARTS):
-            body = Body(endpoint.session, request, check=check, cancel=cancel, on_bytes=self.on_bytes)
+            body = Body(endpoint.session, request, check=check, on_bytes=self.on_bytes)
             try:
                 _read_into(body, region)
             except BodyChanged:

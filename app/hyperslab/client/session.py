@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
 
 from hyperslab import __version__, wire
-from hyperslab.client.transport import BROKEN_CONNECTION, NEVER, Body, Cancel, Response, Transport
+from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Body, Cancel, Response, Transport
 from hyperslab.errors import (
     BrokenData,
     HyperslabError,
@@ -99,9 +99,9 @@ class Session:
         self.retry = RetryPolicy()
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
 
-    def read(self, request: Request, cancel: Cancel = NEVER) -> Whole:
+    def read(self, request: Request) -> Whole:
         """The response to ``request`` with its body, both in the same series of attempts; raises as `attempt`."""
-        return self.attempt(request, _read_whole, cancel)
+        return self.attempt(request, _read_whole)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
         """The JSON object in the response body, and its headers; raises as `attempt`, and `RemoteProblem` if none."""
@@ -112,20 +112,20 @@ class Session:
             raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
         return members, answer.headers
 
-    def for_each(self, work: Callable[[T, Cancel], None], items: Sequence[T]) -> None:
+    def for_each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
-        cancel = Cancel()
         if len(items) == 1 or self.connections == 1:
             for item in items:
-                work(item, cancel)
+                work(item)
             return
+        cancel = Cancel()
         failures: list[Exception] = []  # the first is the cause; those after it are of work that was cancelled
 
         def run(item: T) -> None:
             try:
                 cancel.check()
                 with cancel.at_work():
-                    work(item, cancel)
+                    work(item)
             except Exception as error:
                 failures.append(error)
                 cancel.set()
@@ -147,34 +147,40 @@ class Session:
         """Close idle connections; the session stays usable, and requests in progress continue."""
         self.transport.close()
 
-    def attempt(self, request: Request, take: Callable[[Response], T], cancel: Cancel) -> T:
+    def attempt(self, request: Request, take: Callable[[Response], T]) -> T:
         """Result of ``take`` on the first response with a status below 300, or 304.
 
         A connection that breaks in ``take`` is a failed attempt; where it raises, the response is closed. Raises the
-        server's own exception for any other response, `Unreachable` when attempts run out, and `Cancelled`.
+        server's own exception for any other response, `Unreachable` when attempts run out, and `Cancelled` where the
+        work of this thread is cancelled.
         """
         lost, attempts = False, self.retry.attempts
         for attempt in range(1, attempts + 1):
+            CURRENT.cancel.check()
             last = attempt == attempts or not request.repeatable
             try:
                 headers = {**self._headers, **request.headers}
                 response = self.transport.request(request.method, request.url, headers=headers, body=request.body)
                 if response.status < 300 or response.status == 304 or (lost and response.status == 404):
-                    return _take_or_close(response, take)
+                    try:
+                        return take(response)
+                    except BaseException:
+                        response.close()
+                        raise
                 lost |= request.removes and response.status in (502, 504)  # a proxy has lost the response
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
             except (SSLError, ProxyError) as error:  # the same at every attempt
                 raise _unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
-                cancel.check()  # which may have broken it
+                CURRENT.cancel.check()  # which may have broken it
                 if last:
                     raise _unreachable(request, error, attempt) from error
                 lost |= request.removes and not isinstance(error, ConnectTimeoutError)
                 pause, failure = self.retry.backoff(attempt), _reason(error)
             told = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
             log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
-            cancel.pause(pause)
+            CURRENT.cancel.pause(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
@@ -260,14 +266,6 @@ def _parse_object(body: bytes) -> dict[str, Any] | None:
 
 def _snippet(body: bytes) -> str:
     return body[:500].decode("utf-8", "replace").strip()
-
-
-def _take_or_close(response: Response, take: Callable[[Response], T]) -> T:
-    try:
-        return take(response)
-    except BaseException:
-        response.close()
-        raise
 
 
 def _read_whole(response: Response) -> Whole:

@@ -18,7 +18,7 @@ from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.node import open_session
 from hyperslab.client.session import Request, RetryPolicy
-from hyperslab.client.text import Progress, teller
+from hyperslab.client.text import Progress, report
 from hyperslab.client.transport import Cancel, Transport
 from hyperslab.client.values import as_values, bytes_of, dump_json
 from hyperslab.errors import BadParameter, MismatchingUploadOffset
@@ -141,12 +141,14 @@ class RemoteStream:
             once = if_exists == "error"  # a second one would meet what the first has made
             request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
         with ExitStack() as stack:
-            self._tell = stack.enter_context(teller(progress, None, self._address.name))
+            self._advance = stack.enter_context(report(progress, None, self._address.name))
             state, answer = self._session.read_json(request)
             self._progress = stack.pop_all()
         epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
+        begun = sum(array._sent for array in self._arrays.values())
+        self._advance(begun, begun)
 
     # --- what it is ----------------------------------------------------------------------------------------------
 
@@ -271,6 +273,7 @@ class RemoteStream:
             start, array._end = array._end, array._end + nbytes
             array._waiting.append(_Frames(start, array._end, data, reason))
             self._pending += 1
+            self._advance(0, nbytes)
             if not array._busy:
                 array._busy = True
                 self._ready.append(array)
@@ -332,7 +335,7 @@ class RemoteStream:
             at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
             document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
             headers = {"Content-Type": wire.JSON, **self._epoch}
-            self._session.read(Request("POST", self._url("skip"), headers, document, safe=True), self._cancel)
+            self._session.read(Request("POST", self._url("skip"), headers, document, safe=True))
             self._settle(array, first.stop)
             return
         parts = [first, *takewhile(lambda part: part.data is not None, others)]
@@ -350,7 +353,7 @@ class RemoteStream:
         headers = {"Content-Type": wire.RAW, **said, **self._epoch}
         request = Request("PATCH", self._url(key=array.key), headers, body, safe=True)
         try:
-            answer = self._session.read(request, self._cancel)
+            answer = self._session.read(request)
         except MismatchingUploadOffset as error:
             offset = error.expected_offset
             if error.reason is not None or not start < offset < stop:
@@ -363,13 +366,12 @@ class RemoteStream:
     def _settle(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
         """Note how far the server has taken an array, and perhaps ``stored`` it, and drop the frames that it has."""
         with self._changed:
+            self._advance(max(0, sent - array._sent))
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
             while array._waiting and array._waiting[0].stop <= array._sent:
                 array._waiting.popleft()
                 self._pending -= 1
-            arrays = self._arrays.values()
-            self._tell(sum(each._sent for each in arrays), sum(each._end for each in arrays))
             self._changed.notify_all()
 
     def _noted(self, state: dict[str, Any]) -> dict[str, Any]:

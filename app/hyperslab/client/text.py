@@ -6,9 +6,12 @@ import html
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
+
+from hyperslab import wire
 
 Progress = bool | Callable[[int, int], None]
 """True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
@@ -41,16 +44,17 @@ def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
     """Summary of an array for people, in order: from its node document, overridden by ``known``."""
     names = members.get("dimension_names")
     filters = members.get("filters") or ()
+    dtype, *size = dtype_and_size(members)
     told: Mapping[str, Any] = {
         "array": members.get("path"),
         "field": None,
         "shape": tuple(members["shape"]),
         "dimensions": names and ", ".join(name or "?" for name in names),
-        "dtype": f"{dtype_text(members)}, whose values need ml_dtypes",
+        "dtype": dtype if size else f"{dtype}, whose values need ml_dtypes",
         "chunks": tuple(members["chunks"]),
         "shards": members.get("shards") and tuple(members["shards"]),
-        "size": None,
-        "order": None,
+        "size": size[0] if size else None,
+        "order": members.get("order", "C"),
         "fill value": members.get("fill_value"),
         "compressor": codec_text(members.get("compressor")),
         "filters": ", ".join(codec_text(codec) for codec in filters) or None,
@@ -84,10 +88,13 @@ def table(rows: Mapping[str, Any]) -> str:
     return f"<table>{cells}</table>"
 
 
-def dtype_text(members: Mapping[str, Any]) -> str:
-    """The dtype as the node document spells it."""
-    dtype = members["dtype"]
-    return dtype if isinstance(dtype, str) else json.dumps(dtype)
+def dtype_and_size(members: Mapping[str, Any]) -> tuple[str, ...]:
+    """An array's dtype as numpy names it, and the size of its values; where that needs ml_dtypes, Zarr's name alone."""
+    try:
+        dtype = wire.dtype_from_json(members["dtype"])
+    except (ImportError, ValueError):
+        return (json.dumps(members["dtype"]).strip('"'),)
+    return str(dtype), size_text(prod(members["shape"]) * dtype.itemsize)
 
 
 def size_text(nbytes: int) -> str:
@@ -107,36 +114,33 @@ def codec_text(codec: Mapping[str, Any] | None) -> str:
 
 
 @contextmanager
-def report(progress: Progress, total: int, title: str) -> Iterator[Callable[[int], None]]:
-    """Progress of one transfer of ``total`` bytes: yields a callback for new bytes, negative if some have to be
-    transferred again. Raises `ImportError` if a bar is wanted and tqdm is not installed."""
-    if progress is False or not total:
-        yield lambda _: None
-        return
-    lock, done = threading.Lock(), 0
-    with teller(progress, total, title) as tell:
+def report(progress: Progress, total: int | None, title: str) -> Iterator[Callable[..., None]]:
+    """Progress of one transfer of ``total`` bytes, None where that is not known.
 
-        def advance(count: int) -> None:
-            nonlocal done
+    Yields a callback for new bytes, negative if some have to be transferred again, and for how many more are to come.
+    Raises `ImportError` if a bar is wanted and tqdm is not installed.
+    """
+    if progress is False or total == 0:
+        yield lambda *_: None
+        return
+    lock, done, expected = threading.Lock(), 0, total or 0
+    with ExitStack() as stack:
+        if progress is True:
+            try:
+                from tqdm import tqdm
+            except ImportError as error:
+                advice = "pip install 'hyperslab[cli]', or pass a function as progress="
+                raise ImportError(f"a progress bar needs tqdm: {advice}") from error
+            units: Any = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+            bar = stack.enter_context(tqdm(total=total, desc=title, leave=False, **units))
+
+        def advance(count: int, more: int = 0) -> None:
+            nonlocal done, expected
             with lock:
-                done += count
-                tell(done, total)
+                done, expected = done + count, expected + more
+                if progress is True:
+                    bar.update(count)
+                elif callable(progress):
+                    progress(done, expected)
 
         yield advance
-
-
-@contextmanager
-def teller(progress: Progress, total: int | None, title: str) -> Iterator[Callable[[int, int], object]]:
-    """Where progress is told: a function of the bytes done and in all, of which ``total`` are expected, None for no
-    end. Raises as `report`."""
-    if progress is not True:
-        yield progress or (lambda *_: None)
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError(
-            "a progress bar needs tqdm: pip install 'hyperslab[cli]', or pass a function as progress="
-        ) from error
-    with tqdm(total=total, desc=title, unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
-        yield lambda done, _: bar.update(done - bar.n)

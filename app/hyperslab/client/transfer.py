@@ -22,9 +22,9 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address, with_query
-from hyperslab.client.array import RemoteArray, facts
+from hyperslab.client.array import RemoteArray
 from hyperslab.client.body import RESTARTS, Body, BodyChanged
-from hyperslab.client.group import RemoteGroup, open_node
+from hyperslab.client.group import RemoteGroup
 from hyperslab.client.indexing import AnyArray
 from hyperslab.client.node import open_session, read_document
 from hyperslab.client.session import Request, Session
@@ -130,21 +130,14 @@ def describe(
     """
     address = Address.parse(url)
     with closing(open_session(1, None, transport, token)) as session:
-        members, etag = read_document(session, address)
-        known: Mapping[str, Any] = {}
-        lines = []
-        try:
-            node = open_node(session, address, members, etag)
-        except ModuleNotFoundError:
+        members, _ = read_document(session, address)
+        if members["kind"] == "array":
             known = array_facts(members, url=place or address.url("metadata"))
+            width = max(map(len, known))
+            lines = [f"{name:{width}}  {value}" for name, value in known.items()]
         else:
-            if isinstance(node, RemoteGroup):
-                tree = node.tree()
-                lines = [str(tree), *([] if tree.branches else ["no arrays and no groups"])]
-            else:
-                known = facts(node) | {"url": place or node.url}
-        width = max(map(len, known), default=0)
-        lines += [f"{name:{width}}  {value}" for name, value in known.items()]
+            tree = RemoteGroup.from_parts(session, address, members).tree()
+            lines = [str(tree), *([] if tree.branches else ["no arrays and no groups"])]
         if attributes := members.get("attributes"):
             lines += ["attributes", *json.dumps(attributes, indent=2, ensure_ascii=False).splitlines()[1:-1]]
         return "\n".join(lines)

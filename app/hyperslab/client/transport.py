@@ -95,41 +95,37 @@ class Cancel:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Requests of this thread belong to the work that this cancels."""
-        _CURRENT.cancel = self
+        """Requests of this thread belong to the work that this cancels: it is `CURRENT` for as long."""
+        before, CURRENT.cancel = CURRENT.cancel, self
         try:
             yield
         finally:
-            _CURRENT.cancel = None
+            CURRENT.cancel = before
             with self._lock:  # the connection goes back to the pool
                 self._sockets.pop(threading.get_ident(), None)
 
-    def watch(self, used: socket.socket) -> None:
-        """Register the socket that this thread is about to wait for."""
-        with self._lock:
-            self._sockets[threading.get_ident()] = used
-        if self._event.is_set():
-            _cut(used)
+    def watch(self, used: socket.socket | None) -> None:
+        """Register the socket that this thread is about to wait for; in a browser there is none."""
+        if used is not None:
+            with self._lock:
+                self._sockets[threading.get_ident()] = used
+            if self._event.is_set():
+                _cut(used)
 
 
-class _Current(threading.local):
-    cancel: Cancel | None = None
+class Current(threading.local):
+    """What cancels the work of this thread; by default nothing does."""
+
+    cancel = Cancel()
 
 
-_CURRENT: Final = _Current()
-NEVER: Final = Cancel()
-"""A `Cancel` that is never set."""
+CURRENT: Final = Current()
 
 
 def _cut(used: socket.socket) -> None:
     """Wake the thread that waits for it, which sees a broken connection."""
     with suppress(OSError):  # it is closed already
         socket.socket.shutdown(used, socket.SHUT_RDWR)  # not that of TLS, which is not for two threads
-
-
-def _watch(used: socket.socket | None) -> None:
-    if used is not None and _CURRENT.cancel is not None:  # in a browser there is no socket
-        _CURRENT.cancel.watch(used)
 
 
 class HTTPTransport:
@@ -205,11 +201,11 @@ class HTTPConnection(connection.HTTPConnection):
     """Registers its socket for cancellation; urllib3 shows the name of the class in its errors."""
 
     def send(self, data: Any) -> None:
-        _watch(self.sock)
+        CURRENT.cancel.watch(self.sock)
         super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as in urllib3
-        _watch(getattr(self, "sock", None))
+        CURRENT.cancel.watch(getattr(self, "sock", None))
         return super().getresponse()
 
 

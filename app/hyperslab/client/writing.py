@@ -20,7 +20,6 @@ from hyperslab.client.body import OnBytes
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths
 from hyperslab.client.session import Request
-from hyperslab.client.transport import Cancel
 from hyperslab.client.values import broadcast, bytes_of, encode_npy, encode_objects
 from hyperslab.errors import TooLarge
 
@@ -136,8 +135,7 @@ def _write_boxes(
     cap = endpoint.limits.get("max_request_bytes") or LARGEST_BOX
     limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
-    def put(box: Box, cancel: Cancel) -> None:
-        cancel.check()
+    def put(box: Box) -> None:
         if is_single:  # with the shape, because slices would be cut off of an array that has shrunk
             media_type = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
             headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
@@ -146,10 +144,10 @@ def _write_boxes(
             part = box.region_of(values)
             headers, body = _headers(endpoint, part.shape), _encode(endpoint, part)
         try:
-            session.read(Request("PUT", endpoint.slice_url(box), headers, body), cancel)
+            session.read(Request("PUT", endpoint.slice_url(box), headers, body))
         except TooLarge as problem:
             for smaller in endpoint.smaller(box, problem):
-                put(smaller, cancel)
+                put(smaller)
         else:
             on_bytes(prod(box.shape) * endpoint.item_nbytes)
 
@@ -166,16 +164,15 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
     step = min(step, endpoint.limits.get("max_points") or step)
     url = endpoint.address.url("points", values="1", field=endpoint.field)
 
-    def post(chosen: IntArray, cancel: Cancel) -> None:
-        cancel.check()
+    def post(chosen: IntArray) -> None:
         body = encode_npy(cells[chosen]) + bytes(_encode(endpoint, items[chosen], npy=True))
         try:  # the same values at the same points again change nothing: it is safe to repeat
-            endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True), cancel)
+            endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
         except TooLarge:
             if len(chosen) < 2:
                 raise
             for half in np.array_split(chosen, 2):
-                post(half, cancel)
+                post(half)
         else:
             on_bytes(len(chosen) * endpoint.item_nbytes)
 
