@@ -113,7 +113,7 @@ def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
 
 
 def _evened(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """The items with the last one again at odd edges: of items of which each counts twice, mean and mode are the same."""
+    """The items with the last one again at odd edges: where each item counts twice, mean and mode are the same."""
     if all(items.shape[axis] % 2 == 0 for axis in axes):
         return items
     return np.pad(items, [(0, size % 2 if axis in axes else 0) for axis, size in enumerate(items.shape)], "edge")
