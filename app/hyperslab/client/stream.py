@@ -20,7 +20,7 @@ from hyperslab.client.node import open_session
 from hyperslab.client.session import Request, RetryPolicy
 from hyperslab.client.text import Progress, report
 from hyperslab.client.transport import Cancel, Transport
-from hyperslab.client.values import as_values, bytes_of, dump_json
+from hyperslab.client.values import as_values, dump_json
 from hyperslab.errors import BadParameter, MismatchingUploadOffset
 from hyperslab.wire.streams import StreamSettings
 
@@ -132,6 +132,7 @@ class RemoteStream:
         self._failure: BaseException | None = None
         self._closing = False
         self._ready: deque[StreamedArray] = deque()
+        self._spare: deque[memoryview] = deque(maxlen=max_pending)
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
@@ -197,9 +198,9 @@ class RemoteStream:
             raise ValueError(f"a frame of {array.key!r} has the shape {array.frame_shape}, found {values.shape}")
         first = None
         for single in values.reshape(-1, *array.frame_shape):
-            own = np.zeros(array.frame_shape, array.dtype)  # also between the fields of a record
-            own[...] = single
-            index = self._enqueue(array, array.frame_nbytes, bytes_of(own))
+            data = self._buffer(array)
+            np.ndarray(array.frame_shape, array.dtype, data)[...] = single
+            index = self._enqueue(array, array.frame_nbytes, data)
             first = index if first is None else first
         return array.appended if first is None else first
 
@@ -263,6 +264,14 @@ class RemoteStream:
         return f"<RemoteStream {self.path}, {len(self._arrays)} arrays, {self.durable} of {appended} frames stored>"
 
     # --- what waits ----------------------------------------------------------------------------------------------
+
+    def _buffer(self, array: StreamedArray) -> memoryview:
+        """Memory for a frame; that of one that is stored, where there is some: new pages cost more than the copy."""
+        with self._changed:
+            data = self._spare.pop() if self._spare else None
+        if data is None or len(data) != array.frame_nbytes or array.dtype.names:
+            return np.zeros(array.frame_nbytes, np.uint8).data  # zeros also between the fields of a record
+        return data
 
     def _enqueue(self, array: StreamedArray, nbytes: int, data: memoryview | None, reason: str = "") -> int:
         with self._changed:
@@ -370,7 +379,8 @@ class RemoteStream:
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
             while array._waiting and array._waiting[0].stop <= array._sent:
-                array._waiting.popleft()
+                data = array._waiting.popleft().data
+                self._spare += [] if data is None else [data]
                 self._pending -= 1
             self._changed.notify_all()
 

@@ -47,8 +47,9 @@ class Queue:
 @dataclass(slots=True)
 class Handle:
     """What this process keeps of a stream: bytes that are reserved, when a request came ``last``, the arrays that are
-    committed in the background, the requests that send to each array, and what each had stored last; and queues by
-    array, where bytes are acknowledged before they are stored."""
+    committed in the background, the requests that send to each array, and what each had stored last; the ``buffers`` of
+    the last request, as new pages cost more than receiving into them; and queues by array, where bytes are acknowledged
+    before they are stored."""
 
     reserved: int
     expires_in: int
@@ -56,6 +57,7 @@ class Handle:
     committing: set[int] = field(default_factory=set)
     sending: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    buffers: list[memoryview] = field(default_factory=list)
     queues: dict[int, Queue] = field(default_factory=dict)
 
     @property

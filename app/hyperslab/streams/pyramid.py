@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
-
-Region = tuple[slice, ...]
 
 _SLAB: Final = 4 << 20
 """Bytes above which a block is reduced row by row: intermediate sums stay in the processor's cache, which halves the
@@ -82,74 +80,50 @@ def _pairwise(ufunc: np.ufunc, items: np.ndarray, axes: Sequence[int], dtype: np
     return items
 
 
-def _regions(shape: Sequence[int], axes: Sequence[int]) -> Iterator[tuple[Region, tuple[int, ...]]]:
-    """The parts of a reduced block in which all items stand for as many: where, and the axes that are paired there."""
-    choices = []
-    for axis, size in enumerate(shape):
-        pairs, odd = divmod(size, 2)
-        paired, single = (slice(0, pairs), (axis,)), (slice(pairs, pairs + 1), ())
-        choices.append([*[paired] * (pairs > 0), *[single] * odd] if axis in axes else [(slice(None), ())])
-    for choice in itertools.product(*choices):
-        yield tuple([part for part, _ in choice]), tuple(itertools.chain.from_iterable(paired for _, paired in choice))
-
-
 def _mean(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    kind, itemsize = items.dtype.kind, items.dtype.itemsize
+    kind, itemsize, halvings = items.dtype.kind, items.dtype.itemsize, len(axes)
     if kind in "fc":
+        counts: Any = 1  # of the items in each sum
+        for axis in axes:
+            pairs, odd = divmod(items.shape[axis], 2)
+            counts = counts * np.array([2] * pairs + [1] * odd).reshape(-1, *[1] * (items.ndim - 1 - axis))
         with np.errstate(invalid="ignore", over="ignore"):
             sums = _pairwise(np.add, items, axes, np.dtype("f8" if kind == "f" else "c16"))
-            for region, paired in _regions(items.shape, axes):
-                sums[region] /= 1 << len(paired)
+            sums /= counts
         return sums
+    items = _evened(items, axes)
     if itemsize < 8:
         sums = _pairwise(np.add, items, axes, np.dtype(f"{kind}{2 * itemsize}"))
-        for region, paired in _regions(items.shape, axes):
-            part, halvings = sums[region], len(paired)
-            _round(part, part >> halvings, halvings)
+        _round(sums, sums >> halvings, halvings)
         return sums
-    low_bits = len(axes)  # sums of the upper bits and of these have room in 64 bits
-    high = _pairwise(np.add, items >> low_bits, axes, items.dtype)
-    low = _pairwise(np.add, items & ((1 << low_bits) - 1), axes, items.dtype)
-    for region, paired in _regions(items.shape, axes):
-        part, halvings = low[region], len(paired)
-        whole = high[region] << (low_bits - halvings)
-        _round(part, whole + (part >> halvings), halvings)
-        part += whole
+    # sums of the upper bits and of the lower ones have room in 64 bits
+    high = _pairwise(np.add, items >> halvings, axes, items.dtype)
+    low = _pairwise(np.add, items & ((1 << halvings) - 1), axes, items.dtype)
+    _round(low, high + (low >> halvings), halvings)
+    low += high
     return low
 
 
 def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
     """Divide sums in place by a power of two, rounding half to where ``quotient`` and what is added to it is even."""
-    if halvings:
-        quotient &= 1
-        sums += quotient
-        sums += (1 << (halvings - 1)) - 1
-        sums >>= halvings
+    quotient &= 1
+    sums += quotient
+    sums += (1 << (halvings - 1)) - 1
+    sums >>= halvings
+
+
+def _evened(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The items with the last one again at odd edges: where each item counts twice, mean and mode are the same."""
+    if all(items.shape[axis] % 2 == 0 for axis in axes):
+        return items
+    return np.pad(items, [(0, size % 2 if axis in axes else 0) for axis, size in enumerate(items.shape)], "edge")
 
 
 def _mode(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    shape = [-(-size // 2) if axis in axes else size for axis, size in enumerate(items.shape)]
-    out = np.empty(shape, items.dtype)
-    for region, paired in _regions(items.shape, axes):
-        steps = [(0, 1) if axis in paired else (0,) for axis in range(items.ndim)]
-        views = [items[_stepped(region, axes, offsets)] for offsets in itertools.product(*steps)]
-        out[region] = _most_frequent(views)
-    return out
-
-
-def _stepped(region: Region, axes: Sequence[int], offsets: Sequence[int]) -> Region:
-    """The items at ``offsets`` within the pairs that a region of the reduced block stands for."""
-    parts = zip(region, offsets, strict=True)
-    return tuple(
-        [
-            slice(2 * part.start + offset, 2 * part.stop - 1 + offset, 2) if axis in axes else part
-            for axis, (part, offset) in enumerate(parts)
-        ]
-    )
-
-
-def _most_frequent(candidates: list[np.ndarray]) -> np.ndarray:
     """Item by item the smallest of the most frequent, by sorting all and looking for the first of the longest runs."""
+    items = _evened(items, axes)
+    steps = [(slice(0, None, 2), slice(1, None, 2)) if axis in axes else (slice(None),) for axis in range(items.ndim)]
+    candidates = [items[index] for index in itertools.product(*steps)]
     for end in range(len(candidates) - 1, 0, -1):
         for at in range(end):
             one, other = candidates[at], candidates[at + 1]

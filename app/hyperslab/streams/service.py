@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.lease import alone
@@ -101,6 +103,16 @@ class Sending:
     def move(self, at: int) -> None:
         """Go on at another offset."""
         self.at = self._said = at
+
+    def take_buffers(self, nbytes: int) -> list[memoryview]:
+        """Two buffers of so many bytes at least, those of an earlier request if they have been given back."""
+        with self._handles.lock:
+            found, self._handle.buffers = [each for each in self._handle.buffers if len(each) >= nbytes], []
+        return found or [np.empty(nbytes, np.uint8).data for _ in range(2)]
+
+    def give_back(self, buffers: list[memoryview]) -> None:
+        """Leave buffers, which nobody uses any more, to the next request."""
+        self._handle.buffers = buffers
 
     @property
     def group(self) -> int:

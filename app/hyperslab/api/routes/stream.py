@@ -307,12 +307,13 @@ async def _receive(context: Context, request: Request, run: _Run, sending: Sendi
     most = sending.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
-    buffers = [np.empty(min(most, max(1, rest)), np.uint8).data for _ in range(2)]
+    size = min(most, max(1, rest))
+    buffers = sending.take_buffers(size)
     at = sending.at
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
-        room = min(len(buffers[0]), most if not group else max(most // group, 1) * group - at % group)
+        room = min(size, most if not group else max(most // group, 1) * group - at % group)
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
@@ -331,6 +332,7 @@ async def _receive(context: Context, request: Request, run: _Run, sending: Sendi
         at += count
     if storing is not None:
         await storing
+    sending.give_back(buffers)
     if broken is not None:
         raise broken
 
