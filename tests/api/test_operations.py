@@ -183,9 +183,11 @@ def test_where_only_writers_need_tokens_all_may_read(example_store: Path) -> Non
     with running(example_store, ApiOptions(write_tokens=("w",))) as found:
         assert request(found.url, "/zarr/data/.zgroup").status == 200
         assert request(found.url, "/zarr/data/.zgroup", "PUT", {"Content-Length": "0"}).status == 401
-        for method, target in (("PUT", "/zarr/data/.zgroup"), ("POST", "/v1/append/data/cube")):
+        posts = ("append/data/cube", "points/data/cube?values=1", "stream/data/s/flush", "stream/data/s/frames")
+        for method, target in (("PUT", "/zarr/data/.zgroup"), *(("POST", f"/v1/{target}") for target in posts)):
             unknown = request(found.url, target, method, {"Content-Length": "0", "Authorization": "Bearer guess"})
             assert (unknown.status, unknown.headers["www-authenticate"]) == (401, "Bearer")
+        assert request(found.url, "/v1/points/data/cube", "POST", {"Content-Length": "0"}).status == 400
 
 
 def test_the_page_and_probes_need_no_token_and_nothing_else_becomes_public(guarded: str) -> None:
