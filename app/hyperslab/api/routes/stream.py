@@ -9,7 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -50,6 +50,11 @@ from hyperslab.wire import (
     UPLOAD_LIMIT,
     UPLOAD_OFFSET,
 )
+
+_PAUSE: Final = 0.2
+"""Seconds without a byte after which those that came are stored, though they are few."""
+_LONGEST_PIECE: Final = 2.0
+"""Seconds after which those that came are stored, though more do."""
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
@@ -283,8 +288,6 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
 async def _receive(request: Request, run: _Run, sending: Sending, length: int | None) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
     that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there."""
-    # seconds without a byte after which those that came are stored, and after which they are though more come
-    pause, longest = 0.2, 2.0
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
     rest, group = length if length is not None else LARGEST_PIECE, sending.group
     most = sending.piece if 2 * rest >= group else PIECE_BYTES
@@ -294,12 +297,12 @@ async def _receive(request: Request, run: _Run, sending: Sending, length: int | 
     at = sending.at
     while body.more and broken is None:
         buffers.reverse()
-        count, end = 0, loop.time() + longest
+        count, end = 0, loop.time() + _LONGEST_PIECE
         room = min(len(buffers[0]), most if not group else max(most // group, 1) * group - at % group)
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
-                received = await body.read_into(step, pause=pause, within=patience)
+                received = await body.read_into(step, pause=_PAUSE, within=patience)
             except Cancelled as error:
                 received, broken = 0, error
                 break
