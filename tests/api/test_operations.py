@@ -114,13 +114,6 @@ def test_the_description_links_to_the_site_that_is_configured(example_store: Pat
     assert 'href="https://docs.example/?a&amp;b"' in page
 
 
-def test_the_documentation_can_be_left_out(example_store: Path) -> None:
-    with running(example_store, ApiOptions(docs=False)) as found:
-        assert request(found.url, "/docs").status == 404
-        assert request(found.url, "/openapi.json").status == 404
-        assert request(found.url, "/x", "OPTIONS").status == 204
-
-
 def test_links_and_pages_know_the_path_that_a_proxy_has_cut_off(example_store: Path) -> None:
     with running(example_store, root_path="/api") as found:
         document = json.loads(request(found.url, "/v1/metadata/data/cube").body)

@@ -117,6 +117,5 @@ def create_app(
     app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(health.router(context))
     app.router.routes.extend(view.routes())
-    if options.docs:
-        app.router.routes.extend(docs.routes(options))
+    app.router.routes.extend(docs.routes(options))
     return Frame(app, app.router.routes, HANDLERS, context)

@@ -77,6 +77,15 @@ def decode_path(raw: bytes) -> str:
     return normalise_path(text)
 
 
+def query_pairs(query: bytes, most: int) -> list[tuple[str, str]]:
+    """The names and values of a query; raises `BadParameter` for what is not UTF-8, and for more than ``most``."""
+    text = query.decode("latin-1")
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise BadParameter("query", text[:200], f"at most {most} parameters in percent-encoded UTF-8") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """Query parameters, each at most once."""
@@ -86,14 +95,7 @@ class Query:
     @classmethod
     def parse(cls, query: bytes) -> Query:
         """Raises `BadParameter` for what is not UTF-8 or comes twice."""
-        if not query:
-            return cls({})
-        try:
-            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=100)
-        except ValueError as error:  # UnicodeDecodeError is one
-            raise BadParameter(
-                "query", query.decode("latin-1"), "at most 100 parameters in percent-encoded UTF-8"
-            ) from error
+        pairs = query_pairs(query, 100) if query else []
         values = dict(pairs)
         if len(values) < len(pairs):
             twice = next(name for name, _ in pairs if sum(n == name for n, _ in pairs) > 1)

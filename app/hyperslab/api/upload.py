@@ -36,58 +36,42 @@ from hyperslab.errors import (
 from hyperslab.wire import CONTENT_DIGEST, JSON, MERGE_PATCH, RAW, numpy_dtype
 
 
-class _Crc32c:
-    """CRC-32C with the methods of hashlib's hashes."""
-
-    def __init__(self) -> None:
-        self._value = 0
+class _Crc32c(google_crc32c.Checksum):
+    """CRC-32C of any bytes, as hashlib's hashes take them."""
 
     def update(self, data: bytes | memoryview) -> None:
-        self._value = google_crc32c.extend(self._value, bytes(data))  # of bytes, bytes() makes no copy
-
-    def digest(self) -> bytes:
-        return self._value.to_bytes(4, "big")
-
-
-_HASHES: Final[dict[str, Any]] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
+        super().update(bytes(data))  # type: ignore[no-untyped-call]  # of bytes, bytes() makes no copy
 
 
 class ContentDigest:
     """The digests that a client has sent with a body, fed with the body as it arrives."""
 
-    def __init__(self, expected: dict[str, bytes]) -> None:
-        self._expected = expected
-        self._hashes: dict[str, Any] = {name: _HASHES[name]() for name in expected}
-
-    @classmethod
-    def parse(cls, header: str) -> ContentDigest:
-        """From the header's value; algorithms that we do not know are left unchecked.
-
-        Raises `BadParameter`.
-        """
-        expected, position = {}, 0
+    def __init__(self, header: str) -> None:
+        """From the header's value; algorithms that we do not know are left unchecked. Raises `BadParameter`."""
+        known: dict[str, Any] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
         member = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
+        self._digests: dict[str, tuple[bytes, Any]] = {}
+        position = 0
         while position < len(header):
             match = member.match(header, position)
             if match is None:
                 raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
             try:
-                digest = base64.b64decode(match[2], validate=True)
+                sent = base64.b64decode(match[2], validate=True)
             except binascii.Error as error:
                 raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
-            if match[1] in _HASHES:
-                expected[match[1]] = digest
+            if match[1] in known:
+                self._digests[match[1]] = sent, known[match[1]]()
             position = match.end()
-        return cls(expected)
 
     def update(self, data: bytes | memoryview) -> None:
-        for each in self._hashes.values():
-            each.update(data)
+        for _, received in self._digests.values():
+            received.update(data)
 
     def check(self) -> None:
         """Raise `DigestMismatch` unless all that was fed has the digests that were sent."""
-        for name, sent in self._expected.items():
-            found = self._hashes[name].digest()
+        for name, (sent, received) in self._digests.items():
+            found = received.digest()
             if found != sent:
                 raise DigestMismatch(name, base64.b64encode(sent).decode(), base64.b64encode(found).decode())
 
@@ -204,7 +188,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
         raise TooLarge("the body of a request", stated, limit)
     buffer, size, most = np.empty(stated or 0, np.uint8), 0, 1 << 20  # for which memory is admitted at a time
     header = request.header(b"content-digest")
-    digest = None if header is None else ContentDigest.parse(header)
+    digest = None if header is None else ContentDigest(header)
     spent = 0.0
     while body.more and size != stated:
         if size == len(buffer):

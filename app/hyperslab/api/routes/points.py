@@ -45,7 +45,12 @@ async def _gather(request: Request) -> Response:
     decoder = decoder_of(array, query)
     form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))
-    coordinates = await _read_coordinates(request, array)
+    rank, options = len(array.metadata.shape), request.context.options
+    limit = min(options.max_upload_bytes, 4096 + options.max_points * max(rank, 1) * 32)  # bytes of JSON for an index
+    check_kind(request, (NPY, JSON))
+    async with received_body(request, unsaid=JSON, most=limit) as body:
+        points = await request.run(_parse, body, _kind(request, body), most_json(request.context))
+    coordinates = list(np.ascontiguousarray(_checked(points, array, options.max_points).T))
     began = perf_counter()
     plan = await request.run(request.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
@@ -107,17 +112,6 @@ def _scattered(
     if wanted.dtype.is_object:
         return list(points.T), parse_objects(stream.read(), wanted)
     return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
-
-
-async def _read_coordinates(request: Request, array: ArrayNode) -> list[NDArray[Any]]:
-    """One array of int64 per axis."""
-    rank = len(array.metadata.shape)
-    most = request.context.options.max_points
-    limit = min(request.context.options.max_upload_bytes, 4096 + most * max(rank, 1) * 32)  # bytes of JSON for an index
-    check_kind(request, (NPY, JSON))
-    async with received_body(request, unsaid=JSON, most=limit) as body:
-        points = await request.run(_parse, body, _kind(request, body), most_json(request.context))
-    return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
 def _kind(request: Request, body: memoryview) -> str:

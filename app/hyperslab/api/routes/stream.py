@@ -115,7 +115,7 @@ async def patch_stream(request: Request) -> Response:
     """Store bytes of one array: 204 with the offset when they are stored; 202 where they are taken to be."""
     query = request.query
     query.only(("key",))
-    key, epoch, offset = query.values.get("key"), _epoch(request), _offset(request)
+    key, epoch, offset = query.values.get("key"), _epoch(request), _number(request, UPLOAD_OFFSET, "a number of bytes")
     completes, kind = request.header(UPLOAD_COMPLETE.lower().encode()), media_type(request)
     if completes not in (None, "?0", "?1"):
         raise BadParameter(UPLOAD_COMPLETE, completes, "?0 or ?1")
@@ -345,10 +345,6 @@ def _upload_headers(progress: Progress, state: str = "open") -> Headers:
         (UPLOAD_COMPLETE.lower().encode(), b"?1" if complete else b"?0"),
         (UPLOAD_LIMIT.lower().encode(), ", ".join(limits).encode()),
     )
-
-
-def _offset(request: Request) -> int | None:
-    return _number(request, UPLOAD_OFFSET, "a number of bytes")
 
 
 def _epoch(request: Request) -> int | None:

@@ -13,18 +13,18 @@ from functools import partial
 from secrets import token_bytes
 from time import perf_counter
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from hyperslab.api.conditional import etag_of
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Body, Content, Reply, Representation
-from hyperslab.api.request import Request
+from hyperslab.api.request import Request, query_pairs
 from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadParameter, ChangedWhileRead, RouteNotFound, TileNotFound
+from hyperslab.errors import ChangedWhileRead, RouteNotFound, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.frame import Frame
@@ -48,12 +48,8 @@ async def get_tile(request: Request) -> Reply:
         match = pattern.fullmatch(tail)
         if match is not None:
             text = request.scope["query_string"].decode("latin-1")
-            try:
-                pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
-            except ValueError as error:  # UnicodeDecodeError is one
-                raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
-            suffix, tiles = f"?{text}" if text else "", request.context.tiles
-            asked = _TileRequest(tiles, request, match["path"], parse_query(pairs), suffix)
+            query = parse_query(query_pairs(request.scope["query_string"], 200))
+            asked = _TileRequest(request.context.tiles, request, match["path"], query, f"?{text}" if text else "")
             return await route(asked, match)
     raise RouteNotFound(f"/v1/tile/{tail}")
 
