@@ -51,7 +51,6 @@ def api_options(settings: Settings) -> ApiOptions:
     return _made(
         ApiOptions,
         settings,
-        docs=True,
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
         write_tokens=tuple(token.get_secret_value() for token in settings.write_tokens),
         documentation_url=None if url is None else str(url),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, MutableMapping
 from typing import Any, Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hyperslab.api.problems import REASON, REFUSAL, Refusal, header_lines
-from hyperslab.api.threads import HANG_UP, RECEIVE_INTO
-from hyperslab.errors import Cancelled, CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
+from hyperslab.api.response import CONNECTION, PATIENCE, REFUSED
+from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
@@ -21,7 +19,7 @@ _LONGEST_HEAD: Final = 64 << 10
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 protocol that answers malformed requests with problem documents.
+    """HTTP/1.1 protocol that lets the application answer malformed requests, too; the `CONNECTION` of its scopes.
 
     A client that is refused while it is still sending gets to read why. A client that does not finish its request, or
     takes nothing of its response, is disconnected.
@@ -29,8 +27,7 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._refusal: Refusal | None = self.app_state.get(REFUSAL)
-        self._patience = _LONGEST_SECONDS if self._refusal is None else self._refusal.patience
+        self._patience: float = self.app_state.get(PATIENCE, _LONGEST_SECONDS)
         self._head_seconds = min(60.0, self._patience)  # how long a client may take for the head of a request
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
@@ -39,8 +36,6 @@ class Protocol(HttpToolsProtocol):
         self._not_upgraded = b""
         self._ignores_input = False
         self._heard = 0.0
-        self._target: memoryview | None = None
-        self._filled = 0
         self._unread = 0
         self._deadline: Any = None  # what the loop's `call_later` gives
 
@@ -83,7 +78,8 @@ class Protocol(HttpToolsProtocol):
                 head, self._not_upgraded, parsed = self._not_upgraded, b"", int(offer.args[0])
                 self.parser.feed_data(head)
             except httptools.HttpParserError:
-                self.send_400_response("This is no HTTP request.")
+                text = "This is no HTTP request. It is read as RFC 9112 has it, with a target of less than 64 KiB."
+                self._refuse(NotHttp(text))
             if self._unread > _LONGEST_HEAD and not self._ignores_input:
                 self._refuse(HeadTooLarge(_LONGEST_HEAD))
             rest = rest[parsed:]
@@ -123,77 +119,31 @@ class Protocol(HttpToolsProtocol):
                 has_body, unknown = True, unknown if value.strip().lower() == b"chunked" else value
         if self._deadline is not None and not self.flow.write_paused:
             self._abort_after(None)
-        fault: HyperslabError | None = None
         if unknown is not None:
-            fault = CodingUnknown(unknown.decode("latin-1"), "chunked")
+            self._refuse(CodingUnknown(unknown.decode("latin-1"), "chunked"))
         elif size > _LONGEST_HEAD:
-            fault = HeadTooLarge(_LONGEST_HEAD)
+            self._refuse(HeadTooLarge(_LONGEST_HEAD))
         elif hosts != 1 and self.parser.get_http_version() == "1.1":
-            fault = NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
-        if fault is not None:
-            self._refuse(fault)
-            return
-        scope = cast("MutableMapping[str, Any]", self.scope)  # to which a server may add what it likes
-        scope[HANG_UP], scope[RECEIVE_INTO] = self._hang_up, self._receive_into
+            self._refuse(NotHttp(f"A request has one Host header; this one has {hosts or 'none'}."))
+        else:
+            self._begin({CONNECTION: self}, _GentleTransport(self.transport, self._close_gently) if has_body else None)
+            self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
+
+    def _begin(self, members: dict[str, Any], transport: _GentleTransport | None) -> None:
+        """Let the application answer the request whose head was read, with more ``members`` in its scope."""
+        self.scope = cast("Any", {**self.scope, **members})
         before = self.cycle
         super().on_headers_complete()
-        self._running = self.cycle if before is None or before.response_complete else self._running
-        if has_body:
-            transport = _GentleTransport(self.transport, self._close_gently)
-            scope[REASON] = transport.say_why
+        if before is None or before.response_complete:
+            self._running = self.cycle
+        if transport is not None:
             self.cycle.transport = cast("Any", transport)
-        self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         self._body_left -= len(body)
-        if self._ignores_input:  # a GET's body means nothing (RFC 9110 §9.3.1)
-            return
-        if self._target is not None:
-            body = body[self._fill(self._target, body) :]
-        if body:
+        if not self._ignores_input:  # a GET's body means nothing (RFC 9110 §9.3.1)
             super().on_body(body)
-
-    async def _receive_into(self, out: memoryview, pause: float, within: float) -> tuple[int, bool]:
-        """`api.upload.Body.read_into` of the request whose turn it is; and whether more of its body may come.
-
-        Of ASGI messages bytes are copied twice more, and whoever waits for a mebibyte is woken sixteen times.
-        """
-        cycle, self._filled = self._running, 0
-        began = self._heard = self.loop.time()
-        if cycle.waiting_for_100_continue and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            cycle.waiting_for_100_continue = False
-        if cycle.body:
-            del cycle.body[: self._fill(out, cycle.body)]
-        self._target = out
-        try:
-            while self._filled < len(out) and cycle.more_body and not cycle.disconnected:
-                end = min(began + within, self._heard + pause) if self._filled else began + within
-                if self.loop.time() >= end:
-                    break
-                cycle.message_event.clear()
-                self.flow.resume_reading()
-                timer = self.loop.call_at(end, cycle.message_event.set)
-                try:
-                    await cycle.message_event.wait()
-                finally:
-                    timer.cancel()
-        finally:
-            self._target = None
-        if cycle.disconnected and not self._filled:
-            raise Cancelled
-        return self._filled, bool(cycle.body) or cycle.more_body
-
-    def _fill(self, out: memoryview, body: bytes) -> int:
-        """Put what ``out`` has room for behind what it has got; returns how much that was."""
-        begun, count = self._filled, min(len(body), len(out) - self._filled)
-        self._filled = begun + count
-        out[begun : self._filled] = memoryview(body)[:count]
-        self._heard = self.loop.time()
-        if not begun or self._filled == len(out):
-            self.cycle.message_event.set()
-        return count
 
     def on_message_complete(self) -> None:
         if self._not_upgraded:
@@ -209,6 +159,8 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():  # as soon as the client has taken all
             self._abort_after(self._patience)
+        elif self._ignores_input:  # it is closed when the client is quiet
+            self._unset_keepalive_if_required()
         elif self._waiting or not self._is_between:  # more requests, or the beginning of one, came meanwhile
             self.data_received(b"")
 
@@ -225,42 +177,35 @@ class Protocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._abort_after(None)
 
-    def send_400_response(self, msg: str) -> None:
-        """What the parser does not understand."""
-        self._refuse(NotHttp(f"{msg} It is read as RFC 9112 has it, with a target of less than 64 KiB."))
-
     def _refuse(self, error: HyperslabError) -> None:
-        """Answer what is no request, and nothing that follows: not even what is wrong with that."""
+        """Let the application answer what is no request, and nothing that follows: not even what is wrong with that."""
         if self._ignores_input:
             return
-        answering = self.cycle is not None and not self.cycle.response_complete and not self._gives_up_body()
         self._ignores_input = True
-        if answering:  # the answer under way ends as it should, and is the last one
-            self.cycle.keep_alive = False
-            return
-        if self._refusal is None:
-            super().send_400_response(str(error))
-            return
-        found = self._refusal(error, self.url or b"", self.scope["headers"] if self.scope else ())
-        head = STATUS_LINE[found.status] + header_lines(self.server_state.default_headers) + found.head
-        head += b"connection: close\r\n\r\n"
-        self.transport.writelines((head, found.body))
-        self._close_when_quiet()
-
-    def _gives_up_body(self) -> bool:
-        """Whether the body that is broken is that of the request whose turn it is, and nothing was said to it yet: then
-        who waits for that body is told that the client has left."""
         cycle = self.cycle
-        if not cycle.more_body or self.pipeline or cycle.response_started:
-            return False
-        cycle.disconnected = True
-        cycle.message_event.set()
-        return True
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body or self.pipeline or cycle.response_started:
+                cycle.keep_alive = False  # the answer under way ends as it should, and is the last one
+                return
+            # the body is broken, and nothing was said to its request yet: to whoever waits for it, the client has left
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self._is_between:  # not even a method was read
+            self.on_message_begin()
+        target, self.url, self.cycle = self.url, b"/", cast("Any", None)  # the target may be none
+        self._begin({CONNECTION: self, REFUSED: error}, _GentleTransport(self.transport, self._close_when_quiet))
+        self.scope["path"] = target.partition(b"?")[0].decode("latin-1")
+        self.cycle.keep_alive = False
 
-    def _hang_up(self) -> None:
-        """Forget what is not sent yet."""
+    def hang_up(self) -> None:
+        """End the connection, and forget what is not sent yet."""
         self._running.disconnected = True
         self.transport.abort()
+
+    def say_why(self, reason: str) -> None:
+        """Put a sentence into the status line of the answer to a request with a body, which is written next."""
+        if isinstance(self._running.transport, _GentleTransport):
+            self._running.transport.reason = reason
 
     def _close_gently(self) -> None:
         """Close after an answer: at once, where all of the request was received."""
@@ -303,20 +248,17 @@ class Protocol(HttpToolsProtocol):
 class _GentleTransport:
     """A transport, but for how it is closed, and for the reason phrase of the answer."""
 
-    def __init__(self, transport: Any, close: Callable[[], None]) -> None:
+    def __init__(self, transport: Any, close: Any) -> None:
         self._transport = transport
-        self._reason = b""
+        self.reason = ""
         self.close = close
 
-    def say_why(self, reason: str) -> None:
-        """Put this into the status line, which is written next: printable ASCII, and not much (RFC 9112 §4)."""
-        text = re.sub(r"[^ -~]", "?", reason)
-        self._reason = (text if len(text) <= 200 else f"{text[:97]}...{text[-100:]}").encode()
-
     def write(self, data: bytes) -> None:
-        if self._reason:
+        if self.reason:  # printable ASCII, and not much (RFC 9112 §4)
+            text = re.sub(r"[^ -~]", "?", self.reason)
+            text = text if len(text) <= 200 else f"{text[:97]}...{text[-100:]}"
             line, end, rest = data.partition(b"\r\n")
-            data, self._reason = b"".join((line[: len(b"HTTP/1.1 400 ")], self._reason, end, rest)), b""
+            data, self.reason = b"".join((line[: len(b"HTTP/1.1 400 ")], text.encode(), end, rest)), ""
         self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Bodies of requests as they come: from ASGI messages, and from our own protocol."""
+"""Bodies of requests as they come."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.request import Request
 from hyperslab.api.upload import Body
 from hyperslab.errors import Cancelled
 
@@ -23,8 +22,7 @@ def body_of(messages: list[dict[str, Any]]) -> Body:
             await asyncio.Event().wait()
         return left.pop(0)
 
-    scope = {"type": "http", "method": "PUT", "path": "/", "query_string": b"", "headers": []}
-    return Body(Request(scope, receive, ""))
+    return Body(receive)
 
 
 async def read(body: Body, size: int, *, pause: float = 9.0, within: float = 9.0) -> bytes:

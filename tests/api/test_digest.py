@@ -16,7 +16,7 @@ from hyperslab.errors import BadParameter, DigestMismatch
 @given(st.lists(st.binary(max_size=100)))
 def test_the_digest_of_a_body_in_pieces_is_that_of_the_whole(pieces: list[bytes]) -> None:
     whole = base64.b64encode(hashlib.sha256(b"".join(pieces)).digest()).decode()
-    digest = ContentDigest.parse(f"sha-256=:{whole}:")
+    digest = ContentDigest(f"sha-256=:{whole}:")
     for piece in pieces:
         digest.update(piece)
 
@@ -34,7 +34,7 @@ def test_the_digest_of_a_body_in_pieces_is_that_of_the_whole(pieces: list[bytes]
 )
 def test_digests_made_elsewhere_are_checked_and_unknown_ones_are_not(header: str) -> None:
     """sha-256 of RFC 9530, appendix D; crc32c of the same text by another implementation."""
-    digest = ContentDigest.parse(header)
+    digest = ContentDigest(header)
     digest.update(b'{"hello": "world"}')
 
     digest.check()
@@ -42,7 +42,7 @@ def test_digests_made_elsewhere_are_checked_and_unknown_ones_are_not(header: str
 
 def test_another_body_is_refused_with_both_digests() -> None:
     sent = base64.b64encode(hashlib.sha256(b"sent").digest()).decode()
-    digest = ContentDigest.parse(f"sha-256=:{sent}:")
+    digest = ContentDigest(f"sha-256=:{sent}:")
     digest.update(b"arrived")
 
     with pytest.raises(DigestMismatch) as caught:
@@ -56,4 +56,4 @@ def test_another_body_is_refused_with_both_digests() -> None:
 )
 def test_a_header_that_cannot_be_read_is_refused(header: str) -> None:
     with pytest.raises(BadParameter):
-        ContentDigest.parse(header)
+        ContentDigest(header)

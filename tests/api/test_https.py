@@ -17,8 +17,7 @@ from hyperslab.client import HTTPTransport, RemoteArray
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.odd_requests import reading
 from tests.api.support import dial
-from tests.api.test_corpus import recorded
-from tests.api.test_fuzz import ask, fill
+from tests.api.test_corpus import ask, fill, recorded
 from tests.server import served
 
 LIMIT = 1 << 20

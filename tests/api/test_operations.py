@@ -114,13 +114,6 @@ def test_the_description_links_to_the_site_that_is_configured(example_store: Pat
     assert 'href="https://docs.example/?a&amp;b"' in page
 
 
-def test_the_documentation_can_be_left_out(example_store: Path) -> None:
-    with running(example_store, ApiOptions(docs=False)) as found:
-        assert request(found.url, "/docs").status == 404
-        assert request(found.url, "/openapi.json").status == 404
-        assert request(found.url, "/x", "OPTIONS").status == 204
-
-
 def test_links_and_pages_know_the_path_that_a_proxy_has_cut_off(example_store: Path) -> None:
     with running(example_store, root_path="/api") as found:
         document = json.loads(request(found.url, "/v1/metadata/data/cube").body)
@@ -183,9 +176,11 @@ def test_where_only_writers_need_tokens_all_may_read(example_store: Path) -> Non
     with running(example_store, ApiOptions(write_tokens=("w",))) as found:
         assert request(found.url, "/zarr/data/.zgroup").status == 200
         assert request(found.url, "/zarr/data/.zgroup", "PUT", {"Content-Length": "0"}).status == 401
-        for method, target in (("PUT", "/zarr/data/.zgroup"), ("POST", "/v1/append/data/cube")):
+        posts = ("append/data/cube", "points/data/cube?values=1", "stream/data/s/flush", "stream/data/s/frames")
+        for method, target in (("PUT", "/zarr/data/.zgroup"), *(("POST", f"/v1/{target}") for target in posts)):
             unknown = request(found.url, target, method, {"Content-Length": "0", "Authorization": "Bearer guess"})
             assert (unknown.status, unknown.headers["www-authenticate"]) == (401, "Bearer")
+        assert request(found.url, "/v1/points/data/cube", "POST", {"Content-Length": "0"}).status == 400
 
 
 def test_the_page_and_probes_need_no_token_and_nothing_else_becomes_public(guarded: str) -> None:

@@ -18,7 +18,9 @@ OURS = [cls for cls in all_errors() if cls is not HyperslabError]
 
 
 def document(error: Exception) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(problem(error, path="/v1/x").body)
+    body = problem(error, path="/v1/x").body
+    assert isinstance(body, bytes)
+    found: dict[str, Any] = json.loads(body)
     return found
 
 
@@ -65,6 +67,7 @@ def test_a_status_brings_the_header_that_belongs_to_it(error: HyperslabError, na
 def test_facts_of_any_kind_make_strict_json(fact: Any) -> None:
     body = problem(errors.BadParameter("name", fact, "something else"), path="/\ud800").body
 
+    assert isinstance(body, bytes)
     json.loads(body, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 

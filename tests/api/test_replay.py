@@ -204,16 +204,6 @@ def test_a_body_that_a_get_has_is_no_request(server: Running) -> None:
     assert re.findall(rb"HTTP/1\.1 (\d+)", received) == [b"200", b"200"]
 
 
-def test_a_connection_that_is_to_be_closed_is_closed(server: Running) -> None:
-    warmed(server.url, SLICE)
-    old = exchange(server.url, asking(SLICE, "Connection: keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0"))
-    closed = exchange(server.url, asking(SLICE, "Connection: close"))
-
-    for answer in (old, closed):
-        assert b"connection: close" in answer
-        assert answer.endswith(VALUES[:5, :5].tobytes())
-
-
 def test_a_client_that_takes_nothing_is_not_written_to_without_end(server: Running) -> None:
     target = "/v1/slice/data/large"
     body = warmed(server.url, target).body
@@ -299,59 +289,6 @@ def repeat(connection: socket.socket, sent: bytes, times: int) -> list[tuple[int
         connection.sendall(sent)
         found += receive(connection, 1)
     return found
-
-
-def test_bytes_that_are_known_may_come_in_parts_and_together(server: Running) -> None:
-    sent = asking(SLICE)
-    with dial(server.url) as connection:
-        repeat(connection, sent, 4)
-        for cut in (1, 20, len(sent) - 2):
-            connection.sendall(sent[:cut])
-            time.sleep(0.02)
-            connection.sendall(sent[cut:] + sent[:cut])
-            time.sleep(0.02)
-            connection.sendall(sent[cut:] + sent)
-            assert receive(connection, 3) == [(200, VALUES[:5, :5].tobytes())] * 3
-        for rest in (b"", b"later"):
-            for _ in range(3):
-                connection.sendall(sent + asking(SLICE, f"Content-Length: {len(rest)}"))
-                assert receive(connection, 2) == [(200, VALUES[:5, :5].tobytes())] * 2
-                connection.sendall(rest)
-
-
-def test_bytes_that_look_known_inside_another_request_are_its_body(server: Running) -> None:
-    known = asking(SLICE)
-    with dial(server.url) as connection:
-        repeat(connection, known, 4)
-        connection.sendall(asking(SLICE, f"Content-Length: {len(known)}"))
-        first = receive(connection, 1)
-        connection.sendall(known)  # a packet of its own, and all the same the body of that request
-        time.sleep(0.05)
-        connection.sendall(asking("/v1/slice/data/a?select=9,9"))
-        second = receive(connection, 1)
-
-    assert first == [(200, VALUES[:5, :5].tobytes())]
-    assert second == [(200, VALUES[9, 9].tobytes())]
-
-
-def test_bytes_that_are_known_wait_for_the_answer_before_them(server: Running) -> None:
-    slow = "/v1/slice/data/large"
-    go_on = threading.Event()
-    with dial(server.url) as connection:
-        repeat(connection, asking(SLICE), 4)
-        server.store.before_chunk = lambda _: _wait(go_on)
-        connection.sendall(asking(slow))
-        time.sleep(0.1)
-        connection.sendall(asking(SLICE))
-        time.sleep(0.1)
-        go_on.set()
-        answers = receive(connection, 2)
-
-    assert answers == [(200, LARGE.tobytes()), (200, VALUES[:5, :5].tobytes())]
-
-
-def _wait(event: threading.Event) -> None:
-    assert event.wait(30)
 
 
 def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_cached(folder: Path) -> None:

@@ -66,12 +66,6 @@ def test_deep_zoom_has_no_tiles_outside(server: Running, target: str) -> None:
     assert request(server.url, f"/v1/tile/data/{target}?empty=204").status == 204
 
 
-def test_neuroglancers_double_slash_is_one(server: Running) -> None:
-    single, double = (request(server.url, f"/v1/tile/data/a_files{slash}9/0_0.png") for slash in ("/", "//"))
-
-    assert single.body == double.body
-
-
 def test_the_format_of_tiles_can_be_chosen(server: Running) -> None:
     image = ET.fromstring(request(server.url, "/v1/tile/data/a.dzi?format=webp").body)
     tile = request(server.url, "/v1/tile/data/a_files/9/0_0.webp")

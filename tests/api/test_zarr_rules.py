@@ -140,26 +140,11 @@ def test_06_a_stored_key_tells_when_it_was_written(example: Running, example_sto
     assert again.status == 304
 
 
-@pytest.mark.parametrize(
-    ("target", "method", "headers", "status"),
-    [
-        ("/zarr/data/cube/0.0.0", "GET", {}, 200),
-        ("/zarr/data/cube/7.7.7", "GET", {}, 404),
-        ("/nowhere", "GET", {}, 404),
-        ("/zarr/data/cube/0.0.0", "GET", {"If-None-Match": "*"}, 304),
-        ("/zarr/data/cube/0.0.0", "GET", {"Range": "bytes=9999999-"}, 416),
-        ("/zarr/data/cube/0.0.0", "GET", {"If-Match": '"x"'}, 412),
-        ("/zarr/data/cube/0.0.0", "PATCH", {}, 405),
-        ("/healthz", "DELETE", {}, 405),
-        ("/v1/slice/data/cube?select=99", "GET", {}, 422),
-        ("/v1/slice/data/cube?select=x", "HEAD", {}, 400),
-    ],
-)
-def test_07_every_status_carries_cors(
-    example: Running, target: str, method: str, headers: Mapping[str, str], status: int
-) -> None:
-    """To a browser an answer without is a network error, and a missing chunk breaks the picture."""
-    answer = request(example.url, target, method, {**ORIGIN, **headers})
+@pytest.mark.parametrize(("target", "status"), [("/zarr/data/cube/0.0.0", 200), ("/zarr/data/cube/7.7.7", 404)])
+def test_07_answers_carry_cors(example: Running, target: str, status: int) -> None:
+    """To a browser an answer without is a network error, and a missing chunk breaks the picture. That others have the
+    header, too, `tests.api.test_corpus` demands of each."""
+    answer = request(example.url, target, headers=ORIGIN)
 
     assert answer.status == status
     assert answer.headers["access-control-allow-origin"] == "*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from hyperslab.arrays.limits import BytesInFlight
@@ -17,14 +17,14 @@ SMALL = 1 << 20
 class Share:
     """Bytes of the budget that one request holds."""
 
-    def __init__(self, take: Callable[[int, int], Awaitable[None]]) -> None:
+    def __init__(self, admission: Admission) -> None:
         self.nbytes = 0
-        self._take = take
+        self._admission = admission
 
     async def grow(self, nbytes: int) -> None:
         """Hold ``nbytes`` in all; raises `Overloaded` where none is free within the ``patience`` of `Admission`."""
         if nbytes > max(SMALL, self.nbytes):
-            await self._take(nbytes - self.nbytes, self.nbytes)
+            await self._admission.take(nbytes - self.nbytes, self.nbytes)
             self.nbytes = nbytes
 
 
@@ -46,17 +46,11 @@ class Admission:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def hold(self, nbytes: int) -> AsyncIterator[None]:
-        """Hold ``nbytes`` of the budget; raises as `Share.grow`."""
-        async with self.share() as share:
-            await share.grow(nbytes)
-            yield
-
-    @asynccontextmanager
-    async def share(self) -> AsyncIterator[Share]:
-        """A share of the budget that is given back at the end."""
-        share = Share(self.take)
+    async def hold(self, nbytes: int = 0) -> AsyncIterator[Share]:
+        """Hold a share of the budget, which may grow, until the end; raises as `Share.grow`."""
+        share = Share(self)
         try:
+            await share.grow(nbytes)
             yield share
         finally:
             if share.nbytes:

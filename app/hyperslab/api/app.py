@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
@@ -13,22 +13,51 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api import docs
 from hyperslab.api.admission import Admission
-from hyperslab.api.auth import PageCheck, Tokens
-from hyperslab.api.context import Context
+from hyperslab.api.auth import Guard
 from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware import Frame
+from hyperslab.api.middleware import Frame, Handlers
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.problems import REFUSAL, Refusal
 from hyperslab.api.replay import ResponseCache
+from hyperslab.api.request import Context
+from hyperslab.api.response import PATIENCE
 from hyperslab.api.routes import changes, edit, health, metadata, points, read, stream, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
+from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 from hyperslab.streams.service import Streams
+from hyperslab.tiles.service import Tiles
 
 Application = ASGIApp
 """What `create_app` makes, for those who must not know the framework."""
+
+HANDLERS: Final[Handlers] = {
+    ("GET", "/v1/slice"): read.get_slice,
+    ("PUT", "/v1/slice"): write.put_slice,
+    ("GET", "/v1/chunk"): read.get_chunk,
+    ("PUT", "/v1/chunk"): write.put_chunk,
+    ("DELETE", "/v1/chunk"): write.delete_chunk,
+    ("GET", "/v1/plan"): read.get_plan,
+    ("POST", "/v1/append"): write.append,
+    ("POST", "/v1/points"): points.post_points,
+    ("GET", "/v1/metadata"): metadata.get_metadata,
+    ("PUT", "/v1/metadata"): edit.put_node,
+    ("PATCH", "/v1/metadata"): edit.patch_node,
+    ("DELETE", "/v1/metadata"): edit.delete_node,
+    ("GET", "/v1/tile"): tile.get_tile,
+    ("GET", "/v1/changes"): changes.get_changes,
+    ("GET", "/v1/stream"): stream.get_stream,
+    ("PUT", "/v1/stream"): stream.put_stream,
+    ("PATCH", "/v1/stream"): stream.patch_stream,
+    ("POST", "/v1/stream"): stream.post_stream,
+    ("DELETE", "/v1/stream"): stream.delete_stream,
+    ("GET", "/zarr"): zarr.get_key,
+    ("GET", "/zarr2"): zarr.get_key,
+    ("GET", "/zarr3"): zarr.get_key,
+    ("PUT", "/zarr"): write.put_key,
+    ("DELETE", "/zarr"): write.delete_key,
+}
 
 
 class _Routes(FastAPI):
@@ -55,53 +84,38 @@ def create_app(
     """The whole HTTP interface over a service, which the application closes when it shuts down; ``started`` as in
     `hyperslab.asgi.create_app`."""
     options = options or ApiOptions()
-    context = _context(service, options)
-    app = _Routes(
-        lifespan=_lifespan(context, started), openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
-    app.include_router(health.router(context))
-    app.include_router(changes.router(context))
-    app.router.routes.extend(view.routes())
-    if options.docs:
-        app.router.routes.extend(docs.routes(options))
-    handlers = {}
-    for module in (read, zarr, metadata, tile, points, write, edit, stream):
-        handlers.update(module.handlers(context))
-    tokens = Tokens(options.read_tokens, options.write_tokens, public=view.is_page)
-    check = tokens.check if options.read_tokens or options.write_tokens else None
-    frame = Frame(app, app.router.routes, handlers, context, check)
-    app.state.refusal = Refusal(context.metrics, frame.cors_headers, options.idle_seconds)
-    return frame
-
-
-def _context(service: Service, options: ApiOptions) -> Context:
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
-    metrics = Metrics(service, options.metrics_folder)
-    responses = ResponseCache(options.answer_cache_bytes)
-    metrics.watch("answer", responses.stats)
-    tokens = bool(options.read_tokens or options.write_tokens)
-    return Context(
-        service,
-        options,
-        Threads(options.request_threads, remote),
-        WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
-        Admission(service.in_flight, patience=options.queue_seconds),
-        metrics,
-        KeyReader(service.catalog, service.reader),
-        responses,
-        PageCheck(options.cors_origins, options.allowed_hosts, tokens=tokens),
-        Streams(service.catalog, service.reader, service.creator, service.in_flight),
+    sizes = {"cache_bytes": options.tile_cache_bytes, "max_bytes": options.max_tile_bytes}
+    context = Context(
+        service=service,
+        streams=Streams(service.catalog, service.reader, service.creator, service.in_flight),
+        tiles=Tiles(service.catalog, service.reader, **sizes),
+        keys={
+            "/zarr": KeyReader(service.catalog, service.reader),
+            **{f"/zarr{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS},
+        },
+        options=options,
+        threads=Threads(options.request_threads, remote),
+        writes=WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
+        admission=Admission(service.in_flight, patience=options.queue_seconds),
+        metrics=Metrics(service, options.metrics_folder),
+        responses=ResponseCache(options.answer_cache_bytes),
+        guard=Guard(options, public=view.is_page),
     )
+    context.metrics.watch("answer", context.responses.stats)
+    context.metrics.watch("tile", context.tiles.cache_stats)
 
-
-def _lifespan(context: Context, started: Callable[[], Mapping[str, Any]]) -> Any:
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {REFUSAL: app.state.refusal, **started()}
+            yield {PATIENCE: options.idle_seconds, **started()}
         context.writes.close()
         context.streams.close()
         context.threads.close()
-        context.service.close()
+        service.close()
 
-    return lifespan
+    app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.include_router(health.router(context))
+    app.router.routes.extend(view.routes())
+    app.router.routes.extend(docs.routes(options))
+    return Frame(app, app.router.routes, HANDLERS, context)

@@ -39,19 +39,12 @@ def http_date(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Validators:
-    """What identifies the present state: a strong ``etag`` with its quotes, and seconds since 1970 where known.
-
-    ``etag`` None: there is nothing at this URL now (for writes).
-    """
-
-    etag: str | None
-    modified: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditional headers of a request; None where one was not sent."""
+    """The conditional headers of a request; None where one was not sent.
+
+    They are weighed against the present state: a strong ``etag`` with its quotes, None if there is nothing at this URL
+    now (for writes), and ``modified`` in seconds since 1970 where known.
+    """
 
     if_match: Tags | None = None
     if_none_match: Tags | None = None
@@ -70,33 +63,33 @@ class Conditions:
             header(b"if-range"),
         )
 
-    def check(self, now: Validators, *, reading: bool = True) -> bool:
+    def check(self, etag: str | None, modified: float | None = None, *, reading: bool = True) -> bool:
         """False: the client's copy is good (304). Raises `PreconditionFailed` (412)."""
         unmodified = self.if_unmodified_since
         if self.if_match is not None:
-            if now.etag is None or (self.if_match != "*" and now.etag not in self.if_match):
-                raise PreconditionFailed("If-Match", _sent(self.if_match), now.etag)
-        elif unmodified is not None and now.modified is not None and int(now.modified) > unmodified:
-            raise PreconditionFailed("If-Unmodified-Since", http_date(unmodified), now.etag)
+            if etag is None or (self.if_match != "*" and etag not in self.if_match):
+                raise PreconditionFailed("If-Match", _sent(self.if_match), etag)
+        elif unmodified is not None and modified is not None and int(modified) > unmodified:
+            raise PreconditionFailed("If-Unmodified-Since", http_date(unmodified), etag)
         if self.if_none_match is not None:
             tags = self.if_none_match
-            if now.etag is None or (tags != "*" and now.etag not in [tag.removeprefix("W/") for tag in tags]):
+            if etag is None or (tags != "*" and etag not in [tag.removeprefix("W/") for tag in tags]):
                 return True
             if reading:
                 return False
-            raise PreconditionFailed("If-None-Match", _sent(self.if_none_match), now.etag)
+            raise PreconditionFailed("If-None-Match", _sent(self.if_none_match), etag)
         since = self.if_modified_since
-        return not (reading and since is not None and now.modified is not None and int(now.modified) <= since)
+        return not (reading and since is not None and modified is not None and int(modified) <= since)
 
-    def range_applies(self, now: Validators, at: float) -> bool:
+    def range_applies(self, etag: str | None, modified: float | None, at: float) -> bool:
         """Whether If-Range allows a partial answer; ``at`` is the present time in seconds since 1970."""
         if self.if_range is None:
             return True
         if '"' in self.if_range:
-            return self.if_range.strip() == now.etag  # strong comparison: a weak tag never matches
+            return self.if_range.strip() == etag  # strong comparison: a weak tag never matches
         date = _date(self.if_range)
         # a date is a strong validator only where the state had been standing for a second (RFC 9110 §8.8.2.2)
-        return date is not None and now.modified is not None and date == int(now.modified) <= at - 1
+        return date is not None and modified is not None and date == int(modified) <= at - 1
 
 
 CONDITIONAL: Final = frozenset(

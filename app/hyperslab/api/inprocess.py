@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message
 
-from hyperslab.errors import Cancelled, Overloaded
+from hyperslab.errors import Cancelled
 
 
 class CutShort(Exception):
@@ -27,38 +27,62 @@ class Head:
     headers: tuple[tuple[str, str], ...]
 
 
-def answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
-    """GET ``path`` (with its query, percent-encoded) of an application that is started and stopped around it.
+def answer(
+    app: ASGIApp,
+    target: str,
+    on_head: Callable[[Head], None],
+    on_body: Callable[[bytes], Any],
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Ask an application for ``target`` (with its query, percent-encoded) as a client that stays until it has the
+    response, whose body comes in pieces.
 
-    Raises what the application raises, an `OSError` of ``on_body``, `Overloaded` where it does not start, and
-    `CutShort`.
+    Raises what the application raises, an `OSError` of ``on_body``, and `CutShort`.
     """
-    asyncio.run(_answer(app, path, on_head, on_body))
+    raw, _, query = target.partition("?")
+    sent = {"host": "localhost", "accept": "*/*", **{name.lower(): value for name, value in (headers or {}).items()}}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote_to_bytes(raw).decode("utf-8", "replace"),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
+        "client": ("127.0.0.1", 0),
+        "server": ("localhost", 80),
+    }
+    failure: OSError | None = None
+    is_whole = False
 
+    async def send(message: Message) -> None:
+        nonlocal failure, is_whole
+        if message["type"] == "http.response.start":
+            found = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+            on_head(Head(message["status"], tuple(found)))
+            return
+        try:
+            on_body(message.get("body", b""))
+        except OSError as error:  # to the application, this is a client that has left
+            failure = error
+            raise Cancelled from error
+        is_whole = not message.get("more_body", False)
 
-async def _answer(app: ASGIApp, path: str, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]) -> None:
-    """The application is told to start and to stop, as a server does it (ASGI's lifespan protocol)."""
-    to_app: asyncio.Queue[Message] = asyncio.Queue()
-    from_app: asyncio.Queue[Message] = asyncio.Queue()
-    state: dict[str, Any] = {}
-    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": state}
-    lifespan = asyncio.ensure_future(app(scope, to_app.get, from_app.put))
+    async def ask() -> None:
+        received: asyncio.Queue[Message] = asyncio.Queue()
+        received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+        await app(scope, received.get, send)
 
-    async def tell(event: str) -> None:
-        await to_app.put({"type": event})
-        reply = asyncio.ensure_future(from_app.get())
-        await asyncio.wait([reply, lifespan], return_when=asyncio.FIRST_COMPLETED)
-        if not reply.done() or reply.result()["type"] != f"{event}.complete":
-            reply.cancel()
-            await lifespan
-            raise Overloaded(f"the service gave up on {event}")
-
-    await tell("lifespan.startup")
-    try:
-        await _request(app, _scope("GET", path, {}, state), on_head, on_body)
-    finally:
-        await tell("lifespan.shutdown")
-        await lifespan
+    asyncio.run(ask())
+    if failure is not None:
+        raise failure
+    if not is_whole:
+        raise CutShort
 
 
 class InProcess:
@@ -72,8 +96,8 @@ class InProcess:
         heads: list[Head] = []
         parts: list[bytes] = []
         address = urlsplit(url)
-        scope = _scope(method, f"{address.path}?{address.query}", headers, {})
-        asyncio.run(_request(self._app, scope, heads.append, parts.append))
+        target = f"{address.path}?{address.query}"
+        answer(self._app, target, heads.append, parts.append, method=method, headers=headers)
         return InProcessResponse(heads[0].status, Headers(dict(heads[0].headers)), io.BytesIO(b"".join(parts)))
 
     def close(self) -> None:
@@ -96,52 +120,3 @@ class InProcessResponse:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-async def _request(
-    app: ASGIApp, scope: Scope, on_head: Callable[[Head], None], on_body: Callable[[bytes], Any]
-) -> None:
-    """Ask as a client that stays until it has the response; raises `CutShort` where that has no end."""
-    received: asyncio.Queue[Message] = asyncio.Queue()
-    received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-    failure: OSError | None = None
-    is_whole = False
-
-    async def send(message: Message) -> None:
-        nonlocal failure, is_whole
-        if message["type"] == "http.response.start":
-            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            on_head(Head(message["status"], tuple(headers)))
-            return
-        try:
-            on_body(message.get("body", b""))
-        except OSError as error:  # to the application, this is a client that has left
-            failure = error
-            raise Cancelled from error
-        is_whole = not message.get("more_body", False)
-
-    await app(scope, received.get, send)
-    if failure is not None:
-        raise failure
-    if not is_whole:
-        raise CutShort
-
-
-def _scope(method: str, path: str, headers: Mapping[str, str], state: dict[str, Any]) -> Scope:
-    raw, _, query = path.partition("?")
-    sent = {"host": "localhost", "accept": "*/*", **{name.lower(): value for name, value in headers.items()}}
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": unquote_to_bytes(raw).decode("utf-8", "replace"),
-        "raw_path": raw.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
-        "client": ("127.0.0.1", 0),
-        "server": ("localhost", 80),
-        "state": state.copy(),
-    }

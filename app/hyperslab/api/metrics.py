@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -22,10 +23,6 @@ ROUTE: Final = "hyperslab.route"
 """The key under which a route puts its name into the scope."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-
-Labels = tuple[str, str, int]
-"""Route, method and status."""
-
 _log = logging.getLogger(__name__)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -40,15 +37,21 @@ class Metrics:
         except OSError as error:
             _log.warning("this worker tells its own numbers only, as it has no place to put them up: %s", error)
         self._registry = CollectorRegistry()
-        self._requests = self._counter("requests", "Requests.", "route", "method", "status")
+        requests = self._counter("requests", "Requests.", "route", "method", "status")
         text = "From the request to the last byte handed to the network."
         upto = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
         name = "hyperslab_request_seconds"
-        self._seconds = Histogram(name, text, ("route",), buckets=upto, registry=self._registry)
-        self._sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
+        seconds = Histogram(name, text, ("route",), buckets=upto, registry=self._registry)
+        sent = self._counter("sent_bytes", "Bytes of bodies sent.", "route")
         self.abandoned = self._counter("abandoned", "Answers given up because the client had left.", "route")
         self.cut = self._counter("cut", "Answers cut short because reading failed half way.", "route")
-        self.series = _Series(self._requests, self._seconds, self._sent)
+
+        @cache
+        def series(route: str, method: str, status: int) -> tuple[Counter, Histogram, Counter]:
+            return requests.labels(route, method, status), seconds.labels(route), sent.labels(route)
+
+        self.series = series
+        """The number of requests, their times, and the bytes sent."""
         self._samples: list[Callable[[], None]] = []
         self.watch("chunk", service.cache.stats)
         held = self._gauge("in_flight_bytes", "Memory that answers hold at the moment.")
@@ -116,19 +119,6 @@ class Metrics:
             self._files.renew()
         for sample in self._samples:
             sample()
-
-
-class _Series(dict[Labels, tuple[Counter, Histogram, Counter]]):
-    """The number of requests, their times, and the bytes sent, by labels; counters are looked up once."""
-
-    def __init__(self, requests: Counter, seconds: Histogram, sent: Counter) -> None:
-        super().__init__()
-        self._all = requests, seconds, sent
-
-    def __missing__(self, labels: Labels) -> tuple[Counter, Histogram, Counter]:
-        requests, seconds, sent = self._all
-        self[labels] = requests.labels(*labels), seconds.labels(labels[0]), sent.labels(labels[0])
-        return self[labels]
 
 
 class _Files:

@@ -12,23 +12,20 @@ from typing import Final
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hyperslab.api.context import Context
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.problems import REASON, problem
+from hyperslab.api.problems import problem
 from hyperslab.api.representation import Reply
-from hyperslab.api.request import Request, raw_path, split_front
-from hyperslab.api.response import Response
-from hyperslab.api.threads import HANG_UP, STORE
+from hyperslab.api.request import Context, Request, raw_path, split_front
+from hyperslab.api.response import CONNECTION, REFUSED, Response
+from hyperslab.api.threads import STORE
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, MethodNotAllowed, RouteNotFound
 from hyperslab.wire import EXPOSED_HEADERS
 
-Handler = Callable[[Request], Awaitable[Reply]]
-Handlers = Mapping[tuple[str, str], Handler]
+Handlers = Mapping[tuple[str, str], Callable[[Request], Awaitable[Reply]]]
 """By method and front of the path."""
 Pairs = list[tuple[bytes, bytes]]
 
-_READING: Final = ("GET", "HEAD")
-_METHODS: Final = (*_READING, "POST", "PUT", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 log = logging.getLogger("hyperslab.api")
 
@@ -37,7 +34,7 @@ class Frame:
     """Outermost of all: adds CORS headers to every response, counts it, and turns exceptions into problem documents.
 
     A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are there with or
-    without an Origin, so that a shared cache may answer anyone. ``check`` refuses requests by raising.
+    without an Origin, so that a shared cache may answer anyone.
 
     A problem document is sent if no response has begun. A body that has begun is cut instead: it ends short of its
     Content-Length, which the client sees, and never with a proper end.
@@ -47,24 +44,15 @@ class Frame:
     those of the ``app``, have what is left. Responses that still hold are replayed.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        routes: Sequence[BaseRoute],
-        handlers: Handlers,
-        context: Context,
-        check: Callable[[Scope], None] | None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], handlers: Handlers, context: Context) -> None:
         self._app = app
         self._routes = routes
         self._handlers = {(method, front.encode()): handler for (method, front), handler in handlers.items()}
-        self._metrics = context.metrics
-        self._responses = context.responses
+        self._context = context
         self._origins = frozenset(origin.encode("latin-1") for origin in context.options.cors_origins)
         self._expose = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
         for_all = [(b"access-control-allow-origin", b"*"), self._expose]
         self._for_all = for_all if b"*" in self._origins else None
-        self._check = check
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,7 +60,8 @@ class Frame:
             return
         began = perf_counter()
         status, nbytes = 0, 0
-        cors = self._for_all or self.cors_headers(scope["headers"])
+        cors = self._for_all or self._cors_headers(scope["headers"])
+        metrics = self._context.metrics
 
         async def send_on(message: Message) -> None:
             nonlocal status, nbytes
@@ -83,65 +72,64 @@ class Frame:
                 nbytes += len(message.get("body", b""))
             await send(message)
 
-        if scope["method"] == "OPTIONS":
-            await self._send_preflight(scope, send_on)
-            return
         try:
-            if self._check is not None:
-                self._check(scope)
             await self._answer(scope, receive, send_on)
         except Cancelled:
-            self._metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
+            metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
         except asyncio.CancelledError:  # the server ends, and waits no longer
-            self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
-            if HANG_UP not in scope:
+            metrics.cut.labels(scope.get(ROUTE, "other")).inc()
+            if CONNECTION not in scope:
                 raise
-            scope[HANG_UP]()
+            scope[CONNECTION].hang_up()
         except Exception as error:
             if not status:
-                found = problem(error, path=scope["path"], root=scope.get("root_path", ""))
                 # all that many Zarr clients show of a refused write
-                if REASON in scope and isinstance(error, HyperslabError):
-                    scope[REASON](str(error))
-                await Response(found.status, found.headers, found.body).send(Request(scope, receive, ""), send_on)
+                if CONNECTION in scope and isinstance(error, HyperslabError):
+                    scope[CONNECTION].say_why(str(error))
+                await problem(error, path=scope["path"], root=scope.get("root_path", "")).send(scope, send_on)
                 return
             # without an end, the server closes the connection
-            self._metrics.cut.labels(scope.get(ROUTE, "other")).inc()
+            metrics.cut.labels(scope.get(ROUTE, "other")).inc()
             if isinstance(error, ChangedWhileRead):
                 log.info("cut the answer to %s: %s", scope["path"], error)
             else:
                 log.exception("cut the answer to %s", scope["path"])
         finally:
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            labels = (scope.get(ROUTE, "other"), method, status or 499)  # as nginx says that the client has left
-            requests, seconds, sent = self._metrics.series[labels]
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            # 499, as nginx says that the client has left
+            requests, seconds, sent = metrics.series(scope.get(ROUTE, "other"), method, status or 499)
             requests.inc()
             seconds.observe(perf_counter() - began)
             sent.inc(nbytes)
 
-    def cors_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
-        """The CORS headers of the response to a request with these headers."""
-        if self._for_all is not None:
-            return self._for_all
+    def _cors_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
+        """The CORS headers of the response to a request with these headers, where not all origins may read."""
         origin = _header(request_headers, b"origin")
         if origin not in self._origins:
             return [(b"vary", b"Origin")]
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
 
-    async def _send_preflight(self, scope: Scope, send: Send) -> None:
+    def _preflight(self, scope: Scope) -> Response:
         methods = ", ".join(self._methods(scope)).encode()
         headers: Pairs = [(b"allow", methods), (b"access-control-allow-methods", methods)]
         headers += [(b"access-control-max-age", b"86400")]
         wanted = _header(scope["headers"], b"access-control-request-headers")
         if wanted:
             headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
-        await send({"type": "http.response.start", "status": 204, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+        return Response(204, tuple(headers))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a stored response, or that of a handler or of the framework's routes; of a handler made anew, a few
         times, where somebody writes what is being read."""
-        replayed = self._responses.replay(scope) if scope["method"] == "GET" else None
+        context, method = self._context, scope["method"]
+        if REFUSED in scope:
+            raise scope[REFUSED]
+        if method == "OPTIONS":
+            await self._preflight(scope).send(scope, send)
+            return
+        if context.guard.has_tokens:
+            context.guard.check_token(scope, raw_path(scope))
+        replayed = context.responses.replay(scope) if method == "GET" else None
         if replayed is not None:
             status, headers, body = replayed
             await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -152,14 +140,16 @@ class Frame:
         path = raw_path(scope)
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
-        reads = scope["method"] in _READING
-        handler = self._handlers.get(("GET" if reads else scope["method"], front)) if rest or reads else None
+        reads = method in ("GET", "HEAD")
+        handler = self._handlers.get(("GET" if reads else method, front)) if rest or reads else None
         if handler is not None or ("GET", front) in self._handlers:
             scope[ROUTE] = front.rpartition(b"/")[2].decode()
         if handler is None:
             await self._pass_on(scope, receive, send, front)
             return
-        async with Request(scope, receive, front.decode(), path) as request:
+        if not reads and front != b"/v1/points":  # only some of which are written
+            context.guard.check_change(scope)
+        async with Request(context, scope, receive, front.decode(), path) as request:
             for left in reversed(range(9 if reads else 1)):
                 request.is_last_try = not left
                 try:
@@ -170,7 +160,7 @@ class Frame:
                     if not left:
                         raise
                     await request.aclose()  # what is held is given back
-            await response.send(request, send)
+            await response.send(scope, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, front: bytes) -> None:
         """Let the framework's routes take it; where the path has other methods only, say which."""
@@ -187,15 +177,15 @@ class Frame:
     def _methods(self, scope: Scope) -> list[str]:
         """The methods that the path of a request has; OPTIONS alone where nothing is there."""
         front, rest = split_front(raw_path(scope))
-        ours = {method for method in _METHODS if (rest or method == "GET") and (method, front) in self._handlers}
-        ours |= {*_READING} if "GET" in ours else set()
+        ours = {method for method in METHODS if (rest or method == "GET") and (method, front) in self._handlers}
+        ours |= {"GET", "HEAD"} if "GET" in ours else set()
         routes = () if b"%" in front else self._routes
 
         def served(method: str) -> bool:
             asked = {**scope, "path": re.sub("//+", "/", scope["path"]), "method": method}
             return any(route.matches(asked)[0] is Match.FULL for route in routes)
 
-        return [*(method for method in _METHODS if method in ours or served(method)), "OPTIONS"]
+        return [*(method for method in METHODS if method in ours or served(method)), "OPTIONS"]
 
 
 def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:

@@ -21,7 +21,6 @@ class ApiOptions:
 
     cors_origins: Sequence[str] = ("*",)
     allowed_hosts: Sequence[str] = ()
-    docs: bool = True
     read_tokens: Sequence[str] = ()
     write_tokens: Sequence[str] = ()
     max_response_bytes: int | None = None

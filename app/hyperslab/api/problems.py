@@ -7,15 +7,14 @@ import logging
 import math
 import tomllib
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hyperslab import errors
-from hyperslab.api.metrics import Metrics
-from hyperslab.errors import HyperslabError, MethodNotAllowed
+from hyperslab.api.response import Headers, Response
+from hyperslab.errors import HyperslabError
 from hyperslab.wire import PROBLEM
 
 log = logging.getLogger("hyperslab.api")
@@ -31,41 +30,29 @@ def remedies() -> dict[str, str]:
     return {code: remedy for codes, remedy in tomllib.loads(text).items() for code in codes.split()}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem document with its status and headers, ready to be sent."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
-
-
-def problem(error: Exception, *, path: str, root: str = "") -> Problem:
-    """What the client is told of an error at ``path``; ``root`` is the path that a proxy has cut off.
+def problem(error: Exception, *, path: str, root: str = "") -> Response:
+    """The response that tells of an error at ``path``; ``root`` is the path that a proxy has cut off.
 
     The unexpected is logged with its traceback under an id, and only the id is told.
     """
-    if not isinstance(error, HyperslabError):
-        return _unexpected(error, path=path, root=root)
-    status = error.http_status
-    if status >= 500 and not isinstance(error, errors.Overloaded):
-        log.warning("%s on %s: %s", error.code, path, error)
-    described = {"title": error.title, "status": status, "detail": str(error), "code": error.code}
-    return Problem(status, _headers(error), _document({**error.beside, **error.facts(), **described}, path, root))
+    if isinstance(error, HyperslabError):
+        status, code, title, detail = error.http_status, error.code, error.title, str(error)
+        if status >= 500 and not isinstance(error, errors.Overloaded):
+            log.warning("%s on %s: %s", code, path, error)
+        facts = {**error.beside, **error.facts()}
+    else:
+        facts = {"id": uuid.uuid4().hex[:12]}
+        status, code, title = 500, SERVER_ERROR, UNEXPECTED
+        detail = f"This is a fault of the service. Its log has the details under {facts['id']}."
+        log.error("%s %s on %s", code, facts["id"], path, exc_info=error)
+    described = {"title": title, "status": status, "detail": detail, "code": code}
+    document = {"type": f"{root}/problems/{code}", **facts, **described, "instance": path}
+    headers = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"), *_headers(error))
+    # ASCII only: a path may hold what is no text, and no JSON reader may stumble over a problem
+    return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode())
 
 
-def _unexpected(error: Exception, *, path: str, root: str) -> Problem:
-    error_id = uuid.uuid4().hex[:12]
-    log.error("%s %s on %s", SERVER_ERROR, error_id, path, exc_info=error)
-    detail = f"This is a fault of the service. Its log has the details under {error_id}."
-    described = {"title": UNEXPECTED, "status": 500, "detail": detail, "code": SERVER_ERROR}
-    return Problem(500, _BASE_HEADERS, _document({**described, "id": error_id}, path, root))
-
-
-_BASE_HEADERS: Final = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"))
-
-
-def _headers(error: HyperslabError) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(error: Exception) -> Headers:
     """The headers that RFC 9110 wants beside a status."""
     extra: list[tuple[bytes, str]] = []
     match error:
@@ -79,17 +66,11 @@ def _headers(error: HyperslabError) -> tuple[tuple[bytes, bytes], ...]:
             extra = [(b"www-authenticate", "Bearer")]
         case errors.MismatchingUploadOffset():
             extra = [(b"upload-offset", str(error.expected_offset)), (b"upload-complete", "?0")]
-        case MethodNotAllowed():
+        case errors.MethodNotAllowed():
             extra = [(b"allow", ", ".join(error.allowed))]
         case _:
             pass
-    return (*_BASE_HEADERS, *((name, value.encode("latin-1")) for name, value in extra))
-
-
-def _document(members: Mapping[str, Any], path: str, root: str) -> bytes:
-    document = {"type": f"{root}/problems/{members['code']}", **members, "instance": path}
-    # ASCII only: a path may hold what is no text, and no JSON reader may stumble over a problem
-    return json.dumps(_json_ready(document), ensure_ascii=True).encode()
+    return tuple([(name, value.encode("latin-1")) for name, value in extra])
 
 
 def _json_ready(value: Any) -> Any:
@@ -103,47 +84,3 @@ def _json_ready(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value
     return str(value)
-
-
-REFUSAL: Final = "hyperslab.refusal"
-"""Where a server finds the `Refusal`: a member of the ASGI lifespan's state."""
-REASON: Final = "hyperslab.reason"
-"""Where a server that can put a sentence into the status line gives what takes it: a member of the scope."""
-
-Pairs = Iterable[tuple[bytes, bytes]]
-"""Headers, their names in lower case."""
-
-
-class Refused(NamedTuple):
-    """``head``: the lines of all headers but those that every answer of the server has."""
-
-    status: int
-    head: bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Makes and counts problem documents for requests that are not HTTP: the server sends them, not the application.
-
-    ``patience``: seconds after which a server may let an idle client go.
-    """
-
-    metrics: Metrics
-    cors: Callable[[Pairs], Sequence[tuple[bytes, bytes]]]
-    patience: float
-
-    def __call__(self, error: HyperslabError, target: bytes, headers: Pairs) -> Refused:
-        """The problem that stands for a broken request; ``headers``: as many as were read."""
-        found = problem(error, path=target.partition(b"?")[0].decode("latin-1"))
-        length = (b"content-length", str(len(found.body)).encode())
-        requests, seconds, sent = self.metrics.series["other", "GET", found.status]
-        requests.inc()
-        seconds.observe(0.0)
-        sent.inc(len(found.body))
-        return Refused(found.status, header_lines((*found.headers, length, *self.cors(headers))), found.body)
-
-
-def header_lines(headers: Pairs) -> bytes:
-    """Headers as they go over the wire; what comes from untrusted documents was encoded where they were made."""
-    return b"".join([b"%s: %s\r\n" % pair for pair in headers])

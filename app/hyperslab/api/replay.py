@@ -12,7 +12,6 @@ from starlette.types import Scope
 
 from hyperslab.api.conditional import CONDITIONAL
 from hyperslab.api.metrics import ROUTE
-from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, cost_headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import CacheStats, VersionedCache
@@ -20,8 +19,6 @@ from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
 MOST_KEYS: Final = 64
-_DECISIVE: Final = CONDITIONAL | {b"accept", b"range"}
-"""Headers that decide about a response; those that are sent once and known to the cache are no obstacle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +60,17 @@ class ResponseCache:
         return self._responses.stats()
 
     def put(  # noqa: PLR0917
-        self, request: Request, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer | None
+        self, scope: Scope, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer | None
     ) -> None:
         """Store a response with status 200, if it is small and its sources are few and local; ``always`` are the
         headers that a 304 has too. ``data`` None: only the 304 is known."""
-        key, _ = _key_and_tag(request.scope)
+        key, _ = _key_and_tag(scope)
         nbytes, touched = len(data or b""), sources.touched
         if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > 512 << 10:
             return
         cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
         found = None if data is None else ((*headers, (b"content-length", b"%d" % nbytes), *cost), data)
-        cached = _CachedResponse(sources, etag.encode("latin-1"), request.scope[ROUTE], found, always)
+        cached = _CachedResponse(sources, etag.encode("latin-1"), scope[ROUTE], found, always)
         held = nbytes + 2048 + 512 * len(sources.keys)  # with the objects of Python that it takes
         self._responses.put(key, "", cached, held)
 
@@ -116,6 +113,6 @@ def _key_and_tag(scope: Scope) -> tuple[Hashable, bytes | None]:
             accept = value
         elif name == b"if-none-match" and tag is None:
             tag = value
-        elif name in _DECISIVE:
+        elif name in CONDITIONAL or name in (b"accept", b"range"):  # a second one of those above, too
             return None, None
     return (scope["raw_path"], scope["query_string"], accept), tag

@@ -1,11 +1,11 @@
-"""HTTP request, as little of it parsed as its handler asks for. Each path and parameter is decoded once, and refused
-with a reason.
+"""HTTP request, with what answers it: as little parsed as its handler asks for. Each path and parameter is decoded
+once, and refused with a reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,15 +15,21 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from starlette.types import Receive, Scope
 
 from hyperslab.api.admission import SMALL, Admission
+from hyperslab.api.auth import Guard
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
-from hyperslab.api.threads import cancelled_when_gone
+from hyperslab.api.metrics import Metrics
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.replay import ResponseCache
+from hyperslab.api.threads import Threads, WriteThreads, cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.errors import BadParameter, BadPath
+from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.service import Service
+from hyperslab.errors import BadParameter, BadPath, WrongKind
 from hyperslab.storage.keys import normalise_path
+from hyperslab.streams.service import Streams
+from hyperslab.tiles.service import Tiles
 from hyperslab.wire import SelectionItem, parse_selection
-
-_UNRESERVED = re.compile(rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])")
-"""Letters, digits and ``-._~`` as they are percent-encoded where nobody need do so."""
 
 
 def raw_path(scope: Any) -> bytes:
@@ -48,9 +54,11 @@ def split_front(path: bytes) -> tuple[bytes, bytes]:
 def _with_plain_front(path: bytes) -> bytes:
     """``/%7A%61rr/x`` is another way to write ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is
     decoded once."""
+    # letters, digits and -._~, which nobody need percent-encode
+    unreserved = rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
     for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
         front, tail = split_front(path)
-        path = _UNRESERVED.sub(lambda found: unquote_to_bytes(found[0]), front) + tail
+        path = re.sub(unreserved, lambda found: unquote_to_bytes(found[0]), front) + tail
     return path
 
 
@@ -69,6 +77,15 @@ def decode_path(raw: bytes) -> str:
     return normalise_path(text)
 
 
+def query_pairs(query: bytes, most: int) -> list[tuple[str, str]]:
+    """The names and values of a query; raises `BadParameter` for what is not UTF-8, and for more than ``most``."""
+    text = query.decode("latin-1")
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise BadParameter("query", text[:200], f"at most {most} parameters in percent-encoded UTF-8") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """Query parameters, each at most once."""
@@ -78,14 +95,7 @@ class Query:
     @classmethod
     def parse(cls, query: bytes) -> Query:
         """Raises `BadParameter` for what is not UTF-8 or comes twice."""
-        if not query:
-            return cls({})
-        try:
-            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=100)
-        except ValueError as error:  # UnicodeDecodeError is one
-            raise BadParameter(
-                "query", query.decode("latin-1"), "at most 100 parameters in percent-encoded UTF-8"
-            ) from error
+        pairs = query_pairs(query, 100) if query else []
         values = dict(pairs)
         if len(values) < len(pairs):
             twice = next(name for name, _ in pairs if sum(n == name for n, _ in pairs) > 1)
@@ -138,21 +148,48 @@ class Query:
         return parse_selection(self.values.get("select", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The use cases, and the HTTP layer's own shared state; ``keys`` by the prefix of their route."""
+
+    service: Service
+    streams: Streams
+    tiles: Tiles
+    keys: Mapping[str, KeyReader]
+    options: ApiOptions
+    threads: Threads
+    writes: WriteThreads
+    admission: Admission
+    metrics: Metrics
+    responses: ResponseCache
+    guard: Guard
+
+
+def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
+    """Whether to look up the versions of so many chunks, and to put together so many bytes of cached ones, takes a
+    fraction of a millisecond: then it runs on the event loop, else in a thread."""
+    return not mount.is_remote and chunks <= 64 and nbytes <= 1 << 20
+
+
 class Request(AsyncExitStack):
     """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
-    ``path``: the whole path as `raw_path` gives it, where that was parsed before. ``headers`` by their names in lower
-    case; several of a name are one list, as RFC 9110 §5.3 has it. Entered as a context, it gives back what it holds at
-    its end. ``is_last_try``: the response is not made anew where somebody writes what is being read.
+    ``path``: the whole path as `raw_path` gives it. ``headers`` by their names in lower case; several of a name are one
+    list, as RFC 9110 §5.3 has it. Entered as a context, it gives back what it holds at its end. ``is_last_try``: the
+    response is not made anew where somebody writes what is being read.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, prefix: str, path: bytes | None = None) -> None:
+    def __init__(self, context: Context, scope: Scope, receive: Receive, prefix: str, path: bytes) -> None:
         super().__init__()
+        self.context = context
+        self.service = context.service
+        self.run = context.threads.run
+        self.write = context.writes.run
         self.scope: dict[str, Any] = scope  # type: ignore[assignment]
         self.receive = receive
         self.prefix = prefix
         self.method: str = scope["method"]
-        self.raw_tail = (raw_path(scope) if path is None else path)[len(prefix) :]
+        self.raw_tail = path[len(prefix) :]
         self.is_last_try = False
         self.headers: dict[bytes, str] = {}
         for name, value in scope["headers"]:
@@ -160,13 +197,26 @@ class Request(AsyncExitStack):
             self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
         self.header = self.headers.get
 
-    async def hold(self, admission: Admission, nbytes: int) -> Cancel:
+    async def hold(self, nbytes: int) -> Cancel:
         """Hold memory until the response has been sent; the `Cancel` is set when the client leaves. Raises
         `Overloaded`."""
         cancel = await self.enter_async_context(cancelled_when_gone(self.receive))
         if nbytes > SMALL:
-            await self.enter_async_context(admission.hold(nbytes))
+            await self.enter_async_context(self.context.admission.hold(nbytes))
         return cancel
+
+    async def open_node(self, path: str) -> ArrayNode | GroupNode:
+        """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""
+        catalog = self.service.catalog
+        node = catalog.open_known(path)
+        return node if node is not None else await self.run(catalog.open_node, path)
+
+    async def open_array(self, path: str) -> ArrayNode:
+        """Also raises `WrongKind`."""
+        node = await self.open_node(path)
+        if isinstance(node, ArrayNode):
+            return node
+        raise WrongKind(node.path, "group", "array")
 
     @cached_property
     def tail(self) -> str:

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.request import Request
-from hyperslab.api.threads import HANG_UP
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
@@ -23,44 +21,51 @@ from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, LONGEST
 Headers = tuple[tuple[bytes, bytes], ...]
 Buffer = bytes | memoryview
 
+PATIENCE: Final = "hyperslab.patience"
+"""Member of the application's state: seconds after which a server may let an idle client go."""
+REFUSED: Final = "hyperslab.refused"
+"""Member of a scope: the error that is to be the answer to what is no request."""
+CONNECTION: Final = "hyperslab.connection"
+"""Member of a scope, where the server is ours: ``hang_up()`` forgets what is not sent yet, and ``say_why(reason)`` puts
+a sentence into the status line."""
+
 
 class Pieces:
-    """A body of ``size`` bytes that is sent a piece at a time, no faster than the client takes it.
+    """A body of ``size`` bytes (None: nobody knows) that is sent a piece at a time, no faster than the client takes it.
 
     A client that makes no room for a piece within ``patience`` seconds is let go.
     """
 
-    def __init__(self, size: int, pieces: AsyncIterator[Buffer], patience: float) -> None:
+    def __init__(self, size: int | None, pieces: AsyncIterator[Buffer], patience: float) -> None:
         self.size = size
         self._pieces = pieces
         self._patience = patience
 
-    async def send(self, start: Message, request: Request, send: Send) -> None:
+    async def send(self, start: Message, scope: Scope, send: Send) -> None:
         """Send the head and all pieces; returns when the client has made room for the last one.
 
         A server's ``send`` returns when it has queued a piece, so that the next one is read while the network takes
         this one; it waits before it queues another, so memory stays bounded. The empty piece at the end waits for the
         last one.
         """
-        await self._hand_over(start, request, send)
-        left = self.size
+
+        async def hand_over(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._patience):
+                    await send(message)
+            except TimeoutError as error:
+                if CONNECTION in scope:  # else the server closes the connection once all is sent
+                    scope[CONNECTION].hang_up()
+                raise Cancelled from error
+
+        await hand_over(start)
+        left = self.size or 0
         async for piece in self._pieces:
             left -= len(piece)
-            await self._hand_over({"type": "http.response.body", "body": piece, "more_body": True}, request, send)
+            await hand_over({"type": "http.response.body", "body": piece, "more_body": True})
         if left > 0:
             raise RuntimeError(f"a body ended {left} bytes short of its size")
-        await self._hand_over({"type": "http.response.body", "body": b""}, request, send)
-
-    async def _hand_over(self, message: Message, request: Request, send: Send) -> None:
-        """Raises `Cancelled` where the client has not made room for it in time."""
-        try:
-            async with asyncio.timeout(self._patience):
-                await send(message)
-        except TimeoutError as error:
-            hang_up = request.scope.get(HANG_UP)
-            if hang_up is not None:  # else the server closes the connection once all is sent
-                hang_up()
-            raise Cancelled from error
+        await hand_over({"type": "http.response.body", "body": b""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +76,25 @@ class Response:
     headers: Headers
     body: Buffer | Pieces | None = b""
 
-    async def send(self, request: Request, send: Send) -> None:
+    async def send(self, scope: Scope, send: Send) -> None:
         """Send it; for HEAD the body stays behind."""
         headers, body = self.headers, self.body
         if body is not None and self.status not in (204, 304):
             size = body.size if isinstance(body, Pieces) else len(body)
-            headers = (*headers, (b"content-length", b"%d" % size))
+            headers = headers if size is None else (*headers, (b"content-length", b"%d" % size))
         start: Message = {"type": "http.response.start", "status": self.status, "headers": headers}
-        if isinstance(body, Pieces) and request.method != "HEAD":
-            await body.send(start, request, send)
+        is_wanted = scope["method"] != "HEAD"
+        if is_wanted and isinstance(body, Pieces):
+            await body.send(start, scope, send)
             return
-        data = body if isinstance(body, bytes | memoryview) and request.method != "HEAD" else b""
         await send(start)
-        await send({"type": "http.response.body", "body": data})
+        await send({"type": "http.response.body", "body": body if is_wanted and body else b""})
 
 
 def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
     """A JSON document that is not worth a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
     return Response(status, described, dump_json(document))
-
-
-_SHAPE, _DTYPE = ARRAY_SHAPE.lower().encode(), ARRAY_DTYPE.lower().encode()
-_CHUNKS, _TIMING = ARRAY_CHUNKS.lower().encode(), SERVER_TIMING.lower().encode()
 
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
@@ -110,15 +111,12 @@ def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 
 
+@lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     """What the bytes of a body mean; not the dtype where its text is larger than clients let a header be."""
-    return ((_SHAPE, b"[%s]" % ",".join(map(str, shape)).encode()), *_dtype_header(dtype))
-
-
-@lru_cache(4096)
-def _dtype_header(dtype: np.dtype[Any]) -> Headers:
-    text = format_dtype(dtype).encode("ascii", "backslashreplace")
-    return ((_DTYPE, text),) if len(text) <= LONGEST_DTYPE else ()
+    sizes, text = ",".join(map(str, shape)), format_dtype(dtype).encode("ascii", "backslashreplace")
+    headers = ((ARRAY_SHAPE.lower().encode(), f"[{sizes}]".encode()), (ARRAY_DTYPE.lower().encode(), text))
+    return headers if len(text) <= LONGEST_DTYPE else headers[:1]
 
 
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
@@ -126,4 +124,5 @@ def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapp
     nbytes = cost.bytes_read if cost is not None else 0
     spent = timings if cost is None else {**timings, **cost.timings}
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])
-    return ((_CHUNKS, b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)), (_TIMING, timing.encode()))
+    chunks = b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)
+    return ((ARRAY_CHUNKS.lower().encode(), chunks), (SERVER_TIMING.lower().encode(), timing.encode()))

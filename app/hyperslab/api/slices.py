@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from secrets import token_bytes
 from time import perf_counter
@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.conditional import UNCONDITIONAL, etag_of
-from hyperslab.api.context import Context, runs_on_loop
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.replay import MOST_KEYS, Sources
-from hyperslab.api.representation import Content, DeferredContent, Representation
-from hyperslab.api.request import Query, Request
+from hyperslab.api.representation import Body, Content, Representation
+from hyperslab.api.request import Context, Query, Request, runs_on_loop
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
     add_objects,
+    bytes_of,
     check_form,
     choose_format,
     converted,
-    encode_csv,
-    encode_json,
+    encode,
     media_types,
     npy_header,
 )
@@ -41,7 +40,7 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import Selection, split_rows, split_selection
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadParameter, NotRepresentable, TooLarge
+from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 
 PARAMETERS: Final = ("field", "format", "dtype", "decode")
@@ -57,7 +56,7 @@ class ArrayQuery:
     ``source``: the dtype to which the reader converts, None where it does not. ``decoder``: what decodes values that
     were read. ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
     ``words``: what the entity tag says beside the versions. ``nbytes`` of all values; ``prefix``: what precedes them in
-    binary form, an npy header or nothing; ``encode``: what makes a text of them, None where they are sent in binary.
+    binary form, an npy header or nothing.
     """
 
     array: ArrayNode
@@ -72,7 +71,10 @@ class ArrayQuery:
     words: str
     nbytes: int
     prefix: bytes
-    encode: Callable[[NDArray[Any]], bytes] | None
+
+    @property
+    def is_text(self) -> bool:
+        return self.form in ("json", "csv")
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values as they were read, in the dtype of the answer."""
@@ -132,7 +134,6 @@ def array_query(
         words,
         nbytes=prod(shape) * dtype.itemsize,
         prefix=npy_header(shape, dtype) if form == "npy" else b"",
-        encode={"json": encode_json, "csv": encode_csv}.get(form),
     )
 
 
@@ -159,11 +160,10 @@ def _bins(query: Query, selection: Selection) -> int:
 
 TEXT_IS_LARGER: Final = 4
 """How many times the memory of a number its text takes."""
-_REFERENCE: Final = np.dtype(object).itemsize
 
 
-class ArrayBody:
-    """The values of ``plan``, as a stream or as a whole.
+class _Values:
+    """The values of ``plan``, read as a stream or as a whole.
 
     ``cached``: how many of its chunks are, where that was looked up; ``timings`` in seconds by phase.
     """
@@ -179,31 +179,29 @@ class ArrayBody:
         self._spent = ReadCost()
         self._cached = cached
         self._in_flight = context.service.in_flight
-        is_binary = query.encode is None and query.bins is None and not plan.dtype.hasobject
-        self.size = len(query.prefix) + query.nbytes if is_binary else None
+        self._slab_bytes = 0
+        self.is_binary = not (query.is_text or query.bins is not None or plan.dtype.hasobject)
 
-    @cached_property
-    def _slab(self) -> int:
-        """Bytes of the slabs of a stream."""
-        return self._reader.choose_slab(self._plan, self._in_flight)
+    def streamed(self) -> Body:
+        """A body that is read as it is sent, where that is in binary; beside its slabs, CF decoding takes memory."""
+        query = self._query
+        self._slab_bytes = slab = self._reader.choose_slab(self._plan, self._in_flight)
+        memory = self._reader.stream_memory(self._plan, slab) + self._decoding(min(self._plan.nbytes, slab))
+        return Body(len(query.prefix) + query.nbytes, memory, self.open, cost=self.cost)
 
-    @property
-    def memory(self) -> int:
-        """Of a stream: its slabs; beside one of them, what CF decoding makes of it and needs on the way."""
-        slab = min(self._plan.nbytes, self._slab)
-        return self._reader.stream_memory(self._plan, self._slab) + self._decoding(slab)
-
-    @property
-    def whole_memory(self) -> int:
-        """Of `make`."""
+    def whole(self) -> Body:
+        """A body that is made as a whole."""
         query, plan, reader = self._query, self._plan, self._reader
         if query.bins is not None:
             slab = reader.choose_slab(plan)
-            return reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
-        if query.encode is None and not plan.dtype.hasobject:
-            return plan.nbytes + self._decoding(plan.nbytes) + reader.working_memory(plan)
-        decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
-        return TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
+            memory = reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
+        elif self.is_binary:
+            memory = plan.nbytes + self._decoding(plan.nbytes) + reader.working_memory(plan)
+        else:
+            decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
+            memory = TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
+        size = len(query.prefix) + query.nbytes if self.is_binary else None
+        return Body(size, memory, make=self.make, cost=self.cost)
 
     def cost(self) -> Headers:
         cached = self._spent.cached if self._cached is None else self._cached
@@ -216,7 +214,7 @@ class ArrayBody:
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
-        slabs = self._reader.stream(self._plan, *interval, cancel, self._spent, slab_bytes=self._slab)
+        slabs = self._reader.stream(self._plan, *interval, cancel, self._spent, slab_bytes=self._slab_bytes)
         slab, at = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
@@ -237,11 +235,10 @@ class ArrayBody:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
-        elif query.encode is not None or query.decoder is not None or not plan.nbytes:
+        elif query.is_text or query.decoder is not None or not plan.nbytes:
             values, plan = reader.read(plan, cancel, self._spent)
             cancel.check()
-            values = query.decode(values)
-            data = query.prefix + bytes_of(values) if query.encode is None else query.encode(values)
+            data = encode(query.decode(values), query.form)
         else:
             prefix, memory = query.prefix, reader.buffers.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -254,26 +251,23 @@ class ArrayBody:
         return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
 
     def _decoding(self, nbytes: int) -> int:
-        """Bytes that decoding so many stored ones takes."""
-        query = self._query
-        if query.decoder is None:
-            return 0
-        items = nbytes // self._plan.dtype.itemsize
-        return 4 * items * max(8, query.dtype.itemsize)  # decoding holds four arrays at once
+        """Bytes that CF decoding of so many stored ones takes: it holds four arrays at once."""
+        decoder, query = self._query.decoder, self._query
+        return 0 if decoder is None else 4 * nbytes // self._plan.dtype.itemsize * max(8, query.dtype.itemsize)
 
-    def _objects(self, cancel: Cancel) -> bytes:
+    def _objects(self, cancel: Cancel) -> Buffer:
         """Memory is bounded by the limit and what some chunks decode to, whatever all of them would."""
         plan, packer, values = self._plan, Packer(), np.empty(self._plan.shape, object)
-        flat, grid = values.reshape(-1), plan.array.metadata.grid
+        flat, grid, reference = values.reshape(-1), plan.array.metadata.grid, values.itemsize
         for part, start, stop in split_rows(
             plan.selection,
             (),
-            itemsize=_REFERENCE,
+            itemsize=reference,
             grid=grid,
             limit_bytes=1 << 20,  # before what these refer to is measured
         ):
-            done = stop // _REFERENCE
-            out = flat[start // _REFERENCE : done].reshape(part.shape)
+            done = stop // reference
+            out = flat[start // reference : done].reshape(part.shape)
             self._reader.fill_slab(plan, part, out, cost=self._spent, cancel=cancel)
             add_objects(packer, out)
             if packer.nbytes > self._most_objects and values.size > 1:
@@ -281,9 +275,9 @@ class ArrayBody:
                 boxes = boxes_that_fit(plan.array, plan.selection, each, self._most_objects)
                 nbytes = each * plan.selection.size
                 raise TooLarge("a selection of objects, as raw", nbytes, self._most_objects, boxes=boxes)
-        return packer.finish() if self._query.encode is None else self._query.encode(values)
+        return encode(values, self._query.form) if self._query.is_text else packer.finish()
 
-    def _reduced(self, cancel: Cancel) -> bytes:
+    def _reduced(self, cancel: Cancel) -> Buffer:
         """Bins of the last axis, reduced slab by slab; subarrays of a field count as their length."""
         query, plan = self._query, self._plan
         *outer, length = plan.selection.shape
@@ -294,13 +288,7 @@ class ArrayBody:
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
-        result = reduced.result().reshape(query.shape).astype(query.dtype, copy=False)
-        return query.prefix + bytes_of(result) if query.encode is None else query.encode(result)
-
-
-def bytes_of(values: NDArray[Any]) -> memoryview:
-    """The memory of a C-contiguous array."""
-    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        return encode(reduced.result().reshape(query.shape).astype(query.dtype, copy=False), query.form)
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
@@ -314,16 +302,13 @@ def _sources(plan: ReadPlan) -> Sources | None:
     return Sources(array.mount, keys, versions, plan.touched)
 
 
-_MOST_REMOTE: Final = 32 << 20
-"""Bytes of a remote answer that is read before any of it is sent: less than a stream of it would hold."""
-
-
-async def array_reply(context: Context, request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Response:
+async def array_reply(request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Response:
     """A slice or a chunk.
 
     A small answer that is wanted as a whole is read at once, and its tag is made of the versions that come with the
     data. For all others versions are looked up first, so that conditions are weighed before any data is read.
     """
+    context = request.context
     query, reader, options = array_query(request, array, items), context.service.reader, context.options
     check_form(query.form, query.shape, query.dtype)
     limit = query.most_bytes(options)
@@ -333,21 +318,22 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, item
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
     # small is about as much as a stream would hold of it
-    most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
+    most = 32 << 20 if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= 1024 and query.nbytes <= most  # the versions of more chunks are better listed
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
     ranged = request.header(b"range") is not None
     whole, cached = None, None
     if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
-        plan = await look_up(context, request, plan)
+        plan = await look_up(request, plan)
         cached = reader.count_cached(plan)
-    elif query.encode is None and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+    elif not query.is_text and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
-    timings = {"plan": perf_counter() - began}
-    body = ArrayBody(context, query, whole or plan, cached, timings)
+    values = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
+    body: Buffer | Body = b""
+    if whole is None:
+        body = values.streamed() if values.is_binary and (ranged or not is_small) else values.whole()
     representation = Representation(
-        context,
         None if plan.found is None else values_etag(plan.tag, query.words),
         media_types(query.dtype)[query.form],
         body,
@@ -356,17 +342,39 @@ async def array_reply(context: Context, request: Request, array: ArrayNode, item
         sources=_sources(plan),
     )
     if whole is not None:
-        representation = representation.with_content(body.make(Cancel()))
-    elif body.size is None or (is_small and not ranged):
-        deferred = DeferredContent(body.make, body.whole_memory, body.size, body.cost)
-        representation = replace(representation, body=deferred)
+        representation = representation.with_content(values.make(Cancel()))
     return await representation.respond(request)
 
 
-async def look_up(context: Context, request: Request, plan: ReadPlan) -> ReadPlan:
+async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
+    """What ``answer`` makes of the array at ``path``.
+
+    One of a remote store that was opened before is read as it was then, while its documents are looked up: mostly they
+    have not changed, and else the response is made anew.
+    """
+    known = request.service.catalog.remembered(path)
+    if not isinstance(known, ArrayNode):
+        return await answer(await request.open_array(path))
+    checking = asyncio.create_task(request.open_array(path))
+    try:
+        response = await answer(known)
+    except HyperslabError:
+        if await checking is known:
+            raise
+    except BaseException:
+        checking.cancel()
+        raise
+    else:
+        if await checking is known:
+            return response
+    await request.aclose()
+    return await answer(checking.result())
+
+
+async def look_up(request: Request, plan: ReadPlan) -> ReadPlan:
     """`Reader.look_up`: of very many chunks that takes long, and ends when the client leaves."""
-    reader = context.service.reader
+    reader = request.service.reader
     if runs_on_loop(plan.array.mount, plan.touched):
         return reader.look_up(plan)
     async with cancelled_when_gone(request.receive) as cancel:
-        return await context.threads.run(reader.look_up, plan, cancel)
+        return await request.run(reader.look_up, plan, cancel)

@@ -19,12 +19,6 @@ from hyperslab.errors import Overloaded
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HANG_UP: Final = "hyperslab.hang_up"
-"""In the scope where the server offers it: ends the connection, and what is not sent yet is forgotten."""
-
-RECEIVE_INTO: Final = "hyperslab.receive_into"
-"""In the scope where the server offers it: fills memory with what follows of the body, see `api.upload.Body`."""
-
 STORE: Final[ContextVar[str]] = ContextVar("hyperslab.store", default="")
 """The name of the store that a request is about, as its path spells it."""
 

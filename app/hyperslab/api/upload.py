@@ -18,11 +18,10 @@ from typing import Any, BinaryIO, Final
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+from starlette.types import Receive
 
 from hyperslab.api.admission import Share
-from hyperslab.api.context import Context
-from hyperslab.api.request import Request
-from hyperslab.api.threads import RECEIVE_INTO
+from hyperslab.api.request import Context, Request
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, parse_json
 from hyperslab.errors import (
     BadBody,
@@ -37,67 +36,46 @@ from hyperslab.errors import (
 from hyperslab.wire import CONTENT_DIGEST, JSON, MERGE_PATCH, RAW, numpy_dtype
 
 
-class _Crc32c:
-    """CRC-32C with the methods of hashlib's hashes."""
-
-    def __init__(self) -> None:
-        self._value = 0
+class _Crc32c(google_crc32c.Checksum):
+    """CRC-32C of any bytes, as hashlib's hashes take them."""
 
     def update(self, data: bytes | memoryview) -> None:
-        self._value = google_crc32c.extend(self._value, bytes(data))  # of bytes, bytes() makes no copy
-
-    def digest(self) -> bytes:
-        return self._value.to_bytes(4, "big")
-
-
-_HASHES: Final[dict[str, Any]] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
+        super().update(bytes(data))  # type: ignore[no-untyped-call]  # of bytes, bytes() makes no copy
 
 
 class ContentDigest:
     """The digests that a client has sent with a body, fed with the body as it arrives."""
 
-    def __init__(self, expected: dict[str, bytes]) -> None:
-        self._expected = expected
-        self._hashes: dict[str, Any] = {name: _HASHES[name]() for name in expected}
-
-    @classmethod
-    def parse(cls, header: str) -> ContentDigest:
-        """From the header's value; algorithms that we do not know are left unchecked.
-
-        Raises `BadParameter`.
-        """
-        expected, position = {}, 0
+    def __init__(self, header: str) -> None:
+        """From the header's value; algorithms that we do not know are left unchecked. Raises `BadParameter`."""
+        known: dict[str, Any] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
         member = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
+        self._digests: dict[str, tuple[bytes, Any]] = {}
+        position = 0
         while position < len(header):
             match = member.match(header, position)
             if match is None:
                 raise BadParameter(CONTENT_DIGEST, header, "algorithm=:base64:, and a comma between several")
             try:
-                digest = base64.b64decode(match[2], validate=True)
+                sent = base64.b64decode(match[2], validate=True)
             except binascii.Error as error:
                 raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
-            if match[1] in _HASHES:
-                expected[match[1]] = digest
+            if match[1] in known:
+                self._digests[match[1]] = sent, known[match[1]]()
             position = match.end()
-        return cls(expected)
 
     def update(self, data: bytes | memoryview) -> None:
-        for each in self._hashes.values():
-            each.update(data)
+        for _, received in self._digests.values():
+            received.update(data)
 
     def check(self) -> None:
         """Raise `DigestMismatch` unless all that was fed has the digests that were sent."""
-        for name, sent in self._expected.items():
-            found = self._hashes[name].digest()
+        for name, (sent, received) in self._digests.items():
+            found = received.digest()
             if found != sent:
                 raise DigestMismatch(name, base64.b64encode(sent).decode(), base64.b64encode(found).decode())
 
 
-_JSON: Final = frozenset((JSON, MERGE_PATCH))
-
-
-_STEP: Final = 1 << 20
-"""Bytes of a body for which memory is admitted at a time."""
 _SLOWEST: Final = 16 << 10
 """Bytes a second: who is slower does no upload but holds a connection."""
 _JSON_GROWTH: Final = 24
@@ -107,7 +85,7 @@ reference."""
 
 @asynccontextmanager
 async def received_body(
-    context: Context, request: Request, *, unsaid: str = RAW, most: int | None = None, beside: int = 0
+    request: Request, *, unsaid: str = RAW, most: int | None = None, beside: int = 0
 ) -> AsyncIterator[memoryview]:
     """The whole body of a write, as bytes that may be written to, held under the budget of bytes in flight as it
     arrives; JSON is counted as what it is parsed to.
@@ -122,26 +100,26 @@ async def received_body(
     (`UnsupportedMediaType`), or a part of them whose place only Content-Range tells (`BadParameter`, as RFC 9110 §14.5
     wants it; ``curl -C -`` sends such uploads).
     """
-    said = media_type(request)
+    context, said = request.context, media_type(request)
     limit = context.options.max_upload_bytes if most is None else most
-    is_json = (said or unsaid) in _JSON
+    is_json = (said or unsaid) in (JSON, MERGE_PATCH)
     longest = min(limit, _room_for_json(context)) if is_json else limit
     check_as_is(request)
-    async with context.admission.share() as share:
-        body = await _read(request, longest if said in _JSON else limit, context.options.idle_seconds, share)
+    async with context.admission.hold() as share:
+        body = await _read(request, limit if said is None else longest, context.options.idle_seconds, share)
         await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
         yield body
 
 
-async def json_object(context: Context, request: Request, *kinds: str) -> dict[str, Any]:
+async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
     """The JSON object that is the body of a write, whose media type is ``kinds`` or JSON; nothing of it is read where
     the store takes no writes."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
-    context.service.catalog.locate(request.tail)[0].check_writable()
-    async with received_body(context, request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
-        document = await context.threads.run(parse_json_body, body)
+    request.service.catalog.locate(request.tail)[0].check_writable()
+    async with received_body(request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
+        document = await request.run(parse_json_body, body)
     if not isinstance(document, dict):
         raise BadBody("the body", "a JSON object", shown(document))
     return document
@@ -158,13 +136,11 @@ def check_as_is(request: Request) -> None:
 
 
 class Body:
-    """The body of a request as it comes: from the server itself where that offers `RECEIVE_INTO`, else as ASGI messages
-    of any size. ``begun``: what was received of it before, all of it."""
+    """The body of a request as it comes; ``begun``: what was received of it before, all of it."""
 
-    def __init__(self, request: Request, begun: memoryview | None = None) -> None:
+    def __init__(self, receive: Receive, begun: memoryview | None = None) -> None:
         self._may_come = begun is None
-        self._receive = request.receive
-        self._into = request.scope.get(RECEIVE_INTO)
+        self._receive = receive
         self._rest = memoryview(b"") if begun is None else begun
 
     @property
@@ -178,9 +154,6 @@ class Body:
 
         Raises `Cancelled` where it has, and no byte came.
         """
-        if self._into is not None and self._may_come:
-            done, self._may_come = await self._into(out, pause, within)
-            return int(done)
         done, loop = 0, asyncio.get_running_loop()
         end = loop.time() + within
         while done < len(out):
@@ -207,17 +180,22 @@ class Body:
 async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:
     """Where the length was stated, addresses for all of it are taken at once, and memory only as it fills; ``share``
     grows with what arrives."""
-    stated, body = _stated_length(request, limit), Body(request)
-    buffer, size = np.empty(stated or 0, np.uint8), 0
+    body, text = Body(request.receive), request.header(b"content-length")
+    if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise BadParameter("Content-Length", text, "a number of bytes")
+    stated = None if text is None else int(text)
+    if stated is not None and stated > limit:
+        raise TooLarge("the body of a request", stated, limit)
+    buffer, size, most = np.empty(stated or 0, np.uint8), 0, 1 << 20  # for which memory is admitted at a time
     header = request.header(b"content-digest")
-    digest = None if header is None else ContentDigest.parse(header)
+    digest = None if header is None else ContentDigest(header)
     spent = 0.0
     while body.more and size != stated:
         if size == len(buffer):
-            larger = np.empty(min(max(_STEP, 2 * size), limit + 1), np.uint8)
+            larger = np.empty(min(max(most, 2 * size), limit + 1), np.uint8)
             larger[:size] = buffer[:size]
             buffer = larger
-        step = memoryview(buffer)[size : size + _STEP]  # type: ignore[arg-type]
+        step = memoryview(buffer)[size : size + most]  # type: ignore[arg-type]
         await share.grow(-(-(size + len(step)) >> 20) << 20)  # whole MiB
         began, within = monotonic(), min(patience, patience + size / _SLOWEST - spent)
         count = await body.read_into(step, pause=patience, within=within)
@@ -234,17 +212,6 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
     return memoryview(buffer)[:size]  # type: ignore[arg-type]
 
 
-def _stated_length(request: Request, limit: int) -> int | None:
-    text = request.header(b"content-length")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise BadParameter("Content-Length", text, "a number of bytes")
-    if int(text) > limit:
-        raise TooLarge("the body of a request", int(text), limit)
-    return int(text)
-
-
 def most_json(context: Context) -> int:
     """Bytes of the longest JSON body with values or points."""
     return min(context.options.max_upload_bytes, _room_for_json(context))
@@ -255,11 +222,11 @@ def _room_for_json(context: Context) -> int:
     return max(64 << 10, context.admission.limit // _JSON_GROWTH)
 
 
-def most_values(context: Context, request: Request) -> int:
+def most_values(request: Request) -> int:
     """Bytes of values that fit into one body of the kind that was sent."""
-    if media_type(request) in _JSON:
-        return max(1, most_json(context) // 8)  # bytes of JSON for one of values: ``false,``, or a float32 in 25
-    return context.options.max_upload_bytes
+    if media_type(request) != JSON:
+        return request.context.options.max_upload_bytes
+    return max(1, most_json(request.context) // 8)  # bytes of JSON for one of values: ``false,``, or a float32 in 25
 
 
 def media_type(request: Request) -> str | None:

@@ -205,6 +205,26 @@ def add_objects(packer: Packer, values: NDArray[Any]) -> None:
         raise NotRepresentable("|O", "raw", str(error)) from error
 
 
+def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
+    """Values in one of the forms that ``format=`` names; raises `NotRepresentable`."""
+    match form:
+        case "json":
+            return encode_json(values)
+        case "csv":
+            return encode_csv(values)
+        case _ if values.dtype.hasobject:
+            return encode_objects(values)
+        case "npy":
+            return npy_header(values.shape, values.dtype) + bytes_of(values)
+        case _:
+            return bytes_of(values)
+
+
+def bytes_of(values: NDArray[Any]) -> memoryview:
+    """The memory of a C-contiguous array."""
+    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
 def encode_json(values: NDArray[Any]) -> bytes:
     """Nested lists in C order; a value alone where there are no axes. Raises `NotRepresentable`."""
     if _is_numeric(values.dtype):

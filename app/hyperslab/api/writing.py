@@ -1,14 +1,11 @@
-"""What routes that write have in common: who may, and preconditions as checks that the use cases call under their
-locks."""
+"""What routes that write have in common: preconditions, as checks that the use cases call under their locks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from hyperslab.api.conditional import Conditions, Validators, strong_etag
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
+from hyperslab.api.conditional import Conditions, strong_etag
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response
 from hyperslab.api.routes.metadata import document_etag
@@ -22,18 +19,6 @@ from hyperslab.arrays.write import ChunkCheck, Precondition
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import normalise
 from hyperslab.storage.base import Entry
-
-
-def writing_handlers(
-    context: Context, *routes: tuple[str, str, Callable[[Context, Request], Awaitable[Response]]]
-) -> Handlers:
-    """Of a method, the prefix of all resources that it is for, and what answers: also asks whether a page may."""
-
-    async def answer(handler: Callable[[Context, Request], Awaitable[Response]], request: Request) -> Response:
-        context.pages.check(request.scope)
-        return await handler(context, request)
-
-    return {(method, prefix): partial(answer, handler) for method, prefix, handler in routes}
 
 
 def written_response(tag: str, chunks: int) -> Response:
@@ -74,7 +59,7 @@ def key_check(request: Request) -> KeyCheck | None:
     return None if conditions is None else partial(_check_entry, conditions)
 
 
-def node_check(context: Context, request: Request) -> NodeCheck | None:
+def node_check(request: Request) -> NodeCheck | None:
     """For a node: the tag of its document, for a group also that of the document without children, for records those
     that state the schema of a field.
 
@@ -83,7 +68,7 @@ def node_check(context: Context, request: Request) -> NodeCheck | None:
     conditions = _conditions(request)
     if conditions is None:
         return None
-    catalog, most_listed = context.service.catalog, context.options.max_listed
+    catalog, most_listed = request.service.catalog, request.context.options.max_listed
 
     def check(node: ArrayNode | GroupNode | BrokenNode | None) -> None:
         tags: list[str] = []
@@ -123,4 +108,4 @@ def _check_tags(conditions: Conditions, tags: Sequence[str], *, exists: bool, mo
     matching = next((tag for tag in tags if any(tag in each for each in asked)), tags[0] if tags else None)
     asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
     now = matching if exists or not asks_for_absence else None
-    conditions.check(Validators(now, modified), reading=False)
+    conditions.check(now, modified, reading=False)

@@ -4,62 +4,51 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Event
 from typing import Any, Final
 
-from fastapi import APIRouter
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response, StreamingResponse
-
-from hyperslab.api.context import Context
-from hyperslab.api.metrics import ROUTE
 from hyperslab.api.request import Request
+from hyperslab.api.response import Headers, Pieces, Response
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.feed import Change
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
-PREFIX: Final = "/v1/changes"
 ENDING: Final = "hyperslab.ending"
 """Member of the state of the application: an `Event` that is set when the process is about to end."""
 
-_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}  # a proxy is to pass each event on at once
+
+async def get_changes(request: Request) -> Response:
+    """Answer GET: a stream of events, or JSON with those that come within half a minute."""
+    request.query.only({"since"})
+    since, accept = request.query.text("since") or request.header(b"last-event-id") or None, request.header(b"accept")
+    ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
+    cancel = await request.hold(0)
+    inbox = await request.enter_async_context(_follow(request, request.tail, since))
+
+    def is_over() -> bool:
+        return ending.is_set() or cancel.is_set()
+
+    if not accepts(accept, EVENTS) and accepts(accept, JSON):
+        found = await inbox.next(30 if since else 0, is_over)
+        events = [{"id": event.id, **event.data} for event in found]
+        return Response(200, _headers(JSON), dump_json({"events": events, "next": inbox.id}))
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield _event("ready", inbox.id, {})
+        while not is_over():
+            found = await inbox.next(15, is_over)
+            yield b"".join(_event("change", each.id, each.data) for each in found) or b":\n\n"
+
+    return Response(200, _headers(EVENTS), Pieces(None, stream(), request.context.options.idle_seconds))
 
 
-def router(context: Context) -> APIRouter:
-    """The route."""
-    routes = APIRouter()
-
-    @routes.get(PREFIX + "/{path:path}", response_class=Response)
-    async def get_changes(request: StarletteRequest) -> Response:
-        request.scope[ROUTE] = "changes"
-        ours = Request(request.scope, request.receive, PREFIX)
-        ours.query.only({"since"})
-        since = ours.query.text("since") or ours.header(b"last-event-id") or None
-        followed = _follow(context, ours.tail, since)
-        ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
-        if not accepts(ours.header(b"accept"), EVENTS) and accepts(ours.header(b"accept"), JSON):
-            async with followed as inbox:
-                found = await inbox.next(30 if since else 0, ending)
-                events = [{"id": event.id, **event.data} for event in found]
-                body = dump_json({"events": events, "next": inbox.id})
-            return Response(body, media_type=JSON, headers=_HEADERS)
-        entered = AsyncExitStack()
-        inbox = await entered.enter_async_context(followed)  # what is wrong is still a problem document
-
-        async def stream() -> AsyncIterator[bytes]:
-            async with entered:
-                yield _event("ready", inbox.id, {})
-                while not ending.is_set():
-                    found = await inbox.next(15, ending)
-                    yield b"".join(_event("change", each.id, each.data) for each in found) or b":\n\n"
-
-        return StreamingResponse(stream(), media_type=EVENTS, headers=_HEADERS)
-
-    return routes
+def _headers(media_type: str) -> Headers:
+    """A proxy is to pass each event on at once."""
+    return ((b"content-type", media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 class _Inbox:
@@ -86,10 +75,10 @@ class _Inbox:
         """The id of the last change that was taken out."""
         return ",".join(f"{store}={at}" for store, at in self.ids.items())
 
-    async def next(self, seconds: int, ending: Event) -> list[Change]:
-        """All that waits, as soon as there is something; nothing after so many seconds, or where the process ends."""
+    async def next(self, seconds: int, is_over: Callable[[], bool]) -> list[Change]:
+        """All that waits, as soon as there is something; nothing after so many seconds, or where it is over."""
         for _ in range(seconds):
-            if self._waiting or ending.is_set():
+            if self._waiting or is_over():
                 break
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._filled.wait(), 1)
@@ -103,9 +92,9 @@ class _Inbox:
 
 
 @asynccontextmanager
-async def _follow(context: Context, path: str, since: str | None) -> AsyncIterator[_Inbox]:
+async def _follow(request: Request, path: str, since: str | None) -> AsyncIterator[_Inbox]:
     """Context in which changes arrive; raises `NodeNotFound` where there is no such store, and `BadParameter`."""
-    feeds, store = context.service.feeds, path.partition("/")[0]
+    feeds, store = request.service.feeds, path.partition("/")[0]
     if path and store not in feeds:
         raise NodeNotFound(path)
     seen: dict[str, str | None] = dict.fromkeys(feeds if not path else [store])
@@ -121,7 +110,7 @@ async def _follow(context: Context, path: str, since: str | None) -> AsyncIterat
             def deliver(changes: Sequence[Change], name: str = name) -> None:
                 loop.call_soon_threadsafe(inbox.put, name, changes)
 
-            now = await context.threads.run(following.enter_context, feeds[name].following(path, at, deliver))
+            now = await request.run(following.enter_context, feeds[name].following(path, at, deliver))
             inbox.ids[name] = at or now
         try:
             yield inbox

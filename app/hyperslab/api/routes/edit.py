@@ -8,13 +8,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
-from hyperslab.api.routes.metadata import PREFIX, array_document, document_etag, group_document
+from hyperslab.api.routes.metadata import array_document, document_etag, group_document
 from hyperslab.api.upload import json_object
-from hyperslab.api.writing import node_check, writing_handlers
+from hyperslab.api.writing import node_check
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
@@ -23,24 +21,18 @@ from hyperslab.errors import BadDefinition, BadParameter, shown
 from hyperslab.wire import MERGE_PATCH
 
 
-def handlers(context: Context) -> Handlers:
-    """The routes."""
-    routes = (("PUT", put_node), ("PATCH", patch_node), ("DELETE", delete_node))
-    return writing_handlers(context, *[(method, PREFIX, handler) for method, handler in routes])
-
-
-async def put_node(context: Context, request: Request) -> Response:
+async def put_node(request: Request) -> Response:
     """Make a node from its document: 201 with the document, 200 where ``mode=open`` found one that fits.
 
     ``mode`` is ``create`` (the default), ``open`` or ``replace``; with that, ``foreign`` as for `delete_node`.
     """
     request.query.only(("mode", "foreign"))
     mode = request.query.choice("mode", ("create", "open", "replace")) or "create"
-    definition = await json_object(context, request)
+    definition = await json_object(request)
     kind = definition.get("kind", "array" if definition.keys() & ({*MEMBERS} - {"zarr_format"}) else "group")
     foreign = _foreign(request, "mode=replace", allowed=mode == "replace")
-    options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(context, request)}
-    creator = context.service.creator
+    options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(request)}
+    creator = request.service.creator
     if kind == "array":
         make = partial(creator.create_array, request.tail, definition, **options)
     elif kind == "group":
@@ -48,21 +40,21 @@ async def put_node(context: Context, request: Request) -> Response:
         make = partial(creator.create_group, request.tail, _group_attributes(definition), **options)
     else:
         raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
-    made = await context.writes.run(request.tail, make)
-    return await _node_answer(context, request, made.node, status=201 if made.created else 200, kept=made.kept)
+    made = await request.write(request.tail, make)
+    return await _node_answer(request, made.node, status=201 if made.created else 200, kept=made.kept)
 
 
-async def patch_node(context: Context, request: Request) -> Response:
+async def patch_node(request: Request) -> Response:
     """Change ``shape`` (null keeps an axis) and ``attributes`` (a merge patch); the answer is the document as it is
     then."""
     query = request.query
     query.only(("expand_only", "shrink_only"))
-    patch = await json_object(context, request, MERGE_PATCH)
+    patch = await json_object(request, MERGE_PATCH)
     unknown = sorted(set(patch) - {"shape", "attributes"})
     if unknown or not patch:
         raise BadDefinition(unknown[0] if unknown else "body", "expected the members shape and attributes")
     attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
-    service, check = context.service, node_check(context, request)
+    service, check = request.service, node_check(request)
     change: Callable[[], ArrayNode | GroupNode]
     if "shape" in patch:
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
@@ -70,10 +62,10 @@ async def patch_node(context: Context, request: Request) -> Response:
         change = partial(resize, check=check, **bounds)
     else:
         change = partial(service.creator.change_attributes, request.tail, attributes or {}, check=check)
-    return await _node_answer(context, request, await context.writes.run(request.tail, change))
+    return await _node_answer(request, await request.write(request.tail, change))
 
 
-async def delete_node(context: Context, request: Request) -> Response:
+async def delete_node(request: Request) -> Response:
     """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr only with
     ``foreign=true``.
 
@@ -82,9 +74,9 @@ async def delete_node(context: Context, request: Request) -> Response:
     request.query.only(("recursive", "foreign"))
     recursive = request.query.flag("recursive", bare=False)
     foreign = _foreign(request, "recursive=true", allowed=recursive)
-    check = node_check(context, request)
-    delete = partial(context.service.creator.delete, request.tail, recursive=recursive, foreign=foreign, check=check)
-    kept = await context.writes.run(request.tail, delete)
+    check = node_check(request)
+    delete, path = request.service.creator.delete, request.tail
+    kept = await request.write(path, delete, path, recursive=recursive, foreign=foreign, check=check)
     return json_response({"path": request.tail, "kept": asdict(kept)}) if kept.count else Response(204, ())
 
 
@@ -96,18 +88,18 @@ def _foreign(request: Request, only_with: str, *, allowed: bool) -> bool:
 
 
 async def _node_answer(
-    context: Context, request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
+    request: Request, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
 ) -> Response:
-    node = await context.threads.run(context.service.catalog.whole, node)
+    node = await request.run(request.service.catalog.whole, node)
     if isinstance(node, ArrayNode):
-        document, tag = array_document(node, context.options, request.root_path), document_etag(node)
+        document, tag = array_document(node, request.context.options, request.root_path), document_etag(node)
     else:
-        list_children = context.service.catalog.children
-        children = await context.threads.run(list_children, node, limit=context.options.max_listed)
+        list_children = request.service.catalog.children
+        children = await request.run(list_children, node, limit=request.context.options.max_listed)
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
     if kept is not None and kept.count:
         document["kept"] = asdict(kept)
-    location = f"{request.root_path}{PREFIX}/{quote(node.path)}".encode()
+    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_response(document, status=status, headers=headers)
 

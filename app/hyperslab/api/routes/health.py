@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, fields
-from typing import Any, Final
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hyperslab.api import docs
-from hyperslab.api.context import Context
 from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.problems import UNEXPECTED, remedies
-from hyperslab.api.request import Query
+from hyperslab.api.request import Context, Query
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import RouteNotFound, StoreError, all_errors
 from hyperslab.wire import HTML, JSON
-
-_READY_SECONDS: Final = 2.0
-"""For how long a probe waits for a store."""
 
 
 def router(context: Context) -> APIRouter:
@@ -37,7 +33,7 @@ def router(context: Context) -> APIRouter:
     async def readyz(request: Request) -> Response:
         all_stores = Query.parse(request.scope["query_string"]).flag("stores")
         mounts = context.service.catalog.mounts.values()
-        patience = 10.0 if all_stores else _READY_SECONDS
+        patience = 10.0 if all_stores else 2.0  # seconds that a probe waits for a store
         checks = await asyncio.gather(*[_check(context, mount, patience) for mount in mounts])
         needed = [all_stores or not mount.is_remote for mount in mounts]  # the folders of this machine
         ready = all(check["ready"] for check, counts in zip(checks, needed, strict=True) if counts)

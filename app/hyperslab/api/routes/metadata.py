@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from hyperslab.api.conditional import etag_of
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
@@ -32,19 +29,14 @@ PREFIX: Final = "/v1/metadata"
 _NO_CHILDREN: Final = Children((), None)
 
 
-def handlers(context: Context) -> Handlers:
-    """The route."""
-    return {("GET", PREFIX): partial(get_metadata, context)}
-
-
-async def get_metadata(context: Context, request: Request) -> Reply:
+async def get_metadata(request: Request) -> Reply:
     """Answer GET and HEAD."""
-    query = request.query
+    query, context = request.query, request.context
     query.only(("field", "limit", "cursor", "decode", "search"))
     most = context.options.max_listed
     search = query.text("search")
     limit = query.integer("limit", most, low=0 if search is None else 1, high=most)
-    node = await context.open_node(request.tail)
+    node = await request.open_node(request.tail)
     if isinstance(node, ArrayNode):
         if search is not None:
             raise WrongKind(node.path, "array", "group")
@@ -54,23 +46,23 @@ async def get_metadata(context: Context, request: Request) -> Reply:
             document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
-        listed = await _listed(context, node, limit, query.text("cursor"), search)
+        listed = await _listed(request, node, limit, query.text("cursor"), search)
         document = group_document(node, listed, request.root_path)
         tag = document_etag(node, listed)
     always = caching(node.mount, context.options)
-    return Representation(context, tag, JSON, dump_json(document), always=always)
+    return Representation(tag, JSON, dump_json(document), always=always)
 
 
 async def _listed(
-    context: Context, group: GroupNode, limit: int, cursor: str | None, search: str | None
+    request: Request, group: GroupNode, limit: int, cursor: str | None, search: str | None
 ) -> Children | Matches:
     """The children of a group, or what is found below it."""
     if limit == 0:
         return _NO_CHILDREN
-    catalog, run = context.service.catalog, context.threads.run
+    catalog, run = request.context.service.catalog, request.run
     if search is None:
         return await run(catalog.children, group, limit=limit, cursor=cursor)
-    most = context.options.max_listed
+    most = request.context.options.max_listed
     return await run(find, catalog, group, search, limit=limit, page=most, cursor=cursor)
 
 

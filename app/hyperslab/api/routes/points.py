@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.auth import check_may_write
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
-from hyperslab.api.slices import TEXT_IS_LARGER, bytes_of, decoder_of, values_etag
+from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag
 from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
     check_form,
     choose_format,
-    encode_csv,
-    encode_json,
-    encode_objects,
+    encode,
     media_types,
-    npy_header,
 )
 from hyperslab.api.writing import values_check, written_response
 from hyperslab.arrays.cancel import Cancel
@@ -38,45 +31,43 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, TooLarge, shown
 from hyperslab.wire import JSON, NPY
 
-PREFIX: Final = "/v1/points"
+
+async def post_points(request: Request) -> Response:
+    """Gather points, or with ``values=true`` write them."""
+    return await (_scatter if request.query.flag("values") else _gather)(request)
 
 
-def handlers(context: Context) -> Handlers:
-    """The route."""
-
-    async def answer(request: Request) -> Response:
-        return await (scatter if request.query.flag("values") else gather)(context, request)
-
-    return {("POST", PREFIX): answer}
-
-
-async def gather(context: Context, request: Request) -> Response:
+async def _gather(request: Request) -> Response:
     """Read the coordinates, then plan the points."""
     query = request.query
     query.only(("field", "format", "decode"))
-    array = await context.open_array(request.tail)
+    array = await request.open_array(request.tail)
     decoder = decoder_of(array, query)
     form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))
-    coordinates = await _read_coordinates(context, request, array)
+    rank, options = len(array.metadata.shape), request.context.options
+    limit = min(options.max_upload_bytes, 4096 + options.max_points * max(rank, 1) * 32)  # bytes of JSON for an index
+    check_kind(request, (NPY, JSON))
+    async with received_body(request, unsaid=JSON, most=limit) as body:
+        points = await request.run(_parse, body, _kind(request, body), most_json(request.context))
+    coordinates = list(np.ascontiguousarray(_checked(points, array, options.max_points).T))
     began = perf_counter()
-    plan = await context.threads.run(context.service.reader.plan_points, array, coordinates, field)
+    plan = await request.run(request.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
     check_form(form, plan.shape, dtype)
     spent = perf_counter() - began
-    reader = context.service.reader
-    encode = encode_objects if form == "raw" and plan.dtype.hasobject else _ENCODERS[form]
+    reader = request.service.reader
 
     def read(cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
         cost = ReadCost()
         values, found = reader.read(plan, cancel, cost)
-        return found, cost, encode(values if decoder is None else decoder(values))
+        return found, cost, encode(values if decoder is None else decoder(values), form)
 
     growth = TEXT_IS_LARGER if form in ("json", "csv") else 1
     if decoder is not None:
         growth += TEXT_IS_LARGER * decoder.dtype.itemsize // plan.dtype.itemsize
-    cancel = await request.hold(context.admission, growth * plan.nbytes + reader.working_memory(plan))
-    found, cost, data = await context.threads.run(read, cancel)
+    cancel = await request.hold(growth * plan.nbytes + reader.working_memory(plan))
+    found, cost, data = await request.run(read, cancel)
     decoded = "" if decoder is None else f" cf {array.version}"
     described = (
         (b"content-type", media_types(plan.dtype)[form].encode()),
@@ -85,54 +76,42 @@ async def gather(context: Context, request: Request) -> Response:
     )
     spent_headers = cost_headers(plan.touched, cost.cached, cost, {"plan": spent})
     headers = (*described, *array_headers(plan.shape, dtype), *spent_headers)
-    return Response(200, headers, in_memory(context, data))
+    return Response(200, headers, in_memory(request, data))
 
 
-async def scatter(context: Context, request: Request) -> Response:
+async def _scatter(request: Request) -> Response:
     """Write points: two npy files, one behind the other (or of objects, their binary form behind the npy of the
     coordinates). Of points named twice the last one stays."""
     request.query.only(("field", "values", "casting"))
-    check_may_write(request.scope)
-    context.pages.check(request.scope)
-    array = await context.open_array(request.tail)
+    request.context.guard.check_change(request.scope)
+    array = await request.open_array(request.tail)
     array.mount.check_writable()
     field = resolve_field(array, request.query.text("field"))
     check_kind(request, (NPY, JSON))
-    beside = context.service.writer.memory(array, context.options.max_points)
-    async with received_body(context, request, unsaid=JSON, beside=beside) as body:
-        points, values = await context.threads.run(_scattered, context, request, array, body, field=field)
+    beside = request.service.writer.memory(array, request.context.options.max_points)
+    async with received_body(request, unsaid=JSON, beside=beside) as body:
+        points, values = await request.run(_scattered, request, array, body, field=field)
         name = None if field is None else field.name
-        write = partial(context.service.writer.write_points, array.path, points, values, field=name)
+        write = partial(request.service.writer.write_points, array.path, points, values, field=name)
         made_for, check = array.metadata.dtype, values_check(request)
-        written = await context.writes.run(array.path, write, made_for=made_for, check=check)
+        written = await request.write(array.path, write, made_for=made_for, check=check)
     return written_response(written.tag, written.chunks)
 
 
 def _scattered(
-    context: Context, request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
+    request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
     if _kind(request, body) == JSON:
-        document = parse_json_body(body, most_json(context))
-        points = _checked(_from_json(document, ("coordinates", "values")), array, context.options.max_points)
+        document = parse_json_body(body, most_json(request.context))
+        points = _checked(_from_json(document, ("coordinates", "values")), array, request.context.options.max_points)
         return list(points.T), values_from_json(document["values"], target(array, (len(points),), field))
     stream = io.BytesIO(body)
-    points = _checked(next_npy(stream), array, context.options.max_points)
+    points = _checked(next_npy(stream), array, request.context.options.max_points)
     wanted = target(array, (len(points),), field)
     if wanted.dtype.is_object:
         return list(points.T), parse_objects(stream.read(), wanted)
     return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
-
-
-async def _read_coordinates(context: Context, request: Request, array: ArrayNode) -> list[NDArray[Any]]:
-    """One array of int64 per axis."""
-    rank = len(array.metadata.shape)
-    most = context.options.max_points
-    limit = min(context.options.max_upload_bytes, 4096 + most * max(rank, 1) * 32)  # bytes of JSON for an index
-    check_kind(request, (NPY, JSON))
-    async with received_body(context, request, unsaid=JSON, most=limit) as body:
-        points = await context.threads.run(_parse, body, _kind(request, body), most_json(context))
-    return list(np.ascontiguousarray(_checked(points, array, most).T))
 
 
 def _kind(request: Request, body: memoryview) -> str:
@@ -175,11 +154,3 @@ def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> ND
         return np.array(coordinates)
     except (ValueError, OverflowError) as error:
         raise BadBody(f"the coordinates are no table of integers: {error}") from error
-
-
-_ENCODERS: Final[Mapping[str, Callable[[NDArray[Any]], Buffer]]] = {
-    "raw": bytes_of,
-    "npy": lambda values: npy_header(values.shape, values.dtype) + bytes_of(values),
-    "json": encode_json,
-    "csv": encode_csv,
-}

@@ -6,16 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Final
 
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response
-from hyperslab.api.slices import PARAMETERS, array_query, array_reply, look_up, values_etag
-from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
+from hyperslab.api.routes.zarr import find_key, stored_reply, wanted_bytes
+from hyperslab.api.slices import PARAMETERS, answer_from, array_query, array_reply, look_up, values_etag
 from hyperslab.api.values_out import media_types
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
@@ -24,41 +20,31 @@ from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
 from hyperslab.wire import JSON, dtype_to_json
 
-SLICE: Final = "/v1/slice"
-CHUNK: Final = "/v1/chunk"
-PLAN: Final = "/v1/plan"
 
-
-def handlers(context: Context) -> Handlers:
-    """The routes."""
-    routes = {SLICE: get_slice, CHUNK: get_chunk, PLAN: get_plan}
-    return {("GET", prefix): partial(handler, context) for prefix, handler in routes.items()}
-
-
-async def get_slice(context: Context, request: Request) -> Response:
+async def get_slice(request: Request) -> Response:
     """Answer GET and HEAD."""
     request.query.only(("select", "reduce", "bins", *PARAMETERS))
     items = request.query.selection()
-    return await context.answer_from(request.tail, request, lambda array: array_reply(context, request, array, items))
+    return await answer_from(request.tail, request, lambda array: array_reply(request, array, items))
 
 
-async def get_chunk(context: Context, request: Request) -> Reply:
+async def get_chunk(request: Request) -> Reply:
     """Answer GET and HEAD."""
     request.query.only(PARAMETERS)
     path, _, text = request.tail.rpartition("/")
     if request.query.text("format") == "stored":
-        return await _get_stored(context, request, *await open_chunk(context, request))
+        return await _get_stored(request, *await open_chunk(request))
 
     async def answer(array: ArrayNode) -> Response:
-        return await array_reply(context, request, array, array.metadata.grid.bounds(parse_coords(array, text)))
+        return await array_reply(request, array, array.metadata.grid.bounds(parse_coords(array, text)))
 
-    return await context.answer_from(path, request, answer)
+    return await answer_from(path, request, answer)
 
 
-async def open_chunk(context: Context, request: Request) -> tuple[ArrayNode, Coords]:
+async def open_chunk(request: Request) -> tuple[ArrayNode, Coords]:
     """The array and the chunk that a path names; raises as `parse_coords` does."""
     path, _, text = request.tail.rpartition("/")
-    array = await context.open_array(path)
+    array = await request.open_array(path)
     return array, parse_coords(array, text)
 
 
@@ -81,25 +67,25 @@ def parse_coords(array: ArrayNode, text: str) -> Coords:
     raise BadParameter("chunk", text, expected)
 
 
-async def _get_stored(context: Context, request: Request, array: ArrayNode, coords: Coords) -> Reply:
+async def _get_stored(request: Request, array: ArrayNode, coords: Coords) -> Reply:
     key, levels = array.chunk_key(array.metadata.stored_coords(coords)), array.metadata.levels
     if any(level.after for level in levels):
         reason = f"its shard is encoded as a whole, which /zarr gives as {array.mount.name}/{key}"
         raise NotRepresentable(str(array.metadata.dtype.json), "stored", reason)
     if levels:
-        reader, wanted = context.service.reader, wanted_bytes(request)
-        piece = await context.threads.run(piece_of_shard, reader, array, coords, wanted)
+        reader, wanted = request.service.reader, wanted_bytes(request)
+        piece = await request.run(piece_of_shard, reader, array, coords, wanted)
         if piece is None:
             raise ChunkNotFound(array.path, key)
-        return stored_reply(context, piece)
+        return stored_reply(request, piece)
     try:
-        found = await find_key(context, request, array.mount, f"{array.mount.name}/{key}")
+        found = await find_key(request, request.context.keys["/zarr"], f"{array.mount.name}/{key}")
     except KeyNotFound as error:
         raise ChunkNotFound(array.path, key) from error
-    return stored_reply(context, found)
+    return stored_reply(request, found)
 
 
-async def get_plan(context: Context, request: Request) -> Reply:
+async def get_plan(request: Request) -> Reply:
     """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON.
 
     Caches always ask whether it is still good: what is cached changes, though the store may not.
@@ -107,11 +93,11 @@ async def get_plan(context: Context, request: Request) -> Reply:
     query = request.query
     query.only(("select", "box_bytes", *PARAMETERS))
     items = query.selection()
-    array = await context.open_array(request.tail)
+    array = await request.open_array(request.tail)
     asked = array_query(request, array, items, negotiate=False)
-    reader = context.service.reader
-    plan = await look_up(context, request, reader.plan(array, asked.selection, asked.field, asked.source))
-    limit = asked.most_bytes(context.options)
+    reader, options = request.service.reader, request.context.options
+    plan = await look_up(request, reader.plan(array, asked.selection, asked.field, asked.source))
+    limit = asked.most_bytes(options)
     box_bytes = query.integer("box_bytes", min(64 << 20, limit or 64 << 20), low=1, high=1 << 62)
     cached = reader.count_cached(plan)
     etag = values_etag(plan.tag, asked.words)
@@ -125,7 +111,7 @@ async def get_plan(context: Context, request: Request) -> Reply:
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
         "etag": etag,
-        "boxes": await context.threads.run(asked.boxes, box_bytes),
+        "boxes": await request.run(asked.boxes, box_bytes),
     }
     tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(context, tag, JSON, dump_json(document))
+    return Representation(tag, JSON, dump_json(document))

@@ -9,17 +9,14 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 from urllib.parse import quote
 
 import numpy as np
 
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
-from hyperslab.api.writing import writing_handlers
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
     BadBody,
@@ -54,12 +51,8 @@ from hyperslab.wire import (
     UPLOAD_OFFSET,
 )
 
-PREFIX: Final = "/v1/stream"
-
-_IF_EXISTS: Final[dict[str, IfExists]] = {"error": "error", "resume": "resume", "replace": "replace"}
 _PAUSE: Final = 0.2
 """Seconds without a byte after which those that came are stored, though they are few."""
-
 _LONGEST_PIECE: Final = 2.0
 """Seconds after which those that came are stored, though more do."""
 
@@ -69,87 +62,80 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls what blocks, in a thread for writes."""
 
 
-def handlers(context: Context) -> Handlers:
-    """The routes."""
-    writes = (("PUT", put_stream), ("PATCH", patch_stream), ("POST", post_stream), ("DELETE", delete_stream))
-    written = writing_handlers(context, *[(method, PREFIX, handler) for method, handler in writes])
-    return {("GET", PREFIX): partial(get_stream, context), **written}
-
-
-async def get_stream(context: Context, request: Request) -> Response:
+async def get_stream(request: Request) -> Response:
     """The state; with ``key=`` the headers of an upload are those of one array. ``…/frames``: metadata of frames."""
     key, (path, _, action) = request.query.values.get("key"), request.tail.rpartition("/")
     known = {"key", "from"} if action == "frames" else {"key"}
     request.query.only(known)
     try:
-        state = await context.threads.run(context.streams.state, request.tail)
+        state = await request.run(request.context.streams.state, request.tail)
     except StreamNotFound:
         if action != "frames":
             raise
-        return await _frame_lines(context, request, path, key)
+        return await _frame_lines(request, path, key)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
     if key is not None or len(state["arrays"]) == 1:
-        progress = await context.threads.run(context.streams.progress, request.tail, key)
+        progress = await request.run(request.context.streams.progress, request.tail, key)
         headers += _upload_headers(progress, state["state"])
     return Response(200, headers, dump_json(state))
 
 
-async def _frame_lines(context: Context, request: Request, path: str, key: str | None) -> Response:
+async def _frame_lines(request: Request, path: str, key: str | None) -> Response:
     """The metadata of the frames of one array, as JSON lines; of those that are stored by now."""
-    start, streams = request.query.integer("from", 0, low=0, high=2**62), context.streams
-    progress = await context.threads.run(streams.progress, path, key)
+    start, streams = request.query.integer("from", 0, low=0, high=2**62), request.context.streams
+    progress = await request.run(streams.progress, path, key)
     lines = partial(streams.frame_lines, path, key, start, progress.end // progress.array.frame_nbytes)
-    size = await context.threads.run(lambda: sum(map(len, lines())))
-    found = await context.threads.run(lines)
+    size = await request.run(lambda: sum(map(len, lines())))
+    found = await request.run(lines)
 
     async def pieces() -> AsyncIterator[bytes]:
-        while (piece := await context.threads.run(next, found, None)) is not None:
+        while (piece := await request.run(next, found, None)) is not None:
             yield piece
 
     headers = ((b"content-type", JSON_LINES.encode()), (b"cache-control", b"no-store"))
-    return Response(200, headers, Pieces(size, pieces(), context.options.idle_seconds))
+    return Response(200, headers, Pieces(size, pieces(), request.context.options.idle_seconds))
 
 
-async def put_stream(context: Context, request: Request) -> Response:
+async def put_stream(request: Request) -> Response:
     """Open a stream: 201 with its state, 200 where it goes on."""
     query = request.query
     query.only(("if_exists", "dry_run"))
-    if_exists = _IF_EXISTS[query.choice("if_exists", _IF_EXISTS) or "error"]
-    document = await json_object(context, request)
-    settings = await context.threads.run(parse_settings, document)
-    opened = await context.writes.run(
-        request.tail, context.streams.open, request.tail, settings, if_exists, dry_run=query.flag("dry_run")
+    if_exists = cast("IfExists", query.choice("if_exists", get_args(IfExists)) or "error")
+    document = await json_object(request)
+    settings = await request.run(parse_settings, document)
+    opened = await request.write(
+        request.tail, request.context.streams.open, request.tail, settings, if_exists, dry_run=query.flag("dry_run")
     )
-    place = ((b"location", f"{request.root_path}{PREFIX}/{quote(request.tail)}".encode()),) if opened.created else ()
+    place = ((b"location", f"{request.root_path}/v1/stream/{quote(request.tail)}".encode()),) if opened.created else ()
     epoch = () if opened.state["state"] == "dry_run" else ((STREAM_EPOCH.lower().encode(), b"%d" % opened.epoch),)
     return json_response(opened.state, status=201 if opened.created else 200, headers=(*place, *epoch))
 
 
-async def patch_stream(context: Context, request: Request) -> Response:
+async def patch_stream(request: Request) -> Response:
     """Store bytes of one array: 204 with the offset when they are stored; 202 where they are taken to be."""
     query = request.query
     query.only(("key",))
-    key, epoch, offset = query.values.get("key"), _epoch(request), _offset(request)
+    key, epoch, offset = query.values.get("key"), _epoch(request), _number(request, UPLOAD_OFFSET, "a number of bytes")
     completes, kind = request.header(UPLOAD_COMPLETE.lower().encode()), media_type(request)
     if completes not in (None, "?0", "?1"):
         raise BadParameter(UPLOAD_COMPLETE, completes, "?0 or ?1")
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
-    run: _Run = partial(context.writes.run, f"{request.tail}/{key}")
-    with await run(context.streams.send, request.tail, key, offset, epoch) as sending:
+    run: _Run = partial(request.write, f"{request.tail}/{key}")
+    with await run(request.context.streams.send, request.tail, key, offset, epoch) as sending:
         length = request.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
             sending.check(known)
         held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
         if held or (known is None and sending.progress.size is not None):
-            async with received_body(context, request) as body:
+            async with received_body(request) as body:
                 data = npy_frames(body, sending.progress, offset) if kind == NPY else body
                 sending.check(len(data))
                 await run(sending.append, data)
         else:
             check_as_is(request)
-            await _receive(context, request, run, sending, known)
+            await _receive(request, run, sending, known)
         if completes == "?1":
             await run(sending.complete)
     progress = sending.progress
@@ -159,18 +145,18 @@ async def patch_stream(context: Context, request: Request) -> Response:
     return Response(202, ((UPLOAD_OFFSET.lower().encode(), b"%d" % progress.offset), *headers[1:]))
 
 
-async def post_stream(context: Context, request: Request) -> Response:
+async def post_stream(request: Request) -> Response:
     """``…/skip``: frames that will not come; ``…/flush``: store what is complete; ``…/frames``: those of any arrays."""
     path, _, action = request.tail.rpartition("/")
-    streams, epoch = context.streams, _epoch(request)
+    streams, epoch = request.context.streams, _epoch(request)
     request.query.only(())
     if action == "flush":
-        return json_response(await context.writes.run(path, streams.flush, path, epoch))
+        return json_response(await request.write(path, streams.flush, path, epoch))
     if action == "frames":
-        return await _post_frames(context, request, path, epoch)
+        return await _post_frames(request, path, epoch)
     if action != "skip":
         raise RouteNotFound(request.scope["path"])
-    document = await json_object(context, request)
+    document = await json_object(request)
     for name in document.keys() - {"key", "frames", "reason", "at"}:
         raise BadDefinition(name, "is unknown; known are key, frames, reason, at")
     frames, at = document.get("frames"), document.get("at")
@@ -183,23 +169,23 @@ async def post_stream(context: Context, request: Request) -> Response:
         raise BadDefinition("reason", "expected a text of at most 1000 characters")
     if key is not None and not isinstance(key, str):
         raise BadDefinition("key", f"expected a text, found {shown(key)}")
-    await context.writes.run(path, streams.skip, path, key, frames, reason, at, epoch)
-    return Response(204, _upload_headers(await context.threads.run(streams.progress, path, key)))
+    await request.write(path, streams.skip, path, key, frames, reason, at, epoch)
+    return Response(204, _upload_headers(await request.run(streams.progress, path, key)))
 
 
-async def _post_frames(context: Context, request: Request, path: str, epoch: int | None) -> Response:
+async def _post_frames(request: Request, path: str, epoch: int | None) -> Response:
     """Store frames of any arrays, one after the other: 200 with the offset of each array that was named, which a
     problem has, too."""
     if media_type(request) != FRAMES:
         raise UnsupportedMediaType(media_type(request) or "", [FRAMES])
-    streams = context.streams
-    run: _Run = partial(context.writes.run, path)
+    streams = request.context.streams
+    run: _Run = partial(request.write, path)
     await run(streams.check, path, epoch)
     sending: dict[str, Sending] = {}
     error: HyperslabError | None = None
     try:
-        async with _checked(context, request) as body, context.admission.share() as share:
-            entries = _Entries(body, context.options.idle_seconds)
+        async with _checked(request) as body, request.context.admission.hold() as share:
+            entries = _Entries(body, request.context.options.idle_seconds)
             with ExitStack() as stack:
                 while (key := await entries.key()) is not None:
                     if key not in sending:
@@ -214,14 +200,14 @@ async def _post_frames(context: Context, request: Request, path: str, epoch: int
     offsets = {}
     for name in [each.array.key for each in sending.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await context.threads.run(streams.progress, path, name)).offset}
+            offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
     if error is not None:
         error.beside = {"arrays": offsets}
         raise error
     return json_response({"arrays": offsets})
 
 
-async def delete_stream(context: Context, request: Request) -> Response:
+async def delete_stream(request: Request) -> Response:
     """Finish a stream, or discard it."""
     query, epoch = request.query, _epoch(request)
     query.only(("finish", "discard", "pad", "drop"))
@@ -231,10 +217,10 @@ async def delete_stream(context: Context, request: Request) -> Response:
     if pad and drop:
         raise BadParameter("pad", "true", "either pad=true or drop=true")
     if discard:
-        await context.writes.run(request.tail, context.streams.discard, request.tail, epoch)
+        await request.write(request.tail, request.context.streams.discard, request.tail, epoch)
         return Response(204, ())
-    finishing = partial(context.streams.finish, request.tail, pad=pad, drop=drop, epoch=epoch)
-    return json_response(await context.writes.run(request.tail, finishing))
+    finishing = partial(request.context.streams.finish, request.tail, pad=pad, drop=drop, epoch=epoch)
+    return json_response(await request.write(request.tail, finishing))
 
 
 class _Entries:
@@ -289,20 +275,20 @@ class _Entries:
 
 
 @asynccontextmanager
-async def _checked(context: Context, request: Request) -> AsyncIterator[Body]:
+async def _checked(request: Request) -> AsyncIterator[Body]:
     """A body as it comes; with a digest, once it is known to be right."""
     check_as_is(request)
     if request.header(CONTENT_DIGEST.lower().encode()) is None:
-        yield Body(request)
+        yield Body(request.receive)
     else:
-        async with received_body(context, request) as body:
-            yield Body(request, body)
+        async with received_body(request) as body:
+            yield Body(request.receive, body)
 
 
-async def _receive(context: Context, request: Request, run: _Run, sending: Sending, length: int | None) -> None:
+async def _receive(request: Request, run: _Run, sending: Sending, length: int | None) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
     that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there."""
-    body, patience, loop = Body(request), context.options.idle_seconds, asyncio.get_running_loop()
+    body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
     rest, group = length if length is not None else LARGEST_PIECE, sending.group
     most = sending.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
@@ -361,10 +347,6 @@ def _upload_headers(progress: Progress, state: str = "open") -> Headers:
         (UPLOAD_COMPLETE.lower().encode(), b"?1" if complete else b"?0"),
         (UPLOAD_LIMIT.lower().encode(), ", ".join(limits).encode()),
     )
-
-
-def _offset(request: Request) -> int | None:
-    return _number(request, UPLOAD_OFFSET, "a number of bytes")
 
 
 def _epoch(request: Request) -> int | None:

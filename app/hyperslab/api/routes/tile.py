@@ -13,20 +13,18 @@ from functools import partial
 from secrets import token_bytes
 from time import perf_counter
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
-from hyperslab.api.conditional import Validators, etag_of
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
+from hyperslab.api.conditional import etag_of
 from hyperslab.api.replay import Sources
-from hyperslab.api.representation import Content, DeferredContent, Reply, Representation
-from hyperslab.api.request import Request
+from hyperslab.api.representation import Body, Content, Reply, Representation
+from hyperslab.api.request import Request, query_pairs
 from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import BadParameter, ChangedWhileRead, RouteNotFound, TileNotFound
+from hyperslab.errors import ChangedWhileRead, RouteNotFound, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.frame import Frame
@@ -38,47 +36,28 @@ from hyperslab.wire import JSON
 
 T = TypeVar("T")
 
-PREFIX: Final = "/v1/tile"
-
 _PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
 
 
-def handlers(context: Context) -> Handlers:
-    """The route."""
-    options = context.options
-    tiles = Tiles(
-        context.service.catalog,
-        context.service.reader,
-        cache_bytes=options.tile_cache_bytes,
-        max_bytes=options.max_tile_bytes,
-    )
-    context.metrics.watch("tile", tiles.cache_stats)
-    return {("GET", PREFIX): partial(get_tile, context, tiles)}
-
-
-async def get_tile(context: Context, tiles: Tiles, request: Request) -> Reply:
+async def get_tile(request: Request) -> Reply:
     """Answer GET and HEAD."""
     tail = request.tail
     # the alias gives way to a store of its name
-    table = _IIIF_ROUTES if tail.startswith("iiif/") and "iiif" not in context.service.catalog.mounts else _ROUTES
-    for pattern, route in table:
+    is_iiif = tail.startswith("iiif/") and "iiif" not in request.service.catalog.mounts
+    for pattern, route in _IIIF_ROUTES if is_iiif else _ROUTES:
         match = pattern.fullmatch(tail)
         if match is not None:
             text = request.scope["query_string"].decode("latin-1")
-            try:
-                pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
-            except ValueError as error:  # UnicodeDecodeError is one
-                raise BadParameter("query", text[:200], "at most 200 parameters in percent-encoded UTF-8") from error
-            asked = _TileRequest(context, tiles, request, match["path"], parse_query(pairs), f"?{text}" if text else "")
+            query = parse_query(query_pairs(request.scope["query_string"], 200))
+            asked = _TileRequest(request.context.tiles, request, match["path"], query, f"?{text}" if text else "")
             return await route(asked, match)
-    raise RouteNotFound(f"{PREFIX}/{tail}")
+    raise RouteNotFound(f"/v1/tile/{tail}")
 
 
 @dataclass(frozen=True, slots=True)
 class _TileRequest:
     """A request for something of the node at ``path``; ``suffix``: its query as it was sent, with its question mark."""
 
-    context: Context
     tiles: Tiles
     request: Request
     path: str
@@ -88,29 +67,29 @@ class _TileRequest:
     async def run(self, fn: Callable[[Cancel], T]) -> T:
         """Call what may take long, in a thread; it ends when the client leaves."""
         async with cancelled_when_gone(self.request.receive) as cancel:
-            return await self.context.threads.run(fn, cancel)
+            return await self.request.run(fn, cancel)
 
     async def frame(self) -> Frame:
         """The frame of the image."""
-        return await self.context.threads.run(self.tiles.frame, self.path, self.query)
+        return await self.request.run(self.tiles.frame, self.path, self.query)
 
     def url(self, tail: str) -> str:
         """The absolute URL of what lies below the prefix, as viewers on other pages need it."""
         scope = self.request.scope
         host = self.request.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
-        return f"{scope['scheme']}://{host}{self.request.root_path}{PREFIX}/{quote(tail)}"
+        return f"{scope['scheme']}://{host}{self.request.root_path}/v1/tile/{quote(tail)}"
 
     def document(self, document: bytes | dict[str, Any], media_type: str = JSON) -> Reply:
         """What is small and made at once, with a tag of its bytes."""
         data = document if isinstance(document, bytes) else dump_json(document)
-        mount = self.context.service.catalog.mounts.get(self.path.partition("/")[0])
-        always = caching(mount, self.context.options)
-        return Representation(self.context, etag_of(data), media_type, data, always=always)
+        mount = self.request.service.catalog.mounts.get(self.path.partition("/")[0])
+        always = caching(mount, self.request.context.options)
+        return Representation(etag_of(data), media_type, data, always=always)
 
     async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Reply:
         """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing. ``empty``: what there is
         in place of a tile that is not there."""
-        context, request, query = self.context, self.request, self.query
+        request, query, options = self.request, self.query, self.request.context.options
         try:
             rendering = await self.run(render)
         except TileNotFound:
@@ -119,21 +98,20 @@ class _TileRequest:
             if empty == "404" or fmt in ("npy", "raw"):
                 raise
             data = self.tiles.empty(query, fmt)
-            return Representation(context, etag_of(data), MEDIA_TYPES[fmt], data)
-        etag, found, options = f'"{rendering.tag}"', rendering.sources, context.options
+            return Representation(etag_of(data), MEDIA_TYPES[fmt], data)
+        etag, found = f'"{rendering.tag}"', rendering.sources
         # the cost of a replayed tile is told as that of what comes from the cache
         sources = Sources(rendering.mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
         picture = Representation(
-            context,
             etag,
             rendering.media_type,
-            DeferredContent(partial(_draw, rendering, request), rendering.memory),
+            Body(None, rendering.memory, make=partial(_draw, rendering, request)),
             # whoever puts a version into a URL changes it when the data changes
             always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
             sources=sources,
         )
         cached = rendering.cached()
-        if cached is None and request.method == "HEAD" and request.conditions.check(Validators(etag)):
+        if cached is None and request.method == "HEAD" and request.conditions.check(etag):
             drawn = await self.run(lambda cancel: rendering.draw(cancel, ReadCost()))
             cached = None if drawn.moved else drawn
         if cached is None:
@@ -183,7 +161,7 @@ async def _get_histogram(asked: _TileRequest, _: re.Match[str]) -> Reply:
 
 
 async def _get_legend(asked: _TileRequest, _: re.Match[str]) -> Reply:
-    image = await asked.context.threads.run(asked.tiles.legend, asked.path, asked.query)
+    image = await asked.request.run(asked.tiles.legend, asked.path, asked.query)
     return asked.document(image, "image/png")
 
 

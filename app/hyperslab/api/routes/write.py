@@ -7,15 +7,11 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from hyperslab.api.auth import check_may_write
 from hyperslab.api.conditional import strong_etag
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import document_etag
-from hyperslab.api.routes.read import CHUNK, SLICE, open_chunk
-from hyperslab.api.routes.zarr import PREFIX as ZARR
+from hyperslab.api.routes.read import open_chunk
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import most_values, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
@@ -24,7 +20,6 @@ from hyperslab.api.writing import (
     key_check,
     node_check,
     values_check,
-    writing_handlers,
     written_response,
 )
 from hyperslab.arrays.nodes import ArrayNode
@@ -35,59 +30,50 @@ from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
 
-def handlers(context: Context) -> Handlers:
-    """The routes."""
-    values = (("PUT", SLICE, put_slice), ("PUT", CHUNK, put_chunk), ("DELETE", CHUNK, delete_chunk))
-    keys = (("PUT", ZARR, put_key), ("DELETE", ZARR, delete_key))
-    return writing_handlers(context, *values, ("POST", "/v1/append", append), *keys)
-
-
-async def put_slice(context: Context, request: Request) -> Response:
+async def put_slice(request: Request) -> Response:
     """Store a body in the cells that ``select=`` names; answers 204 with the tag that the selection (raw) has now."""
     query = request.query
     query.only(("select", "field", "casting"))
-    array = await context.open_array(request.tail)
-    return await _put(context, request, array, query.selection(), resolve_field(array, query.text("field")))
+    array = await request.open_array(request.tail)
+    return await _put(request, array, query.selection(), resolve_field(array, query.text("field")))
 
 
-async def put_chunk(context: Context, request: Request) -> Response:
+async def put_chunk(request: Request) -> Response:
     """Store one chunk: its values up to the edge of the array, or with ``format=stored`` its encoded bytes."""
     query = request.query
     query.only(("format", "field", "casting"))
-    array, coords = await open_chunk(context, request)
+    array, coords = await open_chunk(request)
     if query.choice("format", ("raw", "npy", "json", "stored")) == "stored":
         array.mount.check_writable()
         check = chunk_check(request, coords)
-        writer = context.service.writer
+        writer = request.service.writer
         write = partial(writer.write_stored, inside=True)
-        async with received_body(context, request, beside=writer.memory(array, 1)) as body:
-            version = await context.writes.run(array.path, write, array.path, coords, bytes(body), check)
+        async with received_body(request, beside=writer.memory(array, 1)) as body:
+            version = await request.write(array.path, write, array.path, coords, bytes(body), check)
         # the tag of a piece of a shard is also where it lies, which the next reader finds out
         tag = () if array.metadata.levels else ((b"etag", strong_etag(version).encode("latin-1")),)
         return Response(204, tag)
     bounds = array.metadata.grid.bounds(coords)
-    return await _put(context, request, array, bounds, resolve_field(array, query.text("field")))
+    return await _put(request, array, bounds, resolve_field(array, query.text("field")))
 
 
-async def delete_chunk(context: Context, request: Request) -> Response:
+async def delete_chunk(request: Request) -> Response:
     """Answers 404 where the chunk was not there."""
     request.query.only(())
-    array, coords = await open_chunk(context, request)
-    check = chunk_check(request, coords)
-    delete = partial(context.service.writer.delete_stored, inside=True)
-    if not await context.writes.run(array.path, delete, array.path, coords, check):
+    array, coords = await open_chunk(request)
+    check, delete = chunk_check(request, coords), partial(request.service.writer.delete_stored, inside=True)
+    if not await request.write(array.path, delete, array.path, coords, check):
         raise ChunkNotFound(array.path, array.chunk_key(coords))
     return Response(204, ())
 
 
-async def append(context: Context, request: Request) -> Response:
+async def append(request: Request) -> Response:
     """Store a body behind the end of an axis; the answer says where it went."""
     query = request.query
     query.only(("axis", "at", "casting"))
-    check_may_write(request.scope)
     axis = query.integer("axis", 0, low=-64, high=63)
     at = query.integer("at", 0, low=0, high=2**62) if "at" in query.values else None
-    array = await context.open_array(request.tail)
+    array = await request.open_array(request.tail)
     array.mount.check_writable()
     rank = len(array.metadata.shape)
     if not -rank <= axis < rank:
@@ -96,19 +82,19 @@ async def append(context: Context, request: Request) -> Response:
     key = request.header(IDEMPOTENCY_KEY.lower().encode())
     if key is not None and not 0 < len(key) <= 256:
         raise BadParameter(IDEMPOTENCY_KEY, key, "1 to 256 characters")
-    beside = context.service.writer.memory(array, MOST_KEPT)  # how many chunks there are, the body will show
-    async with received_body(context, request, beside=beside) as body:
-        values = await context.threads.run(appended_values, request, body, array, axis % rank)
-        appended = await context.writes.run(
+    beside = request.service.writer.memory(array, MOST_KEPT)  # how many chunks there are, the body will show
+    async with received_body(request, beside=beside) as body:
+        values = await request.run(appended_values, request, body, array, axis % rank)
+        appended = await request.write(
             array.path,
-            context.service.appender.append,
+            request.service.appender.append,
             array.path,
             values,
             axis=axis,
             at=at,
             idempotency_key=key,
             made_for=array.metadata.dtype,
-            check=node_check(context, request),
+            check=node_check(request),
         )
     etag = ((b"etag", document_etag(appended.array).encode()),)
     document = {
@@ -122,11 +108,9 @@ async def append(context: Context, request: Request) -> Response:
     return json_response(document, status=200 if appended.repeated else 201, headers=etag)
 
 
-async def _put(
-    context: Context, request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None
-) -> Response:
+async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None) -> Response:
     array.mount.check_writable()
-    context.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
+    request.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
     selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
     check = values_check(request)
     name = None if field is None else field.name
@@ -134,37 +118,37 @@ async def _put(
         wanted = target(array, selection.shape, field)
         check_kind(request)
         check_headers(request, wanted)
-        beside = context.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
-        async with received_body(context, request, beside=beside) as body:
-            values = await context.threads.run(parse_values, request, body, wanted)
-            write = partial(context.service.writer.write, array.path, items, values, field=name)
+        beside = request.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
+        async with received_body(request, beside=beside) as body:
+            values = await request.run(parse_values, request, body, wanted)
+            write = partial(request.service.writer.write, array.path, items, values, field=name)
             made_for = array.metadata.dtype
             async with cancelled_when_gone(request.receive) as cancel:
-                written = await context.writes.run(
+                written = await request.write(
                     array.path, write, seen=selection, made_for=made_for, check=check, cancel=cancel
                 )
     except TooLarge as error:
         item = array.metadata.itemsize if field is None else prod(field.shape) * field.numpy.itemsize
-        limit = most_values(context, request)
-        boxes = error.boxes or await context.threads.run(boxes_that_fit, array, selection, item, limit, field)
+        limit = most_values(request)
+        boxes = error.boxes or await request.run(boxes_that_fit, array, selection, item, limit, field)
         raise replace(error, boxes=boxes) from error
     return written_response(written.tag, written.chunks)
 
 
-async def put_key(context: Context, request: Request) -> Response:
+async def put_key(request: Request) -> Response:
     """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
-    context.service.catalog.locate(request.tail)[0].check_writable()
-    check, writer = key_check(request), context.service.key_writer
-    beside = await context.threads.run(writer.memory, request.tail)
-    async with received_body(context, request, beside=beside) as body:
-        put = await context.writes.run(_node_of(request), writer.put, request.tail, bytes(body), check)
+    request.service.catalog.locate(request.tail)[0].check_writable()
+    check, writer = key_check(request), request.service.key_writer
+    beside = await request.run(writer.memory, request.tail)
+    async with received_body(request, beside=beside) as body:
+        put = await request.write(_node_of(request), writer.put, request.tail, bytes(body), check)
     return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 
 
-async def delete_key(context: Context, request: Request) -> Response:
+async def delete_key(request: Request) -> Response:
     """Answers 404 where the key was not there."""
-    check = key_check(request)
-    if not await context.writes.run(_node_of(request), context.service.key_writer.delete, request.tail, check):
+    check, delete = key_check(request), request.service.key_writer.delete
+    if not await request.write(_node_of(request), delete, request.tail, check):
         raise KeyNotFound(request.tail)
     return Response(204, ())
 

@@ -9,64 +9,47 @@ an "Index of" page for clients that list directories.
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from functools import partial
-from typing import Final
 from urllib.parse import quote
 
-from hyperslab.api.conditional import etag_of
-from hyperslab.api.context import Context
-from hyperslab.api.middleware import Handlers
-from hyperslab.api.representation import Reply, Representation
-from hyperslab.api.request import Request
-from hyperslab.api.response import caching
-from hyperslab.api.stored_reply import find_key, stored_reply, wanted_bytes
+from hyperslab.api.conditional import CONDITIONAL, etag_of, strong_etag
+from hyperslab.api.ranges import ByteRange, place_of
+from hyperslab.api.replay import Sources
+from hyperslab.api.representation import Body, Reply, Representation
+from hyperslab.api.request import Request, runs_on_loop
+from hyperslab.api.response import Buffer, caching
 from hyperslab.api.values_out import accepts
-from hyperslab.arrays.faces import FORMATS, FaceReader
-from hyperslab.arrays.keys import NAMES, Index, KeyReader, looks_like_chunk
+from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.keys import NAMES, Index, KeyReader, MadeKey, StoredKey, looks_like_chunk
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
-from hyperslab.wire import HTML
-
-PREFIX: Final = "/zarr"
+from hyperslab.wire import HTML, JSON, RAW
 
 
-def handlers(context: Context) -> Handlers:
-    """The routes."""
-    service = context.service
-    faces = {f"{PREFIX}{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS}
-    return {
-        ("GET", prefix): partial(get_key, context, keys) for prefix, keys in {PREFIX: context.keys, **faces}.items()
-    }
-
-
-async def get_key(context: Context, keys: KeyReader, request: Request) -> Reply:
+async def get_key(request: Request) -> Reply:
     """Answer GET and HEAD."""
-    path = request.tail
-    mount = context.service.catalog.mounts.get(path.partition("/")[0])
+    path, keys = request.tail, request.context.keys[request.prefix]
     try:
-        if mount is None or keys is not context.keys:
-            found = await context.threads.run(keys.find, path, wanted_bytes(request))
-        else:
-            found = await find_key(context, request, mount, path)
-        return stored_reply(context, found)
+        return stored_reply(request, await find_key(request, keys, path))
     except KeyNotFound as error:
         may_be_listed = path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
         if isinstance(error, FormNotFound) or not may_be_listed:
             raise
-    return await _index_reply(context, keys, request, path)
+    return await _index_reply(keys, request, path)
 
 
-async def _index_reply(context: Context, keys: KeyReader, request: Request, path: str) -> Reply:
+async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
     """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
     beside_chunks = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
     if beside_chunks and keys.is_known_chunk(path):
         raise KeyNotFound(path)
     try:
-        index = await context.threads.run(keys.index, path, beside_chunks=beside_chunks)
+        index = await request.run(keys.index, path, beside_chunks=beside_chunks)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
-    always = caching(None, context.options, negotiated=True)
-    return Representation(context, etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
+    always = caching(None, request.context.options, negotiated=True)
+    return Representation(etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 
 
 def _page(index: Index, base: str | None) -> bytes:
@@ -79,3 +62,58 @@ def _page(index: Index, base: str | None) -> bytes:
     links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in index.names)
     parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']
     return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()
+
+
+async def find_key(request: Request, keys: KeyReader, path: str) -> StoredKey | MadeKey:
+    """The key at ``path``. Bytes come along with its size and version, by one request, where some are sure to be
+    wanted and it is clear which; else it is looked up, a chunk of a local store on the event loop. Documents may have
+    to be made, which blocks."""
+    wanted, mount = wanted_bytes(request), request.service.catalog.mounts.get(path.partition("/")[0])
+    is_chunk = keys is request.context.keys["/zarr"] and path.rpartition("/")[2] not in NAMES
+    if is_chunk and wanted is None and mount is not None and runs_on_loop(mount):
+        return keys.find(path)
+    return await request.run(keys.find, path, wanted)
+
+
+def wanted_bytes(request: Request) -> tuple[int, int] | None:
+    """Start and stop of the bytes to be read at once; None where it is better to look first."""
+    if request.method != "GET" or not CONDITIONAL.intersection(request.headers) <= {b"if-range"}:
+        return None
+    text = request.header(b"range")
+    place = (0, None) if text is None else place_of(text)
+    if place is None:
+        return None
+    start, stop = place
+    most = start + (1 << 20)  # so much is read along with its size and version
+    return start, most if stop is None else min(stop, most)
+
+
+def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation:
+    """The answer for a key; its tag is the version that the store has given it."""
+    media_type = JSON if found.key.rpartition("/")[2] in NAMES else RAW
+    always = (*caching(found.mount, request.context.options), (b"x-content-type-options", b"nosniff"))
+    if isinstance(found, MadeKey):
+        return Representation(strong_etag(found.version), media_type, found.data, always=always)
+    etag, sources = strong_etag(found.version), None
+    if not found.is_whole:  # a piece of a value is named by where it lies
+        etag = f'{etag[:-1]}-{found.offset}-{found.size}"'
+    if found.documents is not None:
+        keys, versions = (found.key, *found.documents), [found.version, *found.documents.values()]
+        sources = Sources(found.mount, keys, versions, None)
+    begun = found.begun(0, found.size)
+    body: Buffer | Body = begun
+    if len(begun) < found.size:
+        pieces = partial(_stored_pieces, request.context.keys["/zarr"], found)
+        body = Body(found.size, min(found.size, 16 << 20), pieces)  # a piece that is sent, and the next one
+    return Representation(etag, media_type, body, always=always, modified=found.modified, sources=sources)
+
+
+def _stored_pieces(keys: KeyReader, found: StoredKey, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
+    """What was read when the key was found, and then the rest, by ranges of the version that was found."""
+    begun = found.begun(part.start, part.stop)
+    if begun:
+        yield begun
+    piece = 8 << 20
+    for start in range(part.start + len(begun), part.stop, piece):
+        cancel.check()
+        yield keys.read_range(found, start, min(start + piece, part.stop))
