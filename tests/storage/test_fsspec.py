@@ -52,6 +52,29 @@ def test_values_of_unknown_size_are_read_in_part_all_the_same(tmp_path: Path) ->
         store.get("k", 9)
 
 
+class TimelessFiles(PlainFiles):
+    """Tells neither times nor tags."""
+
+    protocol = "timeless"
+
+    @override
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        return {name: value for name, value in super().info(path).items() if name not in ("created", "mtime")}
+
+
+def test_where_nothing_tells_versions_apart_they_are_digests_of_the_content(tmp_path: Path) -> None:
+    fsspec.register_implementation("timeless", TimelessFiles, clobber=True)
+    (tmp_path / "k").write_bytes(b"0123")
+    (tmp_path / "same").write_bytes(b"0123")
+    store = open_store(StoreConfig("timeless", f"timeless://{tmp_path}"))
+
+    first, same = store.versions("", ["k", "same"])
+    (tmp_path / "k").write_bytes(b"3210")
+
+    assert first == same
+    assert [first] != store.versions("", ["k"])
+
+
 def test_the_end_of_a_value_that_grows_meanwhile_is_that_of_one_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

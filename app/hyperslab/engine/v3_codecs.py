@@ -416,7 +416,9 @@ def codecs_of(
         name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
         if are_items and name in TO_ITEMS:
             found.append({"name": f"numcodecs.{name}", "configuration": members})
-            itemsize = _itemsize_behind(complete(config), itemsize)
+            full = {"encode_dtype": "|u1"} if name == "packbits" else complete(config)
+            stored_as = full.get("encode_dtype") or full.get("astype") or full.get("dtype")
+            itemsize = itemsize if stored_as is None else np.dtype(stored_as).itemsize
             continue
         if are_items and name in _OBJECT_CODECS:
             found.append({"name": name, "configuration": {}})
@@ -446,11 +448,3 @@ def _codec_of_bytes(config: CodecConfig, itemsize: int) -> NamedConfig:
         case _:
             raise ValueError(f"the codec {name!r} has no form in Zarr v3 where it stands")
     return {"name": name, "configuration": members}
-
-
-def _itemsize_behind(config: CodecConfig, itemsize: int) -> int:
-    """Bytes of an item behind a filter; ``astype`` of numcodecs encodes to its ``encode_dtype``."""
-    if config["id"] == "packbits":
-        return 1
-    dtype = config.get("encode_dtype") or config.get("astype") or config.get("dtype")
-    return itemsize if dtype is None else np.dtype(dtype).itemsize

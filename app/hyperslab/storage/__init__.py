@@ -21,7 +21,12 @@ def open_store(config: StoreConfig) -> Store:
         case "" | "file" | "local":
             from hyperslab.storage.local import LocalStore
 
-            return LocalStore(config, _folder(local_path(config.url)))
+            path = local_path(config.url)
+            if Path(path).is_file():
+                kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
+                reason = f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}"
+                raise BadDefinition("url", reason)
+            return LocalStore(config, path)
         case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
             from hyperslab.storage.objects import ObjectStore
 
@@ -34,10 +39,3 @@ def open_store(config: StoreConfig) -> Store:
             from hyperslab.storage.fsspec import FsspecStore
 
             return FsspecStore(config)
-
-
-def _folder(path: str) -> str:
-    if Path(path).is_file():
-        kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
-        raise BadDefinition("url", f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}")
-    return path
