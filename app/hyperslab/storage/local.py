@@ -293,12 +293,12 @@ class LocalStore(Store):
                 self._compare(key, if_version)
                 if self.stat(key) is None:
                     return False
-                with self._fence.opened(directory) as folder:
-                    os.unlink(name, dir_fd=folder)
+                try:
+                    with self._fence.opened(directory) as folder:
+                        os.unlink(name, dir_fd=folder)
+                except FileNotFoundError:  # another program was first
+                    return False
             self._tidy_above(directory)
-        except FileNotFoundError:  # another program was first
-            self._require_root(key)
-            return False
         except OSError as error:
             raise failure(self.name, key, error) from error
         return True
