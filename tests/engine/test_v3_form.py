@@ -165,3 +165,17 @@ def test_a_document_with_anything_in_it_is_read_or_refused(chain: Any, is_sharde
             data = array.codec.encode(chunk)
             assert again.codec.decode(data, "").tobytes() == array.codec.decode(data, "").tobytes()
     assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("rounding", "read"),
+    [({}, [2, -2, 2]), ({"rounding": "towards-zero"}, [1, -1, 2]), ({"rounding": "nearest-away"}, [2, -2, 3])],
+)
+def test_numbers_are_cast_with_the_rounding_that_the_codec_names(rounding: Any, read: list[int]) -> None:
+    cast = {"name": "cast_value", "configuration": {"data_type": "int8", **rounding}}
+    document = new_array([3], [3], "float32", 0, [cast, {"name": "bytes"}], {"name": "default"}, {}, None)
+    array: Any = from_document(document, "zarr.json").array
+
+    stored = array.codec.encode(np.array([1.5, -1.5, 2.5], "<f4"))
+
+    assert np.frombuffer(stored, np.int8).tolist() == array.codec.decode(stored, "").tolist() == read
