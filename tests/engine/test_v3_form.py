@@ -179,3 +179,15 @@ def test_numbers_are_cast_with_the_rounding_that_the_codec_names(rounding: Any, 
     stored = array.codec.encode(np.array([1.5, -1.5, 2.5], "<f4"))
 
     assert np.frombuffer(stored, np.int8).tolist() == array.codec.decode(stored, "").tolist() == read
+
+
+@pytest.mark.parametrize(("last", "read"), [(15, [4464, 7]), (63, [70_000, 7])])
+def test_what_packbits_cuts_off_is_told_as_it_will_be_read(last: int, read: list[int]) -> None:
+    packbits = {"name": "packbits", "configuration": {"first_bit": 0, "last_bit": last}}
+    document = new_array([2], [2], "uint64", 0, [packbits], {"name": "default"}, {}, None)
+    array: Any = from_document(document, "zarr.json").array
+
+    _, readable = array.codec.encode_readably(np.array([70_000, 7], "<u8"), "")
+
+    assert readable.tolist() == read
+    assert array.codec.lossless == (last == 63)
