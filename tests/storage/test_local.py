@@ -505,6 +505,7 @@ def test_a_store_without_file_locks_says_so(root: Path) -> None:
 
     with store.lock("k"):
         store.put("k", b"1", if_version=None)
+    store.close()
 
     assert store.capabilities.writers_safe is WritersSafe.THREADS
     assert not (root / ".hyperslab").exists()
