@@ -59,7 +59,7 @@ def api_options(settings: Settings) -> ApiOptions:
 
 def _made(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:
     """An object of a dataclass, whose fields but for these ``others`` are settings of the same names."""
-    names = [field.name for field in fields(cls) if field.name not in others]  # type: ignore[arg-type]
+    names = [field.name for field in fields(cls) if field.init and field.name not in others]  # type: ignore[arg-type]
     return cls(**others, **{name: getattr(settings, name) for name in names})
 
 

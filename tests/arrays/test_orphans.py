@@ -157,14 +157,18 @@ def test_nodes_far_below_are_no_leftovers(tmp_path: Path, service: Service, make
 
 
 def test_a_new_group_removes_nothing(tmp_path: Path, service: Service) -> None:
+    """And keeps the attributes that were there before its document."""
     leave_chunks(service, DEFINITION)
     service.creator.create_array("data/a/b", DEFINITION)
     (tmp_path / "a" / ".zgroup").unlink()
+    (tmp_path / "a" / ".zattrs").write_text('{"unit": "K"}')
     before = snapshot(tmp_path)
 
-    service.creator.create_group(A, {})
+    made = service.creator.create_group(A, {"by": "me"})
 
-    assert snapshot(tmp_path) == {**before, "a/.zgroup": snapshot(tmp_path)["a/.zgroup"]}
+    after = snapshot(tmp_path)
+    assert after == {**before, **{key: after[key] for key in ("a/.zgroup", "a/.zattrs")}}
+    assert made.node.attributes == {"unit": "K", "by": "me"}
 
 
 def test_an_array_that_replaces_a_group_without_a_document_hides_no_children(tmp_path: Path, service: Service) -> None:

@@ -421,6 +421,26 @@ def test_a_condition_over_several_chunks_is_held_by_a_lease_also_where_the_array
     assert ("PUT", True) in methods
 
 
+def test_a_condition_over_several_chunks_is_held_against_the_array_as_it_is_under_the_lease(
+    pair: tuple[Replica, Replica],
+) -> None:
+    """The second changes its shape while the first waits for the lease."""
+    first, second = pair
+    first.client.put(A, json=DEFINITION)
+    first.client.put(SLICE, content="7", headers=JSON)
+    tag = first.client.get(SLICE, params={"select": ":8"}).headers["etag"]
+    resized: list[int] = []
+
+    def resize() -> None:
+        resized.append(second.client.patch(A, json={"shape": [12]}).status_code)
+
+    first.proxy.inject(Before(resize), method="PUT", path=".hyperslab/lease")
+    late = first.client.put(SLICE, params={"select": ":8"}, content="9", headers={**JSON, "If-Match": tag})
+
+    assert (resized, late.status_code) == ([200], 412)
+    assert np.frombuffer(second.client.get(SLICE).content, "<i4").tolist() == [7] * 8 + [0] * 4
+
+
 @IN_SHARDS_TOO
 def test_a_shrink_that_lost_its_lease_does_not_clear_what_is_being_appended(
     pair: tuple[Replica, Replica], layout: str, take_over: TakeOver

@@ -253,26 +253,25 @@ class Catalog:
 
     def _parse(self, mount: MountedStore, rest: str, stored: Sequence[Stored | None]) -> Node:
         """Parse `MountedStore.document_keys`; their versions are those of the bytes that were read."""
-        prefix, version = as_prefix(rest), _joined(_versions_of(stored))
-        documents = dict(zip(mount.document_keys(prefix), _versions_of(stored), strict=True))
+        prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
-        key, assumed = prefix + mount.metadata_key, mount.assume_metadata.get(rest)
-        attrs = {} if attributes is None else parse_attributes(attributes.data, prefix + ".zattrs")
+        array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
+        documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
+        attrs = {} if attributes is None else parse_attributes(attributes.data, attributes_key)
         node: Node
         if assumed is not None:
-            metadata = ArrayMetadata.from_document(assumed, key)
-            own = f"assumed-{_digest(metadata.to_bytes())}"
-            node = ArrayNode(mount, prefix, metadata, attrs, f"{own}+{version}", own, documents)
+            metadata = ArrayMetadata.from_document(assumed, array_key)
+            own, others = f"assumed-{_digest(metadata.to_bytes())}", {attributes_key: documents[attributes_key]}
+            node = ArrayNode(mount, prefix, metadata, attrs, f"{own}+{version}", own, others)
         elif v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
-            hidden = tuple([k for k, other in ((key, array), (prefix + ".zgroup", group)) if other is not None])
-            found = parse_document(v3.data, prefix + V3)
-            node = _v3_node(mount, prefix, found, v3.version, {prefix + V3: v3.version}, hidden)
+            hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
+            node = _v3_node(mount, prefix, parse_document(v3.data, v3_key), v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
-            del documents[prefix + ".zgroup"]  # where an array is, nobody looks for a group
-            metadata = ArrayMetadata.parse(array.data, key)
+            del documents[group_key]  # where an array is, nobody looks for a group
+            metadata = ArrayMetadata.parse(array.data, array_key)
             node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents)
         elif group is not None:
-            problems = parse_group(group.data, prefix + ".zgroup").problems
+            problems = parse_group(group.data, group_key).problems
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))

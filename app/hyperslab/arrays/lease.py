@@ -44,6 +44,7 @@ MOST_TRIES: Final = 100
 attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
 """The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
 _TERM = 20.0
+_RENEWALS = 4
 
 T = TypeVar("T")
 
@@ -177,7 +178,7 @@ class Lease(Turn):
 
     def _renew_until(self, ended: Event) -> None:
         """One renewal that fails is no loss: there is time for others."""
-        while not ended.wait(_TERM / 4):
+        while not ended.wait(_TERM / _RENEWALS):
             with self._lock, suppress(StoreError):
                 if not self._claim(self._version):
                     self._ends = 0.0

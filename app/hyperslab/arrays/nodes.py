@@ -117,6 +117,7 @@ class MountedStore:
     ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key``
     replaces ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, in place of what is stored.
     ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value; `stores_fill`.
+    ``versions``: those of its keys.
     """
 
     name: str
@@ -127,6 +128,10 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
+    versions: VersionBook = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "versions", VersionBook(self.store, self.recheck))
 
     @property
     def stores_fill(self) -> bool:
@@ -142,11 +147,6 @@ class MountedStore:
     def has_replicas(self) -> bool:
         """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
-
-    @cached_property
-    def versions(self) -> VersionBook:
-        """The versions of its keys."""
-        return VersionBook(self.store, self.recheck)
 
     @cached_property
     def pool(self) -> WorkerPool:
