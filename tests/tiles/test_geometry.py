@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil
-from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles import iiif
-from hyperslab.tiles.info import dzi_document
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 
 GRID = TileGrid(600, 1000, 256)
@@ -19,13 +17,6 @@ sides = st.integers(1, 5000)
 
 
 # --- Deep Zoom -------------------------------------------------------------------------------------------------
-
-
-def test_the_descriptor_tells_size_and_tiles() -> None:
-    image = ET.fromstring(dzi_document(GRID, overlap=1, fmt="jpg"))
-
-    assert image.attrib == {"TileSize": "256", "Overlap": "1", "Format": "jpg"}
-    assert image[0].attrib == {"Width": "1000", "Height": "600"}
 
 
 @given(sides, sides, st.integers(0, 3), st.data())
@@ -46,12 +37,6 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
         min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
     )
     assert grid.deep_zoom_region(level, rows, 0, overlap=overlap) is None
-
-
-def test_the_first_level_is_one_pixel_and_there_are_no_others() -> None:
-    assert GRID.deep_zoom_region(0, 0, 0, overlap=0) == Region(Span(0, 1024, 1), Span(0, 1024, 1))
-    assert GRID.deep_zoom_region(11, 0, 0, overlap=0) is None
-    assert GRID.deep_zoom_region(10, 0, 4, overlap=0) is None
 
 
 # --- IIIF ------------------------------------------------------------------------------------------------------
@@ -115,29 +100,15 @@ def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> 
     assert (found.mirrored, found.quarters) == expected
 
 
-@pytest.mark.parametrize(
-    ("segment", "text"),
-    [
-        ("region", "5,5"),
-        ("region", "1000,0,5,5"),
-        ("region", "0,0,0,5"),
-        ("region", "1.5,0,5,5"),
-        ("region", "pct:0,0,1000"),
-        ("region", "everything"),
-        ("size", "^max"),
-        ("size", "2000,"),
-        ("size", "0,"),
-        ("size", ","),
-        ("size", "!5,"),
-        ("size", "large"),
-        ("rotation", "45"),
-        ("rotation", "361"),
-        ("rotation", "-90"),
-        ("file", "best.png"),
-        ("file", "default.tif"),
-        ("file", "default"),
-    ],
-)
+REFUSED: dict[str, list[str]] = {
+    "region": ["5,5", "1000,0,5,5", "0,0,0,5", "1.5,0,5,5", "pct:0,0,1000", "everything"],
+    "size": ["^max", "2000,", "0,", ",", "!5,", "large"],
+    "rotation": ["45", "361", "-90"],
+    "file": ["best.png", "default.tif", "default"],
+}
+
+
+@pytest.mark.parametrize(("segment", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
 def test_what_the_protocol_does_not_have_is_refused(segment: str, text: str) -> None:
     with pytest.raises(BadParameter):
         parse(**{segment: text}).region(GRID)
@@ -163,15 +134,6 @@ def test_an_image_has_so_many_pixels_at_most() -> None:
     assert max(shown(TileGrid(5, 10**6, 256), "full", "max").shape) == iiif.MOST_ACROSS
     assert shown(grid, "full", "!30000,20000") == most
     assert shown(grid, "full", "!300,200").shape == (200, 300)
-
-
-def test_the_description_lists_tiles_and_sizes() -> None:
-    found = iiif.info_document(GRID, "http://host/iiif/a")
-
-    assert (found["width"], found["height"], found["profile"]) == (1000, 600, "level2")
-    assert found["tiles"] == [{"width": 256, "scaleFactors": [1, 2, 4]}]
-    assert found["sizes"][0] == {"width": 250, "height": 150}
-    assert found["preferredFormats"][0] == "png"
 
 
 @given(sides, sides)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, log2
 
 import numpy as np
@@ -10,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.tiles.image import Level
 from hyperslab.tiles.pyramid import Span, TileGrid, axis_factor, box_edges, choose_level, level_index
 
 sizes = st.integers(1, 100_000)
 
 
-@dataclass(frozen=True)
-class FakeLevel:
-    factors: tuple[float, ...]
+def level(*factors: float) -> Level:
+    return Level("", None, factors)  # type: ignore[arg-type]
 
 
 @given(sizes, sizes, st.sampled_from([64, 100, 256, 1024]))
@@ -68,13 +67,13 @@ def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 1), (1.9, 1), (2, 2), (3, 2), (4, 4), (64, 8)])
 def test_the_coarsest_level_that_is_fine_enough_is_taken(step: float, expected: float) -> None:
-    levels = [FakeLevel((1.0, f, f)) for f in (1.0, 2.0, 4.0, 8.0)]
+    levels = [level(1.0, f, f) for f in (1.0, 2.0, 4.0, 8.0)]
 
     assert choose_level(levels, (1, 2), (step, step)).factors[1] == expected
 
 
 def test_both_axes_of_the_plane_have_to_be_fine_enough() -> None:
-    levels = [FakeLevel((1.0, 1.0)), FakeLevel((1.0, 4.0)), FakeLevel((4.0, 4.0))]
+    levels = [level(1.0, 1.0), level(1.0, 4.0), level(4.0, 4.0)]
 
     assert choose_level(levels, (0, 1), (2, 4)).factors == (1.0, 4.0)
 
@@ -96,6 +95,6 @@ def test_scales_that_are_decimal_fractions_do_not_shift_boxes() -> None:
 
 @given(st.integers(1, 200), st.sampled_from([1, 2, 4]))
 def test_a_position_stays_on_the_axis_in_every_level(size: int, factor: int) -> None:
-    level = ceil(size / factor)
+    cells = ceil(size / factor)
 
-    assert all(0 <= level_index(i, factor, level) == i // factor < level for i in range(size))
+    assert all(0 <= level_index(i, factor, cells) == i // factor < cells for i in range(size))

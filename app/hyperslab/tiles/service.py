@@ -33,7 +33,7 @@ from hyperslab.tiles.read import RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
-from hyperslab.tiles.style import Style, legend, make_style
+from hyperslab.tiles.style import legend, make_style
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -136,14 +136,14 @@ class Tiles:
         ``finish`` is done to it, and ``label`` says all that. Or its numbers: ``(height, width)``, with the channels
         before them if there are several.
         """
-
-        def style_of(frame: Frame) -> Style | None:
-            if fmt in NUMBER_FORMATS:
-                return None
-            return make_style(frame, query, partial(self.statistics.windows, frame, query, cancel))
-
+        numbers = fmt in NUMBER_FORMATS
+        windows = self.statistics.windows
         frame, style, plan = self.evaluate(
-            path, query, style_of, lambda frame: self.reader.plan(frame, choose(frame), cancel), cancel
+            path,
+            query,
+            lambda frame: None if numbers else make_style(frame, query, partial(windows, frame, query, cancel)),
+            lambda frame: self.reader.plan(frame, choose(frame), cancel),
+            cancel,
         )
         image = frame.image
         if style is not None:
@@ -152,7 +152,9 @@ class Tiles:
         else:
             as_labels = image.image_label is not None if query.labels is None else query.labels
             nodata, identity = None, f"{as_labels}|{query.component}|{fmt}"
-        key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
+        field, decoded = image.field_name or "", "" if frame.decoder is None else "|cf"
+        shown = f"{field}|{frame.plane}|{frame.indices}|{frame.channels}|{frame.grid.size}{decoded}"
+        key = (image.path, f"{plan.region}|{shown}|{frame.flip}|{frame.scale}|{identity}")
         # the number is to be counted up whenever the same values come to look different
         tag = hashlib.blake2b(f"{plan.tag}|{key}|2-{ENCODER}".encode(), digest_size=12).hexdigest()
 
@@ -186,7 +188,7 @@ class Tiles:
         return Rendering(
             tag=tag,
             media_type=MEDIA_TYPES[fmt],
-            memory=held + 16 * height * width + self.reader.working_memory(plan),
+            memory=held + 16 * height * width + plan.working_memory,
             mount=image.mount,
             cached=partial(self._cache.get, key, tag),
             draw=draw,
