@@ -26,7 +26,7 @@ from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
-from hyperslab.tiles.orientation import Orientation, find_orientation
+from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.read import RegionReader, one_component
@@ -80,7 +80,7 @@ class Tiles:
         self.images = Images(catalog, reader)
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
-        self._arrays = reader
+        self.arrays = reader
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
     def cache_stats(self) -> CacheStats:
@@ -90,10 +90,6 @@ class Tiles:
     def frame(self, path: str, query: TileQuery) -> Frame:
         """The plane that a query wants; raises as `evaluate`."""
         return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
-
-    def orientation(self, frame: Frame) -> Orientation:
-        """The orientation of a frame's plane."""
-        return find_orientation(frame, self.images.catalog, self._arrays)
 
     def tile(
         self, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
@@ -217,7 +213,8 @@ class Tiles:
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
         if "auto" in (query.flip, query.aspect):
-            found = self.orientation(make_frame(self.images.open(path, query.field), query))
+            frame = make_frame(self.images.open(path, query.field), query)
+            found = find_orientation(frame, self.images.catalog, self.arrays)
             flip = found.flip if query.flip == "auto" else query.flip
             query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
         image: Image | None = None
