@@ -506,14 +506,15 @@ def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path, tile
     assert shown["dtype"] == slow_steps(np.array([100, 300], np.float32), -32768, 32767).tolist()
 
 
-def test_rare_extremes_do_not_make_a_picture_dark(tmp_path: Path, tiles: Tiles) -> None:
+def test_rare_extremes_do_not_make_a_picture_dark_unless_they_are_wanted(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).normal(1000, 10, (200, 200)).astype("f4")
     plane[0, 0] = 1e9
     write_array(tmp_path / "a", plane)
 
-    found = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    found, wide = (pixels(tile(tiles, "data/a", (0, 0, 0), [("rescale", name)])) for name in ("auto", "minmax"))
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
+    assert (wide[:200, :200, 0] > 0).sum() == 1
 
 
 # --- tags and the cache ----------------------------------------------------------------------------------------

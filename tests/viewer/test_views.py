@@ -1,4 +1,4 @@
-"""The viewer of one array agree: what the picture shows, the table shows, the link saves and a finger reads."""
+"""The views of one array agree: what the picture shows, the table shows, the link saves and a finger reads."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "columns", np.arange(400000).reshape(100000, 4), chunks=(10000, 4))
     write_array(folder / "dated", np.full((3, 40, 60), 7), attributes={"_ARRAY_DIMENSIONS": ["time", "y", "x"]})
     write_array(folder / "time", np.arange(3), attributes={"units": "days since 2001-02-03"})
+    gaps = np.zeros((3, 40, 60), "<f4")
+    gaps[0, :, 20:40], gaps[0, :, 40:], gaps[1] = np.nan, 9, np.nan
+    write_array(folder / "t", gaps, attributes={"_ARRAY_DIMENSIONS": ["t", "y", "x"]})
     with running_server({"data": folder}) as server:
         yield server.url
 
@@ -148,3 +151,36 @@ def test_the_page_comes_back_when_the_service_does(viewer: Viewer) -> None:
 
     viewer.settle()
     expect(viewer.page).to_have_title("waves · Hyperslab")
+
+
+def test_missing_values_lowest_values_and_the_outside_look_different(viewer: Viewer) -> None:
+    for scheme in ("dark", "light"):
+        viewer.page.emulate_media(color_scheme=scheme)
+        viewer.open_image("/view/data/t?rescale=0,9")
+        shown = pixels(viewer.page.screenshot()).astype(int)
+        low, missing, high, outside = (
+            shown[y : y + 20, x : x + 20] for x, y in ((400, 400), (620, 400), (850, 400), (620, 110))
+        )
+        assert (low.max(), high.min()) == (0, 255)
+        assert missing.std() > 2  # a pattern
+        assert missing.min() > 20
+        assert missing.max() < 240
+        assert outside.std(axis=(0, 1)).max() == 0
+        assert len({tuple(pixel) for pixel in shown[120:180, 400]}) == 3  # outside, frame, picture
+
+
+def test_a_plane_without_values_says_so(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/t?t=1")
+    word = viewer.page.get_by_text("No values here")
+
+    expect(word).to_be_visible()
+    viewer.slider("t").fill("2")
+    viewer.settle()
+    expect(word).to_be_hidden()
+    viewer.slider("t").fill("0")
+    viewer.wait_for_query(r"\?t=0$")
+    expect(word).to_be_hidden()
+    viewer.open_image("/view/data/t?box=30,20,10")
+    expect(word).to_be_visible()
+    viewer.open_image("/view/data/classes")
+    expect(word).to_be_hidden()
