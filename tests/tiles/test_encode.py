@@ -28,11 +28,12 @@ def rgba(raster: Raster) -> Array:
 def rasters(draw: st.DrawFn) -> Raster:
     shape = draw(st.tuples(st.integers(1, 20), st.integers(1, 20)))
     hidden = draw(st.none() | arrays(np.bool_, shape))
-    kind = draw(st.sampled_from(["grey", "tint", "few", "see-through", "planes", "alpha"]))
+    kind = draw(st.sampled_from(["grey", "negative", "tint", "few", "see-through", "planes", "alpha"]))
     if kind in ("planes", "alpha"):
         alpha = draw(arrays(np.uint8, shape)) if kind == "alpha" else None
         return Planes(draw(arrays(np.uint8, (3, *shape))), alpha)
-    palettes = {"grey": GREY, "tint": tint((255, 9, 0)), "see-through": blended([(0, 0, 0, 0), (255, 255, 255, 255)])}
+    palettes = {"grey": GREY, "negative": GREY[::-1], "tint": tint((255, 9, 0))}
+    palettes["see-through"] = blended([(0, 0, 0, 0), (255, 255, 255, 255)])
     palette = palettes.get(kind, np.arange(12, dtype=np.uint8).reshape(3, 4))
     return Indexed(draw(arrays(np.uint8, shape, elements=st.integers(0, len(palette) - 1))), palette, hidden)
 
