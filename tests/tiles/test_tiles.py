@@ -40,25 +40,8 @@ from tests.tiles.support import (
     write_plain,
 )
 
-NUMBERS = [
-    "?",
-    "i1",
-    "u1",
-    "<i2",
-    ">i2",
-    "<u2",
-    ">u2",
-    "<i4",
-    ">u4",
-    "<i8",
-    ">u8",
-    "<f2",
-    ">f2",
-    "<f4",
-    ">f4",
-    "<f8",
-    ">f8",
-]
+FLOATS = ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"]
+NUMBERS = ["?", "i1", "u1", "<i2", ">i2", "<u2", ">u2", "<i4", ">u4", "<i8", ">u8", *FLOATS]
 SIZE = 64
 SMALL = ("tile_size", str(SIZE))
 
@@ -489,6 +472,16 @@ def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_p
     np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel()).reshape(SIZE, SIZE, 4))
 
 
+def test_numbers_of_labels_are_labels_unless_their_mean_is_wanted(tmp_path: Path, tiles: Tiles) -> None:
+    plane = (np.indices((2 * SIZE, 2 * SIZE)).sum(0) % 2 * 4).astype(np.uint8)
+    write_image(tmp_path / "a", [plane], "yx", {"image-label": {"version": "0.4"}})
+
+    labels, means = (numbers(tiles, "data/a", (0, 0, 0), [SMALL, *query]) for query in ([], [("labels", "0")]))
+
+    assert set(np.unique(labels)) <= {0, 4}
+    assert (means == 2).all()
+
+
 # --- windows ---------------------------------------------------------------------------------------------------
 
 
@@ -532,20 +525,19 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
 
     window = [("rescale", "0,1")]
     first = tag(window)
-    different = {
-        first,
-        tag([("rescale", "0,2")]),
-        tag(window, (1, 0, 1)),
-        tag(window, fmt="webp"),
-        tag(window, fmt="npy"),
-    }
+    queries = [
+        [("rescale", "0,2")],
+        *([*window, pair] for pair in (("flip", "d1"), ("axes", "d1,d0"), ("opacity", "0.5"))),
+    ]
+    others = [*map(tag, queries), tag(window, (1, 0, 1)), tag(window, fmt="webp"), tag(window, fmt="npy")]
+    different = {first, *others}
     array[SIZE:] = 2
     assert tag(window) == first
     assert tag([("rescale", "0.0,1.0"), ("empty", "204")]) == first
     array[0, 0] = 5
     assert tag(window) not in different
 
-    assert len(different) == 5
+    assert len(different) == 8
 
 
 def test_a_tile_is_drawn_once_and_kept(tmp_path: Path, tiles: Tiles) -> None:
