@@ -131,6 +131,15 @@ def test_an_array_is_described(
         assert info(tiles, "data/a", [])["etag"] != found["etag"]
 
 
+@pytest.mark.parametrize(("wanted", "index"), [(0, 0), (2, 2), (3, 1)])
+def test_a_picture_begins_where_its_metadata_wants_if_there_is_such_a_place(
+    tmp_path: Path, tiles: Tiles, wanted: int, index: int
+) -> None:
+    write_image(tmp_path / "a", [ramp(3, 8, 8)], "zyx", {"omero": {"channels": [], "rdefs": {"defaultZ": wanted}}})
+
+    assert info(tiles, "data/a")["selection"] == {"z": index}
+
+
 def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
     levels = [np.zeros((2, 64, 64), np.uint8), np.stack([np.full((32, 32), 9, np.uint8), ramp(32, 32, dtype="u1")])]
     write_image(tmp_path / "a", levels, "cyx")
