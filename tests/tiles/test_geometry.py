@@ -1,31 +1,109 @@
-"""Deep Zoom and IIIF: which cells their tiles and images show."""
+"""Which tiles there are, what they show, and which level they are made from; the same of Deep Zoom and IIIF."""
 
 from __future__ import annotations
 
-from math import ceil
-from xml.etree import ElementTree as ET
+from math import ceil, log2
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles import iiif
-from hyperslab.tiles.info import dzi_document
-from hyperslab.tiles.pyramid import Region, Span, TileGrid
+from hyperslab.tiles.image import Level
+from hyperslab.tiles.pyramid import Region, Span, TileGrid, axis_factor, box_edges, choose_level, level_index
 
 GRID = TileGrid(600, 1000, 256)
 sides = st.integers(1, 5000)
 
 
+def level(*factors: float) -> Level:
+    return Level("", None, factors)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000), st.sampled_from([64, 100, 256, 1024]))
+def test_the_last_zoom_is_full_resolution_and_the_first_one_tile(height: int, width: int, size: int) -> None:
+    grid = TileGrid(height, width, size)
+
+    assert grid.maxzoom == max(0, ceil(log2(max(height, width) / size)))
+    assert grid.factor(grid.maxzoom) == 1
+    assert grid.counts(0) == (1, 1)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.data())
+def test_tiles_of_a_zoom_cover_the_plane_without_overlap(height: int, width: int, data: st.DataObject) -> None:
+    grid = TileGrid(height, width, 256)
+    z = data.draw(st.integers(0, grid.maxzoom))
+    rows, columns = grid.counts(z)
+
+    spans = [grid.region(z, row, 0).rows for row in range(rows)]
+
+    assert sum(span.count for span in spans) == ceil(height / grid.factor(z))
+    assert all(span.start == i * 256 * grid.factor(z) for i, span in enumerate(spans))
+    assert all(0 < span.count <= 256 for span in spans)
+    assert grid.region(z, 0, columns - 1).columns.count > 0
+
+
+@pytest.mark.parametrize(
+    ("full", "size", "ratio", "factor"),
+    [
+        (100, 100, None, 1),
+        (1025, 512, None, 2),  # the writer has rounded down
+        (1025, 513, None, 2),  # or up
+        (1025, 513, 2.0, 2),
+        (900, 300, 2.0, 3),  # the sizes tell otherwise
+        (100, 40, None, 2.5),
+        (100, 40, 2.5, 2.5),
+        (5, 5, 2.0, 1),
+        (0, 0, 2.0, 1),
+        (7, 1, 8.0, 8),
+        (5, 0, 2.0, 1),
+        (100, 50, -2.0, 2),
+    ],
+)
+def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
+    full: int, size: int, ratio: float | None, factor: float
+) -> None:
+    assert axis_factor(full, size, ratio) == factor
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, 1), (1.9, 1), (2, 2), (3, 2), (4, 4), (64, 8)])
+def test_the_coarsest_level_that_is_fine_enough_is_taken(step: float, expected: float) -> None:
+    levels = [level(1.0, f, f) for f in (1.0, 2.0, 4.0, 8.0)]
+
+    assert choose_level(levels, (1, 2), (step, step)).factors[1] == expected
+
+
+def test_both_axes_of_the_plane_have_to_be_fine_enough() -> None:
+    levels = [level(1.0, 1.0), level(1.0, 4.0), level(4.0, 4.0)]
+
+    assert choose_level(levels, (0, 1), (2, 4)).factors == (1.0, 4.0)
+
+
+@given(st.integers(1, 500), st.sampled_from([1.0, 2.0, 2.5, 3.0]), st.integers(0, 5), st.integers(1, 40))
+def test_boxes_follow_each_other_and_are_never_empty(size: int, step: float, start: int, count: int) -> None:
+    count = min(count, max(1, int(size / step) - start))
+    edges = box_edges(Span(start * step, step, count), 1, max(size, int((start + count) * step)))
+
+    assert len(edges) == count + 1
+    assert (np.diff(edges) >= 1).all()
+
+
+def test_scales_that_are_decimal_fractions_do_not_shift_boxes() -> None:
+    factor = 0.65 / 0.325 * (1 + 1e-12)
+
+    assert box_edges(Span(0, 2, 1000), factor, 1000).tolist() == list(range(1001))
+
+
+@given(st.integers(1, 200), st.sampled_from([1, 2, 4]))
+def test_a_position_stays_on_the_axis_in_every_level(size: int, factor: int) -> None:
+    cells = ceil(size / factor)
+
+    assert all(0 <= level_index(i, factor, cells) == i // factor < cells for i in range(size))
+
+
 # --- Deep Zoom -------------------------------------------------------------------------------------------------
-
-
-def test_the_descriptor_tells_size_and_tiles() -> None:
-    image = ET.fromstring(dzi_document(GRID, overlap=1, fmt="jpg"))
-
-    assert image.attrib == {"TileSize": "256", "Overlap": "1", "Format": "jpg"}
-    assert image[0].attrib == {"Width": "1000", "Height": "600"}
 
 
 @given(sides, sides, st.integers(0, 3), st.data())
@@ -46,12 +124,6 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
         min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
     )
     assert grid.deep_zoom_region(level, rows, 0, overlap=overlap) is None
-
-
-def test_the_first_level_is_one_pixel_and_there_are_no_others() -> None:
-    assert GRID.deep_zoom_region(0, 0, 0, overlap=0) == Region(Span(0, 1024, 1), Span(0, 1024, 1))
-    assert GRID.deep_zoom_region(11, 0, 0, overlap=0) is None
-    assert GRID.deep_zoom_region(10, 0, 4, overlap=0) is None
 
 
 # --- IIIF ------------------------------------------------------------------------------------------------------
@@ -115,29 +187,15 @@ def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> 
     assert (found.mirrored, found.quarters) == expected
 
 
-@pytest.mark.parametrize(
-    ("segment", "text"),
-    [
-        ("region", "5,5"),
-        ("region", "1000,0,5,5"),
-        ("region", "0,0,0,5"),
-        ("region", "1.5,0,5,5"),
-        ("region", "pct:0,0,1000"),
-        ("region", "everything"),
-        ("size", "^max"),
-        ("size", "2000,"),
-        ("size", "0,"),
-        ("size", ","),
-        ("size", "!5,"),
-        ("size", "large"),
-        ("rotation", "45"),
-        ("rotation", "361"),
-        ("rotation", "-90"),
-        ("file", "best.png"),
-        ("file", "default.tif"),
-        ("file", "default"),
-    ],
-)
+REFUSED: dict[str, list[str]] = {
+    "region": ["5,5", "1000,0,5,5", "0,0,0,5", "1.5,0,5,5", "pct:0,0,1000", "everything"],
+    "size": ["^max", "2000,", "0,", ",", "!5,", "large"],
+    "rotation": ["45", "361", "-90"],
+    "file": ["best.png", "default.tif", "default"],
+}
+
+
+@pytest.mark.parametrize(("segment", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
 def test_what_the_protocol_does_not_have_is_refused(segment: str, text: str) -> None:
     with pytest.raises(BadParameter):
         parse(**{segment: text}).region(GRID)
@@ -163,15 +221,6 @@ def test_an_image_has_so_many_pixels_at_most() -> None:
     assert max(shown(TileGrid(5, 10**6, 256), "full", "max").shape) == iiif.MOST_ACROSS
     assert shown(grid, "full", "!30000,20000") == most
     assert shown(grid, "full", "!300,200").shape == (200, 300)
-
-
-def test_the_description_lists_tiles_and_sizes() -> None:
-    found = iiif.info_document(GRID, "http://host/iiif/a")
-
-    assert (found["width"], found["height"], found["profile"]) == (1000, 600, "level2")
-    assert found["tiles"] == [{"width": 256, "scaleFactors": [1, 2, 4]}]
-    assert found["sizes"][0] == {"width": 250, "height": 150}
-    assert found["preferredFormats"][0] == "png"
 
 
 @given(sides, sides)

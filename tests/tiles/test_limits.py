@@ -150,7 +150,7 @@ def test_images_of_a_well_are_read_concurrently_as_far_as_their_chunks_fit(
 
     frame = tiles.frame("data/a", parse_query([]))
     plan = tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
-    assert tiles.reader.working_memory(plan) == 2 * plan.largest > 2 * 4096 * 4096
+    assert plan.working_memory == 2 * plan.largest > 2 * 4096 * 4096
     in_hand.clear()
     tiles.reader.read(plan, as_labels=False, nodata=None, cancel=None, cost=ReadCost())
     assert in_hand == [plan.largest]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab.errors import BadMetadata, ChunkCorrupt, FieldUnknown, NodeNotFound, TooLarge, WrongKind
-from hyperslab.tiles import iiif
+from hyperslab.errors import BadMetadata, ChunkCorrupt, FieldUnknown, NodeNotFound, WrongKind
 from hyperslab.tiles.info import histogram_document, info_document
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
@@ -21,7 +20,6 @@ from tests.tiles.support import (
     numbers,
     pixels,
     tile,
-    tiles_on,
     write_array,
     write_attributes,
     write_image,
@@ -43,44 +41,24 @@ def ramp(*shape: int, dtype: str = "<u2") -> Array:
 def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None:
     levels = [ramp(2, 10, 600, 500), ramp(2, 10, 300, 250), ramp(2, 10, 150, 125)]
     window = {"min": 0, "max": 4095, "start": 100, "end": 900}
-    channels = [
-        {"label": "DAPI", "color": "0000FF", "window": window},
-        {"label": "GFP", "color": "00FF00", "active": False},
-    ]
-    write_image(
-        tmp_path / "a",
-        levels,
-        "czyx",
-        {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}},
-        chunks=(1, 10, 75, 125),
-    )
+    described: dict[str, Any] = {"label": "DAPI", "color": "0000FF", "window": window}
+    channels = [described, {"label": "GFP", "color": "00FF00", "active": False}]
+    omero = {"omero": {"channels": channels, "rdefs": {"defaultZ": 3}}}
+    write_image(tmp_path / "a", levels, "czyx", omero, chunks=(1, 10, 75, 125))
 
     found = info(tiles, "data/a")
 
     assert (found["kind"], found["name"], found["path"], found["dtype"]) == ("multiscale", "picture", "data/a", "<u2")
     assert [axis["name"] for axis in found["axes"]] == ["c", "z", "y", "x"]
-    assert found["axes"][2] == {
-        "name": "y",
-        "type": "space",
-        "unit": None,
-        "size": 600,
-        "scale": 1,
-        "translation": None,
-    }
+    axis = {"name": "y", "type": "space", "unit": None, "size": 600, "scale": 1, "translation": None}
+    assert found["axes"][2] == axis
     assert (found["plane"], found["width"], found["height"]) == (["y", "x"], 500, 600)
     assert (found["tile_size"], found["minzoom"], found["maxzoom"]) == (256, 0, 2)
     assert [level["factor"] for level in found["levels"]] == [[1, 1], [2, 2], [4, 4]]
     assert found["levels"][2] == {"path": "data/a/2", "shape": [2, 10, 150, 125], "factor": [4, 4]}
     assert (found["channel_axis"], found["selection"]) == ("c", {"z": 3})
     first, second = found["channels"]
-    assert first == {
-        "index": 0,
-        "label": "DAPI",
-        "color": "0000FF",
-        "active": True,
-        "inverted": False,
-        "window": window,
-    }
+    assert first == {"index": 0, **described, "active": True, "inverted": False}
     assert (second["label"], second["active"]) == ("GFP", False)
     assert second["window"]["start"] < second["window"]["end"]
     assert len(found["problems"]) == 1
@@ -153,15 +131,13 @@ def test_an_array_is_described(
         assert info(tiles, "data/a", [])["etag"] != found["etag"]
 
 
-def test_without_a_pyramid_the_coarsest_zooms_are_left_out(tmp_path: Path) -> None:
-    write_array(tmp_path / "a", np.zeros((2048, 2048), np.uint8), (512, 512))
+@pytest.mark.parametrize(("wanted", "index"), [(0, 0), (2, 2), (3, 1)])
+def test_a_picture_begins_where_its_metadata_wants_if_there_is_such_a_place(
+    tmp_path: Path, tiles: Tiles, wanted: int, index: int
+) -> None:
+    write_image(tmp_path / "a", [ramp(3, 8, 8)], "zyx", {"omero": {"channels": [], "rdefs": {"defaultZ": wanted}}})
 
-    with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
-        frame = tiles.frame("data/a", parse_query([]))
-        found = tiles.reader.minzoom(frame)
-        tile(tiles, "data/a", (found, 0, 0))
-
-    assert found == 1
+    assert info(tiles, "data/a")["selection"] == {"z": index}
 
 
 def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
@@ -235,29 +211,6 @@ def test_what_omero_says_needs_no_sample(tmp_path: Path, tiles: Tiles) -> None:
     assert drawn[..., 2].max() == 255
 
 
-def test_iiif_offers_what_is_not_too_large(tmp_path: Path) -> None:
-    """Whatever it offers is drawn, and what it does not offer would be refused."""
-    write_array(tmp_path / "a", np.zeros((4000, 3000), "u1"), (500, 500))
-
-    def fetch(tiles: Tiles, factor: int) -> None:
-        across, down = min(256 * factor, 3000), min(256 * factor, 4000)
-        size = f"{-(-across // factor)},{-(-down // factor)}"
-        asked = iiif.parse_request(f"0,0,{across},{down}", size, "0", "default.png")
-        tiles.region("data/a", parse_query([]), "png", lambda frame: asked.region(frame.grid))
-
-    with tiles_on(tmp_path, max_bytes=1 << 20) as tiles:
-        frame = tiles.frame("data/a", parse_query([]))
-        found = iiif.info_document(frame.grid, "x", lambda region: tiles.reader.excess(frame, region) is None)
-        for factor in (1, 2, 4):
-            fetch(tiles, factor)
-        for factor in (8, 16):
-            with pytest.raises(TooLarge):
-                fetch(tiles, factor)
-
-    assert found["tiles"] == [{"width": 256, "scaleFactors": [1, 2, 4]}]
-    assert found["sizes"] == []
-
-
 # --- levels and labels -----------------------------------------------------------------------------------------
 
 
@@ -300,17 +253,14 @@ def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -
 # --- broken metadata -------------------------------------------------------------------------------------------
 
 
+OUTSIDE = {"path": "../x", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}
+
+
 @pytest.mark.parametrize(
     "multiscales",
     [
         [{"version": "0.4", "datasets": [{"path": {}}]}],
-        [
-            {
-                "version": "0.4",
-                "axes": axes_json("yx"),
-                "datasets": [{"path": "../x", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}],
-            }
-        ],
+        [{"version": "0.4", "axes": axes_json("yx"), "datasets": [OUTSIDE]}],
         "nonsense",
     ],
     ids=["no path", "a path outside", "nonsense"],

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hyperslab.tiles.colour import GREY
 from hyperslab.tiles.render import Scale, composite, dense, painted, to_planes, to_steps
 
 WINDOWS = [Scale(0, 255), Scale(0, 1), Scale(10, 90), Scale(-50, 200), Scale(0, 65535), Scale(20.5, 20.75)]
@@ -44,24 +43,12 @@ def test_bytes_through_a_table_are_the_same_as_one_by_one(values: np.ndarray, in
     )
 
 
-def test_bytes_in_their_own_range_are_left_alone() -> None:
-    values = np.arange(256, dtype=np.uint8)
-
-    assert to_steps(values, Scale(0, 255)) is values
-
-
 @pytest.mark.parametrize("gamma", [0.5, 2.2])
 def test_gamma_bends_before_rounding(gamma: float) -> None:
     values = np.linspace(0, 1, 101)
     scale = Scale(0, 1, gamma)
 
     assert to_steps(values, scale).tolist() == [step_of(v, scale) for v in values]
-
-
-def test_a_small_gamma_shows_more_than_steps_of_the_dark() -> None:
-    values = np.linspace(0, 0.01, 50)
-
-    assert len(np.unique(to_steps(values, Scale(0, 1, gamma=0.5)))) > 20
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
@@ -150,7 +137,3 @@ def test_any_number_of_colours_can_be_painted(count: int) -> None:
     expected[3, hidden] = 0
     np.testing.assert_array_equal(planes.alpha, expected[3])
     np.testing.assert_array_equal(planes.rgb, expected[:3])
-
-
-def test_grey_is_the_identity() -> None:
-    np.testing.assert_array_equal(GREY[:, 0], np.arange(256))

@@ -1,16 +1,21 @@
-"""Histograms of whatever an array may hold."""
+"""Histograms of whatever an array may hold, and which parts of it are looked at to know its values."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hyperslab.tiles.info import histogram_document
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
-from hyperslab.tiles.statistics import Sample, histogram
+from hyperslab.tiles.statistics import Sample, histogram, sample_boxes
+from hyperslab.wire import SelectionItem
 from tests.tiles.support import write_array
 
 
@@ -50,3 +55,74 @@ def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path, tiles: Tile
 
     assert (found["min"], found["max"], found["exact"]) == (0, 200, False)
     assert found["percentiles"]["99.9"] == 200
+
+
+# --- boxes of a sample -----------------------------------------------------------------------------------------
+
+
+def cells(box: list[SelectionItem]) -> int:
+    return prod(len(range(item.start, item.stop, item.step or 1)) for item in box if isinstance(item, slice))
+
+
+def touched(box: list[SelectionItem], chunks: Sequence[int]) -> int:
+    """How many chunks a box of slices lies in."""
+    return prod((item.stop - 1) // chunk - item.start // chunk + 1 for item, chunk in slices(box, chunks))
+
+
+def slices(box: list[SelectionItem], chunks: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    for item, chunk in zip(box, chunks, strict=True):
+        assert isinstance(item, slice)
+        yield item, chunk
+
+
+def test_a_small_array_is_looked_at_whole() -> None:
+    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, most_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))
+def test_boxes_lie_in_single_chunks_but_for_tiny_ones_and_are_not_too_many(
+    sides: list[tuple[int, int]], most: int
+) -> None:
+    shape, chunks = zip(*sides, strict=True)
+
+    boxes = sample_boxes(shape, chunks, {}, most_cells=most)
+
+    assert 1 <= len(boxes) <= 64
+    assert sum(map(cells, boxes)) <= most + max(prod(chunks), 1024)
+    assert sum(touched(box, chunks) for box in boxes) <= 4096
+    if len(boxes) > 1:
+        for box in boxes:
+            assert all(0 <= item.start < item.stop <= size for item, size in slices(box, shape))
+            assert touched(box, chunks) == 1 or prod(chunks) < 512
+
+
+def test_a_small_array_of_very_many_chunks_is_looked_at_in_places() -> None:
+    boxes = sample_boxes((2000, 2000), (1, 1), {}, most_cells=4 << 20)
+
+    assert len(boxes) == 64
+    assert {touched(box, (1, 1)) for box in boxes} == {64}
+
+
+def test_of_a_large_chunk_cells_are_taken_from_all_of_it() -> None:
+    assert sample_boxes((5000, 4000), (5000, 4000), {}, most_cells=1 << 20) == [
+        [slice(0, 5000, 16), slice(0, 4000, 16)]
+    ]
+
+
+def test_no_more_chunks_are_looked_at_than_allowed_however_few_cells_are_wanted() -> None:
+    """Of chunks that are deep along the axis of which one index is wanted."""
+    shape, chunks = (1000, 400, 400), (1000, 4, 4)
+
+    for most in (1, 3, 50, 5000):
+        boxes = sample_boxes(shape, chunks, {0: 7}, most_cells=1 << 20, most_chunks=most)
+        assert 1 <= sum(touched(box[1:], chunks[1:]) for box in boxes) <= most
+        assert {box[0] for box in boxes} == {7}
+
+
+def test_boxes_are_spread_over_all_axes() -> None:
+    boxes = sample_boxes((1000, 1000, 1000), (10, 10, 10), {}, most_cells=64_000)
+
+    for axis in range(3):
+        starts = [item.start for box in boxes if isinstance(item := box[axis], slice)]
+        assert len(starts) == 64
+        assert np.histogram(starts, bins=8, range=(0, 1000))[0].min() >= 4

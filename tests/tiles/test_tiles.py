@@ -18,7 +18,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound, TooLarge
+from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound
 from hyperslab.tiles.colour import label_colours, named_lut
 from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Rendering, Tiles
@@ -40,25 +40,8 @@ from tests.tiles.support import (
     write_plain,
 )
 
-NUMBERS = [
-    "?",
-    "i1",
-    "u1",
-    "<i2",
-    ">i2",
-    "<u2",
-    ">u2",
-    "<i4",
-    ">u4",
-    "<i8",
-    ">u8",
-    "<f2",
-    ">f2",
-    "<f4",
-    ">f4",
-    "<f8",
-    ">f8",
-]
+FLOATS = ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"]
+NUMBERS = ["?", "i1", "u1", "<i2", ">i2", "<u2", ">u2", "<i4", ">u4", "<i8", ">u8", *FLOATS]
 SIZE = 64
 SMALL = ("tile_size", str(SIZE))
 
@@ -369,17 +352,6 @@ def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch
     assert in_strips == whole
 
 
-def test_a_tile_that_would_read_too_much_is_refused_with_the_cap(tmp_path: Path) -> None:
-    write_array(tmp_path / "a", np.zeros((512, 512), np.uint16))
-
-    with tiles_on(tmp_path, max_bytes=100_000) as tiles:
-        with pytest.raises(TooLarge) as raised:
-            tile(tiles, "data/a", (0, 0, 0))
-        tile(tiles, "data/a", (3, 0, 0), [SMALL])
-
-    assert (raised.value.requested, raised.value.limit) == (512 * 512 * 2, 100_000)
-
-
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles: Tiles, data: st.DataObject) -> None:
@@ -405,15 +377,11 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles:
 
 def channels_image(folder: Path) -> Array:
     stack = values_of("<u2", (3, SIZE, SIZE)) * 10
+    window, other = ({"min": 0, "max": 1000, "start": start, "end": end} for start, end in ((0, 500), (100, 900)))
     channels = [
-        {"label": "a", "color": "FF0000", "active": True, "window": {"min": 0, "max": 1000, "start": 0, "end": 500}},
-        {"label": "b", "color": "00FF00", "active": False, "window": {"min": 0, "max": 1000, "start": 0, "end": 500}},
-        {
-            "label": "c",
-            "color": "4080FF",
-            "inverted": True,
-            "window": {"min": 0, "max": 1000, "start": 100, "end": 900},
-        },
+        {"label": "a", "color": "FF0000", "active": True, "window": window},
+        {"label": "b", "color": "00FF00", "active": False, "window": window},
+        {"label": "c", "color": "4080FF", "inverted": True, "window": other},
     ]
     write_image(folder, [stack], "cyx", {"omero": {"channels": channels}})
     return stack
@@ -436,21 +404,14 @@ def test_channels_are_shown_as_omero_says(tmp_path: Path, tiles: Tiles) -> None:
 
 def test_channels_are_shown_as_the_query_says(tmp_path: Path, tiles: Tiles) -> None:
     stack = channels_image(tmp_path / "a")
-    query = [
-        SMALL,
-        ("c", "1"),
-        ("color", "#ff00ff"),
-        ("rescale", "0,100"),
-        ("c", "0"),
-        ("color", "0f0"),
-        ("rescale", "50,950"),
-    ]
+    first = [("c", "1"), ("color", "#ff00ff"), ("rescale", "0,100")]
+    query = [SMALL, *first, ("c", "0"), ("color", "0f0"), ("rescale", "50,950")]
 
     found = pixels(tile(tiles, "data/a", (0, 0, 0), query))
     raw = numbers(tiles, "data/a", (0, 0, 0), query)
 
-    second, first = slow_steps(stack[1].astype("f4"), 0, 100), slow_steps(stack[0].astype("f4"), 50, 950)
-    expected = np.minimum(light(second, (255, 0, 255)) + light(first, (0, 255, 0)), 255)
+    magenta, green = slow_steps(stack[1].astype("f4"), 0, 100), slow_steps(stack[0].astype("f4"), 50, 950)
+    expected = np.minimum(light(magenta, (255, 0, 255)) + light(green, (0, 255, 0)), 255)
     np.testing.assert_array_equal(found[..., :3], expected)
     np.testing.assert_array_equal(raw, stack[[1, 0]])
 
@@ -486,11 +447,8 @@ def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, tiles: Tiles, que
 
 def test_labels_have_the_colours_of_their_metadata_or_their_own(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).integers(0, 6, (SIZE, SIZE)).astype(np.int32)
-    colors = [
-        {"label-value": 1, "rgba": [255, 0, 0, 255]},
-        {"label-value": 2, "rgba": [0, 0, 255, 128]},
-        {"label-value": 3},
-    ]
+    colors: list[Any] = [{"label-value": 1, "rgba": [255, 0, 0, 255]}, {"label-value": 2, "rgba": [0, 0, 255, 128]}]
+    colors.append({"label-value": 3})
     write_image(tmp_path / "a", [plane, plane[::2, ::2]], "yx", {"image-label": {"colors": colors}})
 
     found = pixels(tile(tiles, "data/a", (0, 0, 0), [SMALL]))
@@ -514,6 +472,16 @@ def test_more_labels_than_a_palette_holds_keep_their_colours_in_every_tile(tmp_p
     np.testing.assert_array_equal(coarse, label_colours(plane[1::2, 1::2].ravel()).reshape(SIZE, SIZE, 4))
 
 
+def test_numbers_of_labels_are_labels_unless_their_mean_is_wanted(tmp_path: Path, tiles: Tiles) -> None:
+    plane = (np.indices((2 * SIZE, 2 * SIZE)).sum(0) % 2 * 4).astype(np.uint8)
+    write_image(tmp_path / "a", [plane], "yx", {"image-label": {"version": "0.4"}})
+
+    labels, means = (numbers(tiles, "data/a", (0, 0, 0), [SMALL, *query]) for query in ([], [("labels", "0")]))
+
+    assert set(np.unique(labels)) <= {0, 4}
+    assert (means == 2).all()
+
+
 # --- windows ---------------------------------------------------------------------------------------------------
 
 
@@ -531,14 +499,15 @@ def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path, tile
     assert shown["dtype"] == slow_steps(np.array([100, 300], np.float32), -32768, 32767).tolist()
 
 
-def test_rare_extremes_do_not_make_a_picture_dark(tmp_path: Path, tiles: Tiles) -> None:
+def test_rare_extremes_do_not_make_a_picture_dark_unless_they_are_wanted(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.random.default_rng(0).normal(1000, 10, (200, 200)).astype("f4")
     plane[0, 0] = 1e9
     write_array(tmp_path / "a", plane)
 
-    found = pixels(tile(tiles, "data/a", (0, 0, 0)))
+    found, wide = (pixels(tile(tiles, "data/a", (0, 0, 0), [("rescale", name)])) for name in ("auto", "minmax"))
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
+    assert (wide[:200, :200, 0] > 0).sum() == 1
 
 
 # --- tags and the cache ----------------------------------------------------------------------------------------
@@ -556,20 +525,19 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
 
     window = [("rescale", "0,1")]
     first = tag(window)
-    different = {
-        first,
-        tag([("rescale", "0,2")]),
-        tag(window, fmt="webp"),
-        tag(window, (1, 0, 1)),
-        tag(window, fmt="npy"),
-    }
+    queries = [
+        [("rescale", "0,2")],
+        *([*window, pair] for pair in (("flip", "d1"), ("axes", "d1,d0"), ("opacity", "0.5"))),
+    ]
+    others = [*map(tag, queries), tag(window, (1, 0, 1)), tag(window, fmt="webp"), tag(window, fmt="npy")]
+    different = {first, *others}
     array[SIZE:] = 2
     assert tag(window) == first
     assert tag([("rescale", "0.0,1.0"), ("empty", "204")]) == first
     array[0, 0] = 5
     assert tag(window) not in different
 
-    assert len(different) == 5
+    assert len(different) == 8
 
 
 def test_a_tile_is_drawn_once_and_kept(tmp_path: Path, tiles: Tiles) -> None:
@@ -606,16 +574,6 @@ def test_the_cache_is_bounded_in_bytes(tmp_path: Path) -> None:
 
     assert stats.nbytes <= 20_000
     assert stats.evictions > 0
-
-
-def test_tiles_follow_writes_at_once(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
-
-    before = pixels(tile(tiles, "data/a", (0, 0, 0)))
-    zarr.open_array(str(tmp_path / "a"), zarr_format=2)[...] = 200
-    after = pixels(tile(tiles, "data/a", (0, 0, 0)))
-
-    assert (before[:8, :8, 0].max(), after[:8, :8, 0].min()) == (0, 200)
 
 
 @pytest.mark.parametrize(

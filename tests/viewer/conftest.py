@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 from tests.chromium import PHONE, Tab, browser, open_tab, playwright, tab, webgl_browser
 from tests.server import running_server
-from tests.viewer.support import Viewer
+from tests.viewer.support import Viewer, viewing
 
 __all__ = ["browser", "playwright", "tab", "webgl_browser"]
 
@@ -21,13 +21,23 @@ def demo_url(demo_store: Path) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture
-def viewer(tab: Tab, demo_url: str) -> Viewer:
-    return Viewer(tab, demo_url)
+@pytest.fixture(scope="session")
+def url(demo_url: str) -> str:
+    """The service of `viewer`; a module that has one of its own puts it in this place."""
+    return demo_url
 
 
 @pytest.fixture
-def light_phone(browser: Browser, demo_url: str) -> Iterator[Viewer]:
+def viewer(tab: Tab, url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
+    with viewing(tab, url, request.node.name) as viewer:
+        yield viewer
+
+
+@pytest.fixture
+def phone(browser: Browser, url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
     """A phone in its owner's hand."""
-    with open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as opened:
-        yield Viewer(opened, demo_url)
+    with (
+        open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as opened,
+        viewing(opened, url, request.node.name) as viewer,
+    ):
+        yield viewer

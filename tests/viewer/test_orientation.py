@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.chromium import Tab
 from tests.server import running_server
 from tests.tiles.support import write_array, write_attributes, write_image
 from tests.viewer.support import Viewer, pixels
@@ -36,104 +35,92 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture
-def oriented(tab: Tab, url: str) -> Viewer:
-    return Viewer(tab, url)
-
-
 def edges(viewer: Viewer, red: int = 150) -> tuple[int, int, int, int]:
     """Top, bottom, left and right of what is bright, in pixels of the screen; the tools are no part of it."""
     rows, columns = np.nonzero(viewer.picture()[100:-60, :640, 0] > red)
     return int(rows.min()), int(rows.max()) + 1, int(columns.min()), int(columns.max()) + 1
 
 
-def test_north_is_above_and_readings_follow(oriented: Viewer) -> None:
-    oriented.open_image("/view/data/t?rescale=0,1200")
+def test_north_is_above_and_readings_follow(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/t?rescale=0,1200")
 
     for pressed, query in ((True, r"rescale=0,1200$"), (False, r"flip=none&rescale=0,1200$")):
-        expect(oriented.page.get_by_role("button", name="Flip lat")).to_have_attribute(
+        expect(viewer.page.get_by_role("button", name="Flip lat")).to_have_attribute(
             "aria-pressed", str(pressed).lower()
         )
-        oriented.wait_for_query(r"\?" + query)
-        readings = [oriented.values_under(620, y) for y in (330, 480)]
+        viewer.wait_for_query(r"\?" + query)
+        readings = [viewer.values_under(620, y) for y in (330, 480)]
         for where, values in readings:
             assert values == [NORTH[where["lat"], where["lon"]]]
         assert (readings[0][1] > readings[1][1]) == pressed
-        shown = pixels(oriented.page.screenshot())[[330, 480], 620, 0].astype(int)
+        shown = pixels(viewer.page.screenshot())[[330, 480], 620, 0].astype(int)
         assert (shown[0] > shown[1]) == pressed
-        link = oriented.page.get_by_role("link", name="Picture as PNG").get_attribute("href")
+        link = viewer.page.get_by_role("link", name="Picture as PNG").get_attribute("href")
         assert link is not None
-        image = pixels(oriented.page.request.get(link).body()).astype(int)
+        image = pixels(viewer.page.request.get(link).body()).astype(int)
         assert (image[0, 0, 0] > image[-1, 0, 0]) == pressed
         assert image.shape[0] * 20 == image.shape[1] * 6  # 5° by 10°
         if pressed:
-            oriented.page.get_by_role("button", name="Flip lat").click()
-            oriented.settle()
-    oriented.page.get_by_role("button", name="Flip lon").click()
-    oriented.wait_for_query(r"\?flip=lon&rescale=0,1200$")
-    oriented.settle()
-    left, right = (oriented.values_under(x, 400)[0]["lon"] for x in (420, 820))
+            viewer.page.get_by_role("button", name="Flip lat").click()
+            viewer.settle()
+    viewer.page.get_by_role("button", name="Flip lon").click()
+    viewer.wait_for_query(r"\?flip=lon&rescale=0,1200$")
+    viewer.settle()
+    left, right = (viewer.values_under(x, 400)[0]["lon"] for x in (420, 820))
     assert left > right
-    oriented.check_clean()
 
 
-def test_a_place_stays_in_view_when_the_picture_is_turned(oriented: Viewer) -> None:
-    oriented.open_image("/view/data/t?box=12.5,7.5,18")
-    before = oriented.values_under(624, 424)
+def test_a_place_stays_in_view_when_the_picture_is_turned(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/t?box=12.5,7.5,18")
+    before = viewer.values_under(624, 424)
 
-    oriented.page.get_by_role("button", name="Flip lat").click()
-    oriented.page.get_by_role("button", name="Flip lon").click()
-    oriented.page.get_by_role("button", name="1:1").click()
-    oriented.wait_for_query(r"\?flip=lon&aspect=1&box=12.5,7.5,18$")
-    oriented.settle()
+    viewer.page.get_by_role("button", name="Flip lat").click()
+    viewer.page.get_by_role("button", name="Flip lon").click()
+    viewer.page.get_by_role("button", name="1:1").click()
+    viewer.wait_for_query(r"\?flip=lon&aspect=1&box=12.5,7.5,18$")
+    viewer.settle()
 
-    assert oriented.values_under(624, 424) == before
-    oriented.check_clean()
+    assert viewer.values_under(624, 424) == before
 
 
-def test_voxels_have_their_height_until_they_are_wanted_square(oriented: Viewer) -> None:
-    oriented.open_image("/view/data/cells?axes=z,x&y=0")
-    top, bottom, left, right = edges(oriented)
+def test_voxels_have_their_height_until_they_are_wanted_square(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/cells?axes=z,x&y=0")
+    top, bottom, left, right = edges(viewer)
     assert (bottom - top) / (right - left) == pytest.approx(0.4, rel=0.05)
-    readings = {oriented.values_under(x, y)[0]["z"] for x in (400, 800) for y in range(290, 520, 10)}
+    readings = {viewer.values_under(x, y)[0]["z"] for x in (400, 800) for y in range(290, 520, 10)}
     assert readings == set(range(6))
 
-    oriented.page.get_by_role("button", name="1:1").click()
-    oriented.wait_for_query(r"\?axes=z,x&aspect=1&y=0$")
-    oriented.settle()
+    viewer.page.get_by_role("button", name="1:1").click()
+    viewer.wait_for_query(r"\?axes=z,x&aspect=1&y=0$")
+    viewer.settle()
 
-    top, bottom, left, right = edges(oriented)
+    top, bottom, left, right = edges(viewer)
     assert (bottom - top) / (right - left) == pytest.approx(0.1, rel=0.1)
-    oriented.check_clean()
 
 
-def test_the_demo_microscope_is_as_thick_as_it_is(oriented: Viewer, demo_url: str) -> None:
-    viewer = Viewer(oriented.tab, demo_url)
+def test_the_demo_microscope_is_as_thick_as_it_is(viewer: Viewer, demo_url: str) -> None:
+    viewer.url = demo_url
     viewer.open_image("/view/demo/microscope?axes=z,x")
 
     expect(viewer.page.get_by_test_id("scalebar")).to_have_text(re.compile(r"^\d+ µm$"))
-    viewer.tab.keep("thickness")
-    viewer.check_clean()
 
 
 @pytest.mark.parametrize("plane", ["y,x", "z,x"])
-def test_labels_are_turned_and_stretched_with_their_picture(oriented: Viewer, plane: str) -> None:
+def test_labels_are_turned_and_stretched_with_their_picture(viewer: Viewer, plane: str) -> None:
     flips = plane.split(",")
     for flip in ("none", flips[0], flips[1], plane):
-        oriented.open_image(f"/view/data/cells?axes={plane}&flip={flip}&z=0&y=0&opacity=1")
-        image = edges(oriented)
-        oriented.page.get_by_role("button", name="one", exact=True).click()
-        oriented.page.locator('[data-labels="shown"]').wait_for()
-        oriented.settle()
-        np.testing.assert_allclose(edges(oriented, 240), image, atol=2)
-    oriented.check_clean()
+        viewer.open_image(f"/view/data/cells?axes={plane}&flip={flip}&z=0&y=0&opacity=1")
+        image = edges(viewer)
+        viewer.page.get_by_role("button", name="one", exact=True).click()
+        viewer.page.locator('[data-labels="shown"]').wait_for()
+        viewer.settle()
+        np.testing.assert_allclose(edges(viewer, 240), image, atol=2)
 
 
-def test_cards_show_pictures_the_right_way_up(oriented: Viewer) -> None:
-    oriented.open("/view/data")
+def test_cards_show_pictures_the_right_way_up(viewer: Viewer) -> None:
+    viewer.open("/view/data")
 
-    image = oriented.page.locator('a.card[href$="/t"] img')
+    image = viewer.page.locator('a.card[href$="/t"] img')
     expect(image).to_be_visible()
     shown = pixels(image.screenshot()).astype(int)
     assert shown[4, 20, 0] > shown[-4, 20, 0]
-    oriented.check_clean()

@@ -1,4 +1,4 @@
-"""Viewers that others wrote show the right pixels: OpenSeadragon over DZI and IIIF, Leaflet, neuroglancer and napari
+"""Viewers that others wrote show the right pixels: OpenSeadragon over DZI and IIIF, neuroglancer and napari
 over Zarr."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hyperslab import RemoteStream
 from hyperslab.viewer.assets import STATIC
 from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
-from tests.tools import napari_python, node_modules
+from tests.tools import napari_python
 from tests.viewer.support import Pixels, Viewer, pixels
 
 HEIGHT: Final = 600
@@ -55,21 +55,6 @@ let failed = 0;
 viewer.addHandler("tile-load-failed", () => (failed += 1));
 const done = () => requestAnimationFrame(() => (document.title = `failed ${{failed}}`));
 viewer.addHandler("open", () => viewer.world.getItemAt(0).whenFullyLoaded(done));
-</script>
-"""
-LEAFLET = """
-<!doctype html><title>loading</title><link rel="stylesheet" href="/modules/leaflet/dist/leaflet.css">
-<style>body {{ margin: 0 }} #view {{ width: 700px; height: 600px; image-rendering: pixelated }}</style>
-<div id="view"></div><script src="/modules/leaflet/dist/leaflet.js"></script><script>
-const map = L.map("view", {{ crs: L.CRS.Simple, zoomControl: false, attributionControl: false, fadeAnimation: false }});
-let failed = 0;
-const zoom = 2; // of 700 pixels in tiles of 256
-const place = (x, y) => map.unproject([x, y], zoom);
-L.tileLayer("{source}", {{ noWrap: true, maxNativeZoom: zoom, maxZoom: zoom, bounds: [place(0, 600), place(700, 0)] }})
-  .on("tileerror", () => (failed += 1))
-  .on("load", () => requestAnimationFrame(() => (document.title = `failed ${{failed}}`)))
-  .addTo(map);
-map.setView(place(350, 300), zoom, {{ animate: false }});
 </script>
 """
 NEUROGLANCER = """
@@ -116,8 +101,6 @@ def small_tab(browser: Browser) -> Iterator[Tab]:
 def show(tab: Tab, html: str) -> Pixels:
     """What a page on another origin than the service's shows when it says that all is loaded."""
     routes = [Route("/", lambda _: HTMLResponse(html)), Mount("/page", StaticFiles(directory=STATIC))]
-    if "/modules/" in html:
-        routes.append(Mount("/modules", StaticFiles(directory=node_modules())))
     with served(Starlette(routes=routes)) as origin:
         tab.page.goto(origin)
         expect(tab.page).to_have_title("failed 0")
@@ -135,15 +118,6 @@ def test_openseadragon_shows_the_pixels(small_tab: Tab, store_url: str, address:
     shown = show(small_tab, OPENSEADRAGON.format(source=store_url + address))
 
     np.testing.assert_array_equal(grey(shown)[MIDDLES], PICTURE[MIDDLES])
-    assert small_tab.failed == []
-
-
-def test_leaflet_shows_the_pixels(small_tab: Tab, store_url: str) -> None:
-    tiles = f"{store_url}/v1/tile/data/picture/{{z}}/{{x}}/{{y}}.png"
-
-    shown = show(small_tab, LEAFLET.format(source=tiles))
-
-    np.testing.assert_array_equal(grey(shown), PICTURE)
     assert small_tab.failed == []
 
 

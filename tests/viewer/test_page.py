@@ -18,7 +18,7 @@ from playwright.sync_api import Route, expect
 from hyperslab.demo import tables
 from tests.chromium import Tab
 from tests.server import running_server
-from tests.viewer.support import Viewer, pixels, read
+from tests.viewer.support import Viewer, pixels, read, viewing
 
 
 def test_home_shows_the_store_with_pictures_of_what_is_in_it(viewer: Viewer) -> None:
@@ -29,8 +29,6 @@ def test_home_shows_the_store_with_pictures_of_what_is_in_it(viewer: Viewer) -> 
     expect(viewer.page.locator(".card img")).to_have_count(3)
     expect(viewer.page.locator(".card", has_text="speed_of_light")).to_contain_text("299792458 m/s")
     viewer.page.wait_for_load_state("networkidle")
-    viewer.tab.keep("home")
-    viewer.check_clean()
 
 
 def test_tree_leads_to_a_node_with_keys_alone(viewer: Viewer) -> None:
@@ -47,27 +45,31 @@ def test_tree_leads_to_a_node_with_keys_alone(viewer: Viewer) -> None:
 
     expect(viewer.page).to_have_url(re.compile("/view/demo/climate/lat$"))
     expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
-    viewer.check_clean()
 
 
-def test_array_tells_its_metadata_and_attributes(viewer: Viewer) -> None:
-    viewer.open_image("/view/demo/climate/sst")
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        (
+            "climate/sst",
+            ["365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 of them", "zstd", "NaN"],
+        ),
+        (
+            "sharded/0",
+            [
+                *("1 × 4 × 96 × 96 · 192 of them", "1 × 16 × 192 × 192 · 12 of them", "Zarr v3", "c, z, y, x"),
+                "sharding_indexed (bytes, zstd (level 0))",
+            ],
+        ),
+    ],
+)
+def test_array_tells_its_metadata_and_attributes(viewer: Viewer, path: str, texts: list[str]) -> None:
+    viewer.open(f"/view/demo/{path}")
 
-    facts = viewer.page.locator(".facts")
-    for text in ("365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 of them", "zstd", "NaN"):
-        expect(facts).to_contain_text(text)
-    expect(viewer.page.locator(".json")).to_contain_text("sea surface temperature")
-    viewer.check_clean()
-
-
-def test_the_facts_of_a_sharded_array_of_v3(viewer: Viewer) -> None:
-    viewer.open("/view/demo/sharded/0")
-
-    facts = viewer.page.locator(".facts")
-    for text in ("1 × 4 × 96 × 96 · 192 of them", "1 × 16 × 192 × 192 · 12 of them", "Zarr v3", "c, z, y, x"):
-        expect(facts).to_contain_text(text)
-    expect(facts).to_contain_text("sharding_indexed (bytes, zstd (level 0))")
-    viewer.check_clean()
+    for text in texts:
+        expect(viewer.page.locator(".facts")).to_contain_text(text)
+    if path == "climate/sst":
+        expect(viewer.page.locator(".json")).to_contain_text("sea surface temperature")
 
 
 def test_one_axis_is_plotted_and_read_off(viewer: Viewer) -> None:
@@ -84,21 +86,17 @@ def test_one_axis_is_plotted_and_read_off(viewer: Viewer) -> None:
     assert 1000 < index < 1400
     assert float(value.removesuffix(" mV")) == pytest.approx(float(stored), rel=1e-5)
     assert pixels(plot.locator("canvas").screenshot()).std() > 5
-    viewer.tab.keep("plot")
     viewer.page.keyboard.press("+")
     viewer.wait_for_query(r"signal\?range=1\d+,1[0-3]\d+$")
     viewer.page.keyboard.press("0")
     viewer.wait_for_query("signal$")
     expect(plot).to_have_attribute("aria-busy", "false")
-    viewer.tab.keep("plot of everything")
-    viewer.check_clean()
 
 
 def test_records_are_a_table_with_pages(viewer: Viewer) -> None:
     viewer.open("/view/demo/events")
     rows = viewer.page.locator("tbody tr")
     expect(rows).to_have_count(50)
-    viewer.tab.keep("table")
 
     viewer.page.get_by_role("button", name="Next rows").click()
     viewer.wait_for_query(r"events\?row=50$")
@@ -111,7 +109,6 @@ def test_records_are_a_table_with_pages(viewer: Viewer) -> None:
     assert float(cells["energy (keV)"]) == pytest.approx(float(stored["energy"]), rel=1e-5)
     assert cells["id"] == str(stored["id"])
     assert cells["label"] == stored["label"].decode()
-    viewer.check_clean()
 
 
 def test_a_field_of_records_is_plotted(viewer: Viewer) -> None:
@@ -122,18 +119,15 @@ def test_a_field_of_records_is_plotted(viewer: Viewer) -> None:
     viewer.wait_for_query(r"events\?view=plot&field=energy$")
     expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
     assert viewer.tab.count("dtype=safe&field=energy") == 1
-    viewer.check_clean()
 
 
 def test_a_single_value_and_texts_are_shown(viewer: Viewer) -> None:
     viewer.open("/view/demo/speed_of_light")
     expect(viewer.page.locator("table")).to_have_text("299792458m/s")
-    viewer.tab.keep("single value")
 
     viewer.page.get_by_role("tree").get_by_role("link", name="stations").click()
 
     expect(viewer.page.locator("tbody tr").first).to_have_text("0Reykjavík")
-    viewer.check_clean()
 
 
 def test_numbers_of_a_plane_are_a_table_too(viewer: Viewer, demo_store: Path) -> None:
@@ -143,7 +137,6 @@ def test_numbers_of_a_plane_are_a_table_too(viewer: Viewer, demo_store: Path) ->
     cells = viewer.page.locator("tbody tr").first.get_by_role("cell").all_inner_texts()
 
     assert [int(cell) for cell in cells] == read(demo_store, "brain")[30, 250, 240:264].tolist()
-    viewer.check_clean()
 
 
 def test_lines_to_copy_read_exactly_what_is_visible(viewer: Viewer, demo_store: Path) -> None:
@@ -164,7 +157,6 @@ def test_lines_to_copy_read_exactly_what_is_visible(viewer: Viewer, demo_store: 
     neuroglancer = viewer.page.get_by_role("link", name="Open in neuroglancer").get_attribute("href")
     assert neuroglancer is not None
     assert "%7Czarr%3A" in neuroglancer
-    viewer.check_clean()
 
 
 def test_keys_are_listed(viewer: Viewer) -> None:
@@ -173,30 +165,23 @@ def test_keys_are_listed(viewer: Viewer) -> None:
 
     viewer.page.keyboard.press("?")
     expect(viewer.page.get_by_role("dialog", name="Keys")).to_contain_text("Zoom in and out")
-    viewer.tab.keep("keys")
     viewer.page.keyboard.press("Escape")
 
     expect(viewer.page.get_by_role("dialog")).to_have_count(0)
-    viewer.check_clean()
 
 
 def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
+    viewer.expected = "404|demo/50%"
+    trouble = viewer.page.get_by_role("alert")
+    viewer.open("/view/demo/50%")
+    expect(trouble).to_contain_text("demo/50%")  # badly encoded
     viewer.open("/view/demo/climate/nothing")
 
-    trouble = viewer.page.get_by_role("alert")
     expect(trouble).to_contain_text("No array or group at this path")
     expect(trouble).to_contain_text("node-not-found")
-    viewer.tab.keep("trouble")
     viewer.page.get_by_role("button", name="Open demo/climate").click()
     expect(viewer.page.get_by_role("heading", name="climate")).to_be_visible()
-    assert len(viewer.tab.failed) == 1
-
-
-def test_an_address_that_is_badly_encoded_is_told_too(viewer: Viewer) -> None:
-    viewer.open("/view/demo/50%")
-
-    expect(viewer.page.get_by_role("alert")).to_contain_text("demo/50%")
-    assert len(viewer.tab.failed) == 1
+    assert len(viewer.tab.failed) == 2
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +205,9 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def odd(tab: Tab, odd_url: str) -> Viewer:
-    return Viewer(tab, odd_url)
+def odd(tab: Tab, odd_url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
+    with viewing(tab, odd_url, request.node.name) as viewer:
+        yield viewer
 
 
 def write_plate(plate: zarr.Group) -> None:
@@ -261,7 +247,6 @@ def test_long_lists_come_in_pages_and_odd_names_work(odd: Viewer) -> None:
     assert np.load(io.BytesIO(httpx.get(words[-1]).content)).size == 20
     _, values = odd.values_under(650, 400)
     assert 0 <= values[0] < 20
-    odd.check_clean()
 
 
 def test_the_filter_finds_what_is_not_loaded(odd: Viewer) -> None:
@@ -296,17 +281,16 @@ def test_the_filter_finds_what_is_not_loaded(odd: Viewer) -> None:
     expect(rows).to_have_count(102)  # a page of children, what is open beyond it, and a button for the rest
     expect(rows.nth(100)).to_have_attribute("data-path", "many/g129")
     expect(tree.get_by_role("link", name="picture")).to_be_hidden()
-    odd.check_clean()
 
 
 def test_an_empty_store_says_so(odd: Viewer) -> None:
     odd.open("/view/empty")
 
     expect(odd.page.locator(".empty")).to_have_text("This group is empty.")
-    odd.check_clean()
 
 
 def test_damaged_data_is_told(odd: Viewer) -> None:
+    odd.expected = "502|failed to load"
     odd.open("/view/torn/picture")
 
     expect(odd.page.get_by_role("alert").first).to_contain_text("0.0")
@@ -345,4 +329,3 @@ def test_a_plate_names_the_well_under_the_cursor(odd: Viewer) -> None:
     odd.page.mouse.click(800, 420)
     expect(odd.page).to_have_url(re.compile("/view/plate/A/2$"))
     odd.settle()
-    odd.check_clean()

@@ -20,26 +20,26 @@ def static_addresses(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["/", "/view", "/view/demo/brain", "/view/no/such/node"])
-def test_page_has_a_strict_policy_and_is_revalidated(demo_url: str, path: str) -> None:
-    answer = httpx.get(demo_url + path)
+def test_page_has_a_strict_policy_and_is_revalidated(url: str, path: str) -> None:
+    answer = httpx.get(url + path)
 
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"].startswith(POLICY)
     assert answer.headers["cache-control"] == "no-cache"
-    again = httpx.get(demo_url + path, headers={"If-None-Match": answer.headers["etag"]})
+    again = httpx.get(url + path, headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_head_answers_as_get_does(demo_url: str) -> None:
-    get, head = httpx.get(f"{demo_url}/view/demo"), httpx.head(f"{demo_url}/view/demo")
+def test_head_answers_as_get_does(url: str) -> None:
+    get, head = httpx.get(f"{url}/view/demo"), httpx.head(f"{url}/view/demo")
 
     assert head.content == b""
     assert head.headers["content-length"] == get.headers["content-length"]
 
 
-def test_files_named_in_the_page_are_there_for_ever(demo_url: str) -> None:
-    with httpx.Client(base_url=demo_url) as client:
+def test_files_named_in_the_page_are_there_for_ever(url: str) -> None:
+    with httpx.Client(base_url=url) as client:
         addresses = static_addresses(client.get("/").text)
         answers = [client.head(address) for address in addresses]
 
@@ -48,16 +48,16 @@ def test_files_named_in_the_page_are_there_for_ever(demo_url: str) -> None:
     assert {answer.headers["cache-control"] for answer in answers} == {"public, max-age=31536000, immutable"}
 
 
-def test_files_of_another_version_are_not_kept(demo_url: str) -> None:
-    answer = httpx.get(f"{demo_url}/viewer/static/0123456789abcdef/main.js")
+def test_files_of_another_version_are_not_kept(url: str) -> None:
+    answer = httpx.get(f"{url}/viewer/static/0123456789abcdef/main.js")
 
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(("accept", "encoding"), [("gzip, br", "gzip"), ("identity", None)])
-def test_files_are_compressed_for_those_who_take_it(demo_url: str, accept: str, encoding: str | None) -> None:
-    address = f"{demo_url}/viewer/static/{assets.load().digest}/openseadragon/openseadragon.min.js"
+def test_files_are_compressed_for_those_who_take_it(url: str, accept: str, encoding: str | None) -> None:
+    address = f"{url}/viewer/static/{assets.load().digest}/openseadragon/openseadragon.min.js"
 
     answer = httpx.get(address, headers={"Accept-Encoding": accept})
 
@@ -67,15 +67,15 @@ def test_files_are_compressed_for_those_who_take_it(demo_url: str, accept: str, 
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "index.html", "..%2F..%2Fassets.py", "../__init__.py", ""])
-def test_nothing_else_is_served(demo_url: str, name: str) -> None:
-    answer = httpx.get(f"{demo_url}/viewer/static/{assets.load().digest}/{name}")
+def test_nothing_else_is_served(url: str, name: str) -> None:
+    answer = httpx.get(f"{url}/viewer/static/{assets.load().digest}/{name}")
 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_vendored_library_comes_with_its_licence(demo_url: str) -> None:
-    answer = httpx.get(f"{demo_url}/viewer/static/{assets.load().digest}/openseadragon/LICENSE.txt")
+def test_vendored_library_comes_with_its_licence(url: str) -> None:
+    answer = httpx.get(f"{url}/viewer/static/{assets.load().digest}/openseadragon/LICENSE.txt")
 
     assert "CodePlex Foundation" in answer.text
 

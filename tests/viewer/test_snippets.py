@@ -73,4 +73,3 @@ def test_all_snippets_of_the_demo_run_and_agree(viewer: Viewer, tmp_path: Path) 
             if "# as stored" in texts["zarr"]:
                 del found["zarr"]
             assert {plain(value) for value in found.values()} == {plain(found["Python"])}, address
-    viewer.check_clean()

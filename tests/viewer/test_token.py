@@ -12,9 +12,8 @@ from typing import Final
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Request, expect
+from playwright.sync_api import Locator, Request, expect
 
-from tests.chromium import PHONE, Tab, open_tab
 from tests.server import running_server
 from tests.viewer.support import Viewer, read
 
@@ -23,14 +22,9 @@ REFUSED: Final = "The service rejected this token."
 
 
 @pytest.fixture(scope="module")
-def guarded_url(demo_store: Path) -> Iterator[str]:
+def url(demo_store: Path) -> Iterator[str]:
     with running_server({"demo": demo_store}, read_tokens=[TOKEN]) as server:
         yield server.url
-
-
-@pytest.fixture
-def guarded(tab: Tab, guarded_url: str) -> Viewer:
-    return Viewer(tab, guarded_url)
 
 
 def form(viewer: Viewer) -> Locator:
@@ -66,156 +60,148 @@ def run(codes: list[str]) -> list[str]:
     ).stdout.splitlines()
 
 
-def trouble(viewer: Viewer) -> list[str]:
-    """What has failed, but for the requests that were answered 401 before there was a token."""
-    return [failed for failed in [*viewer.tab.failed, *viewer.tab.errors] if "401" not in failed]
+@pytest.fixture(autouse=True)
+def unauthorized(viewer: Viewer) -> None:
+    """Requests are answered 401 before there is a token."""
+    viewer.expected = "401"
 
 
-def test_form_is_named_labelled_and_takes_the_focus(guarded: Viewer) -> None:
-    guarded.open("/")
+def test_form_is_named_labelled_and_takes_the_focus(viewer: Viewer) -> None:
+    viewer.open("/")
 
-    field = form(guarded).get_by_label("Token")
+    field = form(viewer).get_by_label("Token")
     expect(field).to_be_focused()
     expect(field).to_have_attribute("type", "password")
-    expect(forget(guarded)).to_have_count(0)
-    guarded.tab.keep("token form")
+    expect(forget(viewer)).to_have_count(0)
     for _ in range(3):
-        guarded.page.keyboard.press("Escape")
+        viewer.page.keyboard.press("Escape")
     expect(field).to_be_visible()
-    assert trouble(guarded) == []
 
 
-def test_token_that_is_refused_is_told_and_another_one_taken(guarded: Viewer) -> None:
+def test_token_that_is_refused_is_told_and_another_one_taken(viewer: Viewer) -> None:
     for wrong in ("nope", "two words", "sésame", "snow☃"):
-        guarded.open("/")
-        give(guarded, wrong)
-        expect(form(guarded).get_by_role("alert")).to_have_text(REFUSED)
-        expect(form(guarded).get_by_label("Token")).to_have_attribute("aria-invalid", "true")
-    guarded.tab.keep("token refused")
-    give(guarded, TOKEN)
+        viewer.open("/")
+        give(viewer, wrong)
+        expect(form(viewer).get_by_role("alert")).to_have_text(REFUSED)
+        expect(form(viewer).get_by_label("Token")).to_have_attribute("aria-invalid", "true")
+    give(viewer, TOKEN)
 
-    expect(form(guarded)).to_have_count(0)
-    expect(guarded.page.locator(".card")).to_have_count(8)
-    assert trouble(guarded) == []
+    expect(form(viewer)).to_have_count(0)
+    expect(viewer.page.locator(".card")).to_have_count(8)
 
 
-def test_pictures_of_all_kinds_come_with_the_token_and_never_in_an_address(guarded: Viewer, demo_store: Path) -> None:
+def test_pictures_of_all_kinds_come_with_the_token_and_never_in_an_address(viewer: Viewer, demo_store: Path) -> None:
     carried: list[tuple[str, str | None]] = []
 
     def note(request: Request) -> None:
         if "/v1/" in request.url:
             carried.append((request.url, request.header_value("authorization")))
 
-    guarded.open("/")
-    give(guarded, TOKEN)
-    expect(guarded.page.locator(".card img")).to_have_count(3)
-    guarded.page.on("request", note)
+    viewer.open("/")
+    give(viewer, TOKEN)
+    expect(viewer.page.locator(".card img")).to_have_count(3)
+    viewer.page.on("request", note)
 
-    guarded.open_image("/view/demo/brain?z=30&colormap_name=viridis")
-    axes, values = guarded.values_under(640, 420)
-    swatch = guarded.page.locator(".colormap .swatch").first
+    viewer.open_image("/view/demo/brain?z=30&colormap_name=viridis")
+    axes, values = viewer.values_under(640, 420)
+    swatch = viewer.page.locator(".colormap .swatch").first
 
     assert values == [read(demo_store, "brain")[axes["z"], axes["y"], axes["x"]]]
-    assert guarded.picture().std() > 5
+    assert viewer.picture().std() > 5
     expect(swatch).to_have_css("background-image", re.compile('^url\\("blob:'))
     tiles = [url for url, _ in carried if re.search(r"/\d+/\d+/\d+\.png", url)]
     assert tiles
     assert {header for _, header in carried} == {f"Bearer {TOKEN}"}
-    assert not any(TOKEN in address for address in [*guarded.tab.asked, guarded.page.url])
-    guarded.tab.keep("image with token")
-    assert trouble(guarded) == []
+    assert not any(TOKEN in address for address in [*viewer.tab.asked, viewer.page.url])
 
 
-def test_token_is_kept_for_the_tab_and_nowhere_else(guarded: Viewer) -> None:
-    guarded.open("/view/demo/signal")
-    give(guarded, TOKEN)
-    expect(guarded.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
+def test_token_is_kept_for_the_tab_and_nowhere_else(viewer: Viewer) -> None:
+    viewer.open("/view/demo/signal")
+    give(viewer, TOKEN)
+    expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
 
-    guarded.page.reload()
+    viewer.page.reload()
 
-    expect(guarded.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
-    expect(form(guarded)).to_have_count(0)
-    assert TOKEN in guarded.page.evaluate("JSON.stringify(sessionStorage)")
-    assert TOKEN not in guarded.page.evaluate("JSON.stringify(localStorage) + document.cookie")
-    assert trouble(guarded) == []
-    other = guarded.page.context.new_page()
-    other.goto(f"{guarded.url}/view/demo/signal")
+    expect(viewer.page.locator('[data-view="plot"]')).to_have_attribute("aria-busy", "false")
+    expect(form(viewer)).to_have_count(0)
+    assert TOKEN in viewer.page.evaluate("JSON.stringify(sessionStorage)")
+    assert TOKEN not in viewer.page.evaluate("JSON.stringify(localStorage) + document.cookie")
+    other = viewer.page.context.new_page()
+    other.goto(f"{viewer.url}/view/demo/signal")
     expect(other.get_by_role("dialog")).to_be_visible()
 
 
-def test_token_is_forgotten_with_all_that_was_read(guarded: Viewer) -> None:
-    guarded.open("/view/demo/brain")
-    give(guarded, TOKEN)
-    guarded.settle()
+def test_token_is_forgotten_with_all_that_was_read(viewer: Viewer) -> None:
+    viewer.open("/view/demo/brain")
+    give(viewer, TOKEN)
+    viewer.settle()
 
-    forget(guarded).click()
+    forget(viewer).click()
 
-    expect(form(guarded)).to_be_visible()
-    expect(guarded.page.locator("canvas")).to_have_count(0)
-    expect(forget(guarded)).to_have_count(0)
-    assert guarded.page.evaluate("sessionStorage.length") == 0
-    assert trouble(guarded) == []
-
-
-def test_token_that_is_no_longer_good_is_asked_for_again(guarded: Viewer) -> None:
-    guarded.open("/")
-    give(guarded, TOKEN)
-    expect(guarded.page.locator(".card")).to_have_count(8)
-
-    withdraw(guarded, "document.querySelector('.card[href$=brain]').click()")
-    expect(form(guarded).get_by_role("alert")).to_have_text(REFUSED)
-    give_anew(guarded)
-
-    guarded.settle()
-    assert guarded.page.url.endswith("/view/demo/brain")
-    assert trouble(guarded) == []
+    expect(form(viewer)).to_be_visible()
+    expect(viewer.page.locator("canvas")).to_have_count(0)
+    expect(forget(viewer)).to_have_count(0)
+    assert viewer.page.evaluate("sessionStorage.length") == 0
 
 
-def test_token_that_is_withdrawn_while_tiles_load_is_asked_for_again(guarded: Viewer) -> None:
-    guarded.open("/view/demo/brain?z=30")
-    give(guarded, TOKEN)
-    guarded.settle()
+def test_token_that_is_no_longer_good_is_asked_for_again(viewer: Viewer) -> None:
+    viewer.open("/")
+    give(viewer, TOKEN)
+    expect(viewer.page.locator(".card")).to_have_count(8)
 
-    withdraw(guarded, "")
-    guarded.slider("z").fill("50")
-    guarded.wait_for_query("brain\\?z=50$")
-    give_anew(guarded)
+    withdraw(viewer, "document.querySelector('.card[href$=brain]').click()")
+    expect(form(viewer).get_by_role("alert")).to_have_text(REFUSED)
+    give_anew(viewer)
 
-    guarded.settle()
-    guarded.wait_for_query("brain\\?z=50$")
-    assert guarded.picture().std() > 5
+    viewer.settle()
+    assert viewer.page.url.endswith("/view/demo/brain")
 
 
-def test_lines_to_copy_and_links_work_with_a_token_and_do_not_tell_it(guarded: Viewer) -> None:
-    guarded.open("/view/demo/brain")
-    give(guarded, TOKEN)
-    guarded.settle()
+def test_token_that_is_withdrawn_while_tiles_load_is_asked_for_again(viewer: Viewer) -> None:
+    viewer.open("/view/demo/brain?z=30")
+    give(viewer, TOKEN)
+    viewer.settle()
 
-    code = guarded.page.get_by_label("Code")
+    viewer.expected = "401|failed to load"
+    withdraw(viewer, "")
+    viewer.slider("z").fill("50")
+    viewer.wait_for_query("brain\\?z=50$")
+    give_anew(viewer)
+
+    viewer.settle()
+    viewer.wait_for_query("brain\\?z=50$")
+    assert viewer.picture().std() > 5
+
+
+def test_lines_to_copy_and_links_work_with_a_token_and_do_not_tell_it(viewer: Viewer) -> None:
+    viewer.open("/view/demo/brain")
+    give(viewer, TOKEN)
+    viewer.settle()
+
+    code = viewer.page.get_by_label("Code")
     expect(code).to_contain_text('curl -H "Authorization: Bearer $TOKEN" -o slab.npy')
     codes = []
     for language in ("Python", "zarr", "numpy"):
-        guarded.page.get_by_role("tab", name=language).click()
+        viewer.page.get_by_role("tab", name=language).click()
         expect(code).to_contain_text("os.environ['TOKEN']")
         codes.append(f"{code.inner_text()}\nprint(slab.shape); del slab")
     assert run(codes) == ["(512, 512)"] * 3
-    assert TOKEN not in guarded.page.content()
-    expect(guarded.page.get_by_role("link", name="neuroglancer")).to_have_count(0)
-    with guarded.page.expect_download() as saved:
-        guarded.page.get_by_role("link", name="Picture as PNG").click()
+    assert TOKEN not in viewer.page.content()
+    expect(viewer.page.get_by_role("link", name="neuroglancer")).to_have_count(0)
+    with viewer.page.expect_download() as saved:
+        viewer.page.get_by_role("link", name="Picture as PNG").click()
     assert saved.value.suggested_filename == "brain.png"
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
-    assert trouble(guarded) == []
 
 
-def test_lines_that_open_a_group_work_with_a_token(guarded: Viewer) -> None:
-    guarded.open("/view/demo/climate")
-    give(guarded, TOKEN)
+def test_lines_that_open_a_group_work_with_a_token(viewer: Viewer) -> None:
+    viewer.open("/view/demo/climate")
+    give(viewer, TOKEN)
 
-    code = guarded.page.get_by_label("Code")
+    code = viewer.page.get_by_label("Code")
     codes = []
     for language, end in (("Python", "del g"), ("zarr", "print(sorted(g))"), ("xarray", "print(sorted(d.variables))")):
-        guarded.page.get_by_role("tab", name=language).click()
+        viewer.page.get_by_role("tab", name=language).click()
         expect(code).to_contain_text("os.environ['TOKEN']")
         codes.append(f"{code.inner_text()}\n{end}")
     printed = run(codes)
@@ -223,20 +209,17 @@ def test_lines_that_open_a_group_work_with_a_token(guarded: Viewer) -> None:
     assert all("sst" in line for line in printed)
 
 
-def test_form_fits_a_phone(browser: Browser, guarded_url: str) -> None:
-    with open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as tab:
-        viewer = Viewer(tab, guarded_url)
-        viewer.open("/view/demo/brain")
-        viewer.tab.keep("token form on a phone")
-        give(viewer, TOKEN)
-        viewer.settle()
+def test_form_fits_a_phone(phone: Viewer) -> None:
+    phone.expected = "401"
+    phone.open("/view/demo/brain")
+    give(phone, TOKEN)
+    phone.settle()
 
-        expect(forget(viewer)).to_be_in_viewport(ratio=1)
-        tab.keep("image with token on a phone")
-        assert trouble(viewer) == []
+    expect(forget(phone)).to_be_in_viewport(ratio=1)
 
 
-def test_service_without_tokens_is_never_sent_one_and_shows_no_way_to_forget_it(viewer: Viewer) -> None:
+def test_service_without_tokens_is_never_sent_one_and_shows_no_way_to_forget_it(viewer: Viewer, demo_url: str) -> None:
+    viewer.url = demo_url
     carried: list[str | None] = []
     viewer.page.on("request", lambda request: carried.append(request.header_value("authorization")))
 
@@ -245,4 +228,3 @@ def test_service_without_tokens_is_never_sent_one_and_shows_no_way_to_forget_it(
     expect(forget(viewer)).to_have_count(0)
     assert set(carried) == {None}
     assert np.ptp(viewer.picture()) > 0
-    viewer.check_clean()

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
-from tests.chromium import PHONE, Tab, open_tab
 from tests.server import running_server
 from tests.tiles.support import write_array, write_attributes, write_image
 from tests.viewer.support import Viewer, pixels
@@ -30,13 +29,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "columns", np.arange(400000).reshape(100000, 4), chunks=(10000, 4))
     write_array(folder / "dated", np.full((3, 40, 60), 7), attributes={"_ARRAY_DIMENSIONS": ["time", "y", "x"]})
     write_array(folder / "time", np.arange(3), attributes={"units": "days since 2001-02-03"})
+    gaps = np.zeros((3, 40, 60), "<f4")
+    gaps[0, :, 20:40], gaps[0, :, 40:], gaps[1] = np.nan, 9, np.nan
+    write_array(folder / "t", gaps, attributes={"_ARRAY_DIMENSIONS": ["t", "y", "x"]})
     with running_server({"data": folder}) as server:
         yield server.url
-
-
-@pytest.fixture
-def views(tab: Tab, url: str) -> Viewer:
-    return Viewer(tab, url)
 
 
 def first_cell(viewer: Viewer) -> tuple[str, str, str]:
@@ -56,11 +53,11 @@ def first_cell(viewer: Viewer) -> tuple[str, str, str]:
         ("?axes=d0,d1", (0, 0, 150)),
     ],
 )
-def test_values_are_those_of_the_picture(views: Viewer, query: str, place: tuple[int, int, int]) -> None:
-    views.open_image(f"/view/data/unnamed{query}")
+def test_values_are_those_of_the_picture(viewer: Viewer, query: str, place: tuple[int, int, int]) -> None:
+    viewer.open_image(f"/view/data/unnamed{query}")
 
-    views.page.get_by_role("button", name="Values", exact=True).click()
-    row, column, value = first_cell(views)
+    viewer.page.get_by_role("button", name="Values", exact=True).click()
+    row, column, value = first_cell(viewer)
 
     index = int(value)
     found = [int(n) for n in np.unravel_index(index, CUBE.shape)]
@@ -69,84 +66,74 @@ def test_values_are_those_of_the_picture(views: Viewer, query: str, place: tuple
     plane = re.search(r"axes=d(\d),d(\d)", query)
     rows, columns = (int(n) for n in plane.groups()) if plane else (1, 2)
     assert [int(row), int(column)] == [found[rows], found[columns]]
-    views.check_clean()
 
 
-def test_the_link_saves_what_is_visible(views: Viewer) -> None:
-    views.open_image("/view/data/unnamed?d0=2&rescale=72000,240000&box=150,100,40")
+def test_the_link_saves_what_is_visible(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/unnamed?d0=2&rescale=72000,240000&box=150,100,40")
 
-    link = views.page.get_by_role("link", name="Picture as PNG").get_attribute("href")
+    link = viewer.page.get_by_role("link", name="Picture as PNG").get_attribute("href")
     assert link is not None
-    saved = pixels(views.page.request.get(link).body()).astype(int)
+    saved = pixels(viewer.page.request.get(link).body()).astype(int)
 
     assert 40 <= saved.shape[1] <= 42
     assert abs(saved[saved.shape[0] // 2, saved.shape[1] // 2, 0] - (CUBE[2, 100, 150] - 72000) * 255 / 168000) < 3
-    views.check_clean()
 
 
-def test_complex_values_are_drawn_by_the_part_that_is_chosen(views: Viewer) -> None:
-    views.open_image("/view/data/waves")
-    shown = [views.picture().astype(int)]
+def test_complex_values_are_drawn_by_the_part_that_is_chosen(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/waves")
+    shown = [viewer.picture().astype(int)]
 
     for name, query in (("Real", "real"), ("Imaginary", "imag"), ("Phase", "phase"), ("Magnitude", "")):
-        views.page.get_by_role("button", name=name, exact=True).click()
-        views.wait_for_query(rf"\?component={query}$" if query else "$")
-        views.settle()
-        expect(views.page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
-        shown.append(views.picture().astype(int))
+        viewer.page.get_by_role("button", name=name, exact=True).click()
+        viewer.wait_for_query(rf"\?component={query}$" if query else "$")
+        viewer.settle()
+        expect(viewer.page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+        shown.append(viewer.picture().astype(int))
 
     assert np.abs(shown[0] - shown[-1]).max() < 3
     assert all(np.abs(a - b).mean() > 5 for i, a in enumerate(shown[:4]) for b in shown[:i])
-    views.check_clean()
 
 
-def test_integers_are_shown_as_labels(views: Viewer) -> None:
-    views.open_image("/view/data/classes")
-    views.page.get_by_role("button", name="As labels").click()
-    views.wait_for_query(r"\?labels=1$")
-    views.settle()
+def test_integers_are_shown_as_labels(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/classes")
+    viewer.page.get_by_role("button", name="As labels").click()
+    viewer.wait_for_query(r"\?labels=1$")
+    viewer.settle()
 
-    colours = {tuple(pixel) for pixel in views.picture()[400, 40:600:10].tolist()}
+    colours = {tuple(pixel) for pixel in viewer.picture()[400, 40:600:10].tolist()}
     assert len(colours) >= 4
     assert any(max(colour) - min(colour) > 60 for colour in colours)
-    views.check_clean()
 
 
-def test_channels_that_nobody_has_described_are_all_shown(views: Viewer) -> None:
-    views.open_image("/view/data/pair")
-    expect(views.page.get_by_role("button", name="Hide Channel 1")).to_be_visible()
+def test_channels_that_nobody_has_described_are_all_shown(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/pair")
+    expect(viewer.page.get_by_role("button", name="Hide Channel 1")).to_be_visible()
 
-    left, right = (views.picture()[350, x].tolist() for x in (100, 600))
+    left, right = (viewer.picture()[350, x].tolist() for x in (100, 600))
     assert max(left) > 200
     assert max(right) > 200
     assert left != right
-    _, values = views.values_under(400, 400)
+    _, values = viewer.values_under(400, 400)
     assert len(values) >= 2
-    views.check_clean()
 
 
-def test_a_few_columns_of_many_values_open_as_a_table(views: Viewer) -> None:
-    views.open("/view/data/columns")
+def test_a_few_columns_of_many_values_open_as_a_table(viewer: Viewer) -> None:
+    viewer.open("/view/data/columns")
 
-    assert first_cell(views) == ("0", "0", "0")
-    expect(views.page.get_by_role("button", name="Image", exact=True)).to_be_visible()
-    views.check_clean()
-
-
-def test_a_tap_reads_the_value(browser: Browser, url: str) -> None:
-    with open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as tab:
-        phone = Viewer(tab, url)
-        phone.open_image("/view/data/dated")
-        phone.page.touchscreen.tap(200, 400)
-
-        probe = phone.page.get_by_test_id("probe")
-        expect(probe).to_contain_text("time 0 (2001-02-03)")
-        expect(probe.locator('.probe-what[aria-busy="false"]')).to_have_text("7")
-        phone.tab.keep("tap")
-        phone.check_clean()
+    assert first_cell(viewer) == ("0", "0", "0")
+    expect(viewer.page.get_by_role("button", name="Image", exact=True)).to_be_visible()
 
 
-def test_the_page_comes_back_when_the_service_does(views: Viewer) -> None:
+def test_a_tap_reads_the_value(phone: Viewer) -> None:
+    phone.open_image("/view/data/dated")
+    phone.page.touchscreen.tap(200, 400)
+
+    probe = phone.page.get_by_test_id("probe")
+    expect(probe).to_contain_text("time 0 (2001-02-03)")
+    expect(probe.locator('.probe-what[aria-busy="false"]')).to_have_text("7")
+
+
+def test_the_page_comes_back_when_the_service_does(viewer: Viewer) -> None:
     away = True
 
     def answer(route: Route) -> None:
@@ -155,11 +142,45 @@ def test_the_page_comes_back_when_the_service_does(views: Viewer) -> None:
         else:
             route.continue_()
 
-    views.open_image("/view/data/unnamed")
-    views.page.route(re.compile("/(v1|healthz)"), answer)
-    views.page.get_by_role("treeitem", name="waves").get_by_role("link").click()
-    expect(views.page.get_by_role("heading", name="The service cannot be reached")).to_be_visible()
+    viewer.expected = "ERR_CONNECTION_REFUSED"
+    viewer.open_image("/view/data/unnamed")
+    viewer.page.route(re.compile("/(v1|healthz)"), answer)
+    viewer.page.get_by_role("treeitem", name="waves").get_by_role("link").click()
+    expect(viewer.page.get_by_role("heading", name="The service cannot be reached")).to_be_visible()
     away = False
 
-    views.settle()
-    expect(views.page).to_have_title("waves · Hyperslab")
+    viewer.settle()
+    expect(viewer.page).to_have_title("waves · Hyperslab")
+
+
+def test_missing_values_lowest_values_and_the_outside_look_different(viewer: Viewer) -> None:
+    for scheme in ("dark", "light"):
+        viewer.page.emulate_media(color_scheme=scheme)
+        viewer.open_image("/view/data/t?rescale=0,9")
+        shown = pixels(viewer.page.screenshot()).astype(int)
+        low, missing, high, outside = (
+            shown[y : y + 20, x : x + 20] for x, y in ((400, 400), (620, 400), (850, 400), (620, 110))
+        )
+        assert (low.max(), high.min()) == (0, 255)
+        assert missing.std() > 2  # a pattern
+        assert missing.min() > 20
+        assert missing.max() < 240
+        assert outside.std(axis=(0, 1)).max() == 0
+        assert len({tuple(pixel) for pixel in shown[120:180, 400]}) == 3  # outside, frame, picture
+
+
+def test_a_plane_without_values_says_so(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/t?t=1")
+    word = viewer.page.get_by_text("No values here")
+
+    expect(word).to_be_visible()
+    viewer.slider("t").fill("2")
+    viewer.settle()
+    expect(word).to_be_hidden()
+    viewer.slider("t").fill("0")
+    viewer.wait_for_query(r"\?t=0$")
+    expect(word).to_be_hidden()
+    viewer.open_image("/view/data/t?box=30,20,10")
+    expect(word).to_be_visible()
+    viewer.open_image("/view/data/classes")
+    expect(word).to_be_hidden()

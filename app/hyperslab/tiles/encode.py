@@ -62,69 +62,52 @@ def encode_numbers(values: np.ndarray[Any, np.dtype[Any]], fmt: str) -> bytes:
 # --- png -------------------------------------------------------------------------------------------------------
 
 
-def write_samples(samples: Bytes, *, transparent_grey: int | None = None) -> bytes:
-    """A PNG of ``(height, width, n)`` samples: grey, grey and alpha, RGB, or RGBA for ``n`` of 1 to 4.
-
-    ``transparent_grey``: with one sample, the value that is not to be seen.
-    """
-    extra = b"" if transparent_grey is None else _chunk(b"tRNS", struct.pack(">H", transparent_grey))
-    return _assemble(samples, {1: 0, 2: 4, 3: 2, 4: 6}[samples.shape[2]], extra)
-
-
-def write_indexed(index: Bytes, palette: Bytes) -> bytes:
-    """A PNG of ``(height, width)`` indices into a palette of ``(n, 4)`` RGBA, n up to 256."""
+def _encode_png(raster: Raster) -> bytes:
+    if isinstance(raster, Planes):
+        return _assemble(_interleaved(raster))
+    index, palette, hidden = raster.index, raster.palette, raster.hidden
+    is_grey = _is_opaque_grey(raster)
+    if is_grey and (palette[:, 0] != np.arange(len(palette))).any():
+        index = palette[index, 0]
+    free: int | None = None
+    if hidden is not None:  # a value that no pixel in sight has stands for the hidden ones
+        free = len(palette) if not is_grey and len(palette) < 256 else _unused_value(index, hidden)
+        if free is None:
+            alpha = np.where(hidden, np.uint8(0), np.uint8(255))
+            return _assemble(np.stack([index, alpha], axis=-1) if is_grey else _interleaved(to_planes(raster)))
+        index = np.where(hidden, np.uint8(free), index)
+    if is_grey:
+        return _assemble(index[..., np.newaxis], b"" if free is None else _chunk(b"tRNS", struct.pack(">H", free)))
+    if free is not None:
+        palette = np.zeros((max(free + 1, len(raster.palette)), 4), np.uint8)
+        palette[: len(raster.palette)] = raster.palette
+        palette[free] = 0
     extra = _chunk(b"PLTE", np.ascontiguousarray(palette[:, :3]).tobytes())
-    alpha = palette[:, 3]
-    seen_through = np.flatnonzero(alpha < 255)
+    seen_through = np.flatnonzero(palette[:, 3] < 255)
     if seen_through.size:  # entries after the last one listed are opaque
-        extra += _chunk(b"tRNS", alpha[: seen_through[-1] + 1].tobytes())
-    return _assemble(index[..., np.newaxis], 3, extra)
+        extra += _chunk(b"tRNS", palette[: seen_through[-1] + 1, 3].tobytes())
+    return _assemble(index[..., np.newaxis], extra, colour_type=3)
 
 
-def _assemble(samples: Bytes, colour_type: int, extra: bytes) -> bytes:
-    """Each row less the one above it, after the number of that filter (2); the first stands for itself."""
-    height, width, _ = samples.shape
+def _assemble(samples: Bytes, extra: bytes = b"", *, colour_type: int | None = None) -> bytes:
+    """A PNG of ``(height, width, n)`` samples: of indices, or grey, grey and alpha, RGB, or RGBA for ``n`` of 1 to 4.
+
+    Each row less the one above it, after the number of that filter (2); the first stands for itself.
+    """
+    height, width, number = samples.shape
     rows = samples.reshape(height, -1)
     filtered = np.empty((height, rows.shape[1] + 1), np.uint8)
     filtered[:, 0] = 2
     filtered[:1, 1:] = rows[:1]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
     data: bytes = (isal_zlib if ENCODER == "isal" else zlib).compress(filtered, 1)
-    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0))
+    kind = (0, 4, 2, 6)[number - 1] if colour_type is None else colour_type
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))
     return b"".join((b"\x89PNG\r\n\x1a\n", header, extra, _chunk(b"IDAT", data), _chunk(b"IEND", b"")))
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return b"".join((struct.pack(">I", len(data)), kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))))
-
-
-def _encode_png(raster: Raster) -> bytes:
-    if isinstance(raster, Planes):
-        return write_samples(_interleaved(raster))
-    if _is_opaque_grey(raster):
-        return _encode_grey(raster)
-    palette, hidden = raster.palette, raster.hidden
-    if hidden is None:
-        return write_indexed(raster.index, palette)
-    # an entry of the palette that no pixel uses stands for the hidden ones; RGBA where all 256 are in use
-    free = len(palette) if len(palette) < 256 else _unused_value(raster.index, hidden)
-    if free is None:
-        return write_samples(_interleaved(to_planes(raster)))
-    table = np.zeros((max(free + 1, len(palette)), 4), np.uint8)
-    table[: len(palette)] = palette
-    table[free] = 0
-    return write_indexed(np.where(hidden, np.uint8(free), raster.index), table)
-
-
-def _encode_grey(raster: Indexed) -> bytes:
-    palette, hidden = raster.palette[:, 0], raster.hidden
-    grey = raster.index if (palette == np.arange(len(palette))).all() else palette[raster.index]
-    if hidden is None:
-        return write_samples(grey[..., np.newaxis])
-    free = _unused_value(grey, hidden)
-    if free is None:
-        return write_samples(np.stack([grey, np.where(hidden, np.uint8(0), np.uint8(255))], axis=-1))
-    return write_samples(np.where(hidden, np.uint8(free), grey)[..., np.newaxis], transparent_grey=free)
 
 
 def _is_opaque_grey(raster: Indexed) -> bool:

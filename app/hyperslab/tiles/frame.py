@@ -62,14 +62,6 @@ class Frame:
         return 1 if self.decoder is None else 1 + -(-self.dtype.itemsize // self.image.dtype.itemsize)
 
     @property
-    def identity(self) -> str:
-        """All that tells two frames of one image apart."""
-        field = self.image.field_name or ""
-        decoded = "" if self.decoder is None else "|cf"
-        shown = f"{field}|{self.plane}|{self.indices}|{self.channels}|{self.grid.size}{decoded}"
-        return f"{shown}|{self.flip}|{self.scale}"
-
-    @property
     def cell_shape(self) -> tuple[int, int]:
         """Height and width of one image, in cells."""
         rows, columns = self.plane

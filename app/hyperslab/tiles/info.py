@@ -11,6 +11,7 @@ from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import TileGrid
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Tiles
@@ -40,7 +41,7 @@ def info_document(
     frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.evaluate(
         path,
         query,
-        lambda frame: (tiles.images.labels(frame.image), tiles.orientation(frame)),
+        lambda frame: (tiles.images.labels(frame.image), find_orientation(frame, tiles.images.catalog, tiles.arrays)),
         lambda frame: _brightness(tiles, frame, query, cancel),
         cancel,
     )

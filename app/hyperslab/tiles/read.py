@@ -19,7 +19,7 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import Selection, normalise
+from hyperslab.engine.indexing import normalise
 from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
 from hyperslab.errors import TileNotFound, TooLarge
@@ -57,13 +57,15 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
     """All that has to be read for a region. ``nbytes`` are read before anything is made smaller; ``largest``: bytes
-    that the chunk in hand takes beside them, of the block where it is most."""
+    that the chunk in hand takes beside them, of the block where it is most; ``working_memory``: those of all that are
+    read concurrently."""
 
     frame: Frame
     region: Region
     blocks: tuple[Block, ...]
     nbytes: int
     largest: int
+    working_memory: int
     tag: str
 
 
@@ -124,14 +126,8 @@ class RegionReader:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())
         nbytes = sum(block.plan.nbytes for block in blocks)
         largest = max([self._reader.working_memory(block.plan) for block in blocks], default=0)
-        return RegionPlan(frame, region, tuple(blocks), nbytes, largest, digest.hexdigest())
-
-    def working_memory(self, plan: RegionPlan) -> int:
-        """Bytes of the chunks in hand beside what is read of them: the images of a mosaic are read concurrently."""
-        if not plan.largest:
-            return 0
-        pool = plan.frame.image.mount.pool
-        return plan.largest * (1 + pool.most_helpers(len(plan.blocks) - 1, plan.largest))
+        helpers = image.mount.pool.most_helpers(len(blocks) - 1, largest) if largest else 0
+        return RegionPlan(frame, region, tuple(blocks), nbytes, largest, largest * (1 + helpers), digest.hexdigest())
 
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
@@ -149,7 +145,8 @@ class RegionReader:
                 values = self._reader.read(whole, cancel, cost)[0]
             else:
                 items[frame.plane[0]] = _cells(rows, int(block.rows[-1]))
-                part = _selection(block.level, items)
+                stored = whole.array.metadata.shape
+                part = normalise(items[: len(stored)], stored)
                 values = np.empty(part.shape + whole.inner_shape, whole.dtype)
                 self._reader.fill_slab(whole, part, values, cost=cost, cancel=cancel)
             values = _arranged(frame, block.level, items, values)
@@ -213,7 +210,8 @@ class RegionReader:
                 items.append(channels[0] if len(channels) == 1 else run if in_order else [*channels])
             else:
                 items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
-        plan = self._reader.plan(level.array, _selection(level, items), image.field)
+        stored = level.array.metadata.shape  # a field's subarray is always read whole
+        plan = self._reader.plan(level.array, normalise(items[: len(stored)], stored), image.field)
         return Block(level, self._reader.look_up(plan, cancel), items, rows, columns, place)
 
 
@@ -224,12 +222,6 @@ def _cells(edges: Edges, size: int) -> slice:
     """What lies between the first and the last edge, of an axis of ``size`` cells: at least one of them."""
     first = min(int(edges[0]), size - 1)
     return slice(first, max(int(edges[-1]), first + 1))
-
-
-def _selection(level: Level, items: list[SelectionItem]) -> Selection:
-    """What to read of the array; a field's subarray is always read whole."""
-    shape = level.array.metadata.shape
-    return normalise(items[: len(shape)], shape)
 
 
 def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: NDArray) -> NDArray:

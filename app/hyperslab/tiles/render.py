@@ -70,7 +70,7 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
     if values.dtype == np.uint8 and values.size > 256:  # each of 256 values once instead of each pixel
         steps = to_steps(np.arange(256, dtype=np.uint8), scale)[values]
         return steps if hidden is None else np.where(hidden, np.uint8(0), steps)
-    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > np.finfo(np.float32).max:
+    if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > float(np.finfo(np.float32).max):
         values = values.astype(np.float64)
         if scale.high - scale.low > np.finfo(np.float64).max:  # halved, a window has a width again
             values, scale = values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)

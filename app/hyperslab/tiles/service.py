@@ -26,14 +26,14 @@ from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
-from hyperslab.tiles.orientation import Orientation, find_orientation
+from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import Region, Span
 from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.read import RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
-from hyperslab.tiles.style import Style, legend, make_style
+from hyperslab.tiles.style import legend, make_style
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -80,7 +80,7 @@ class Tiles:
         self.images = Images(catalog, reader)
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
-        self._arrays = reader
+        self.arrays = reader
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
 
     def cache_stats(self) -> CacheStats:
@@ -90,10 +90,6 @@ class Tiles:
     def frame(self, path: str, query: TileQuery) -> Frame:
         """The plane that a query wants; raises as `evaluate`."""
         return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
-
-    def orientation(self, frame: Frame) -> Orientation:
-        """The orientation of a frame's plane."""
-        return find_orientation(frame, self.images.catalog, self._arrays)
 
     def tile(
         self, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
@@ -136,14 +132,14 @@ class Tiles:
         ``finish`` is done to it, and ``label`` says all that. Or its numbers: ``(height, width)``, with the channels
         before them if there are several.
         """
-
-        def style_of(frame: Frame) -> Style | None:
-            if fmt in NUMBER_FORMATS:
-                return None
-            return make_style(frame, query, partial(self.statistics.windows, frame, query, cancel))
-
+        numbers = fmt in NUMBER_FORMATS
+        windows = self.statistics.windows
         frame, style, plan = self.evaluate(
-            path, query, style_of, lambda frame: self.reader.plan(frame, choose(frame), cancel), cancel
+            path,
+            query,
+            lambda frame: None if numbers else make_style(frame, query, partial(windows, frame, query, cancel)),
+            lambda frame: self.reader.plan(frame, choose(frame), cancel),
+            cancel,
         )
         image = frame.image
         if style is not None:
@@ -152,7 +148,9 @@ class Tiles:
         else:
             as_labels = image.image_label is not None if query.labels is None else query.labels
             nodata, identity = None, f"{as_labels}|{query.component}|{fmt}"
-        key = (image.path, f"{plan.region}|{frame.identity}|{identity}")
+        field, decoded = image.field_name or "", "" if frame.decoder is None else "|cf"
+        shown = f"{field}|{frame.plane}|{frame.indices}|{frame.channels}|{frame.grid.size}{decoded}"
+        key = (image.path, f"{plan.region}|{shown}|{frame.flip}|{frame.scale}|{identity}")
         # the number is to be counted up whenever the same values come to look different
         tag = hashlib.blake2b(f"{plan.tag}|{key}|2-{ENCODER}".encode(), digest_size=12).hexdigest()
 
@@ -186,7 +184,7 @@ class Tiles:
         return Rendering(
             tag=tag,
             media_type=MEDIA_TYPES[fmt],
-            memory=held + 16 * height * width + self.reader.working_memory(plan),
+            memory=held + 16 * height * width + plan.working_memory,
             mount=image.mount,
             cached=partial(self._cache.get, key, tag),
             draw=draw,
@@ -215,7 +213,8 @@ class Tiles:
         Raises what `Images.open`, `make_frame` and they raise, in this order.
         """
         if "auto" in (query.flip, query.aspect):
-            found = self.orientation(make_frame(self.images.open(path, query.field), query))
+            frame = make_frame(self.images.open(path, query.field), query)
+            found = find_orientation(frame, self.images.catalog, self.arrays)
             flip = found.flip if query.flip == "auto" else query.flip
             query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
         image: Image | None = None

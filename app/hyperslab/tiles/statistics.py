@@ -104,34 +104,29 @@ class Statistics:
 
         Raises as `sample` does, but for damaged chunks.
         """
-        known: list[Window | Subject] = []
-        for channel, rescale in wanted:
+        damaged: dict[tuple[Any, ...], ChunkCorrupt] = {}
+
+        def window(one: tuple[int, Rescale | None]) -> tuple[Window | ChunkCorrupt, bool]:
+            channel, rescale = one
             facts, dtype = channel_facts(frame, channel), frame.dtype
             if isinstance(rescale, tuple):
-                known.append(rescale)
-            elif rescale is None and facts is not None and facts.window is not None:
-                known.append((facts.window.start, facts.window.end))
-            elif rescale == "dtype" or (rescale is None and dtype.itemsize == 1 and dtype.kind in "bu"):
-                known.append(natural_range(dtype, query.component))
-            else:  # the data says it
-                known.append(subject_of(frame, channel, query))
-        subjects = {each.key: each for each in known if isinstance(each, Subject)}
+                return rescale, False
+            if rescale is None and facts is not None and facts.window is not None:
+                return (facts.window.start, facts.window.end), False
+            if rescale == "dtype" or (rescale is None and dtype.itemsize == 1 and dtype.kind in "bu"):
+                return natural_range(dtype, query.component), False
+            subject = subject_of(frame, channel, query)
+            if subject.key not in damaged:  # it may be that of many channels
+                try:
+                    sample = self.sample(subject, cancel)
+                except ChunkCorrupt as error:
+                    damaged[subject.key] = error
+                else:
+                    return sample.minmax if rescale == "minmax" else sample.auto, True
+            return damaged[subject.key], True
 
-        def take(subject: Subject) -> Sample | ChunkCorrupt:
-            try:
-                return self.sample(subject, cancel)
-            except ChunkCorrupt as error:
-                return error
-
-        taken = frame.image.mount.each(take, [*subjects.values()], cancel)
-        samples = dict(zip(subjects, taken, strict=True))
-        found: list[Window | ChunkCorrupt] = []
-        for each, (_, rescale) in zip(known, wanted, strict=True):
-            told = samples[each.key] if isinstance(each, Subject) else each
-            if isinstance(told, Sample):
-                told = told.minmax if rescale == "minmax" else told.auto
-            found.append(told)
-        return found, bool(samples)
+        found = frame.image.mount.each(window, wanted, cancel)
+        return [each for each, _ in found], any(sampled for _, sampled in found)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.

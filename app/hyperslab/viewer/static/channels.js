@@ -78,14 +78,14 @@ function questionAbout(info, index) {
 function channelRow(channel, info, { change, quiet }) {
   const { index } = channel;
   const facts = info.channels.find((c) => c.index === index);
-  const label = info.channel_axis ? facts?.label || `Channel ${index}` : "Window";
+  const label = info.channel_axis ? facts?.label || `Channel ${index}` : "Contrast limits";
   const integer = /[iu]\d/.test(info.dtype);
   const set = (window) => change(index, { window }, "window");
   const bars = createHistogram({ label, integer, onchange: set });
-  const ends = [numberField(`${label}: low end`, 0), numberField(`${label}: high end`, 1)];
-  const auto = iconButton("wand", `${label}: window from the data`, () => void setFromData());
+  const ends = [numberField(`${label}: lower limit`, 0), numberField(`${label}: upper limit`, 1)];
+  const auto = iconButton("wand", `${label}: contrast limits from the data`, () => void setFromData());
   let current = channel;
-  let shown = ""; // the window that stands in the fields
+  let shown = ""; // the contrast limits that stand in the fields
 
   /** What the node says may have been chosen by hand; the service looks at the data. */
   async function setFromData() {

@@ -26,7 +26,7 @@ export function createHistogram({ label, integer, onchange }) {
       class: `histogram-handle ${name}`,
       role: "slider",
       tabindex: 0,
-      "aria-label": `${label}: ${name} end of the window`,
+      "aria-label": `${label}: ${side ? "upper" : "lower"} limit, handle`,
       onkeydown: (event) => onKey(event, side),
     });
     onDrag(knob, (event) => {

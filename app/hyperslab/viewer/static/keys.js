@@ -6,7 +6,7 @@ export const KEYS = [
   ["← ↑ → ↓", "Move"],
   ["+  −", "Zoom in and out"],
   ["0", "Fit"],
-  ["[  ]", "Previous or next slice"],
+  ["[  ]", "Previous / next slice"],
   ["space", "Play, stop"],
   ["p", "Next plane"],
   ["1 … 9", "Channel on or off"],
