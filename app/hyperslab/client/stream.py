@@ -366,7 +366,7 @@ class RemoteStream:
             answer = self._session.read(request)
         except MismatchingUploadOffset as error:
             offset = error.expected_offset
-            if error.reason is not None or not start < offset < stop:
+            if not start < offset < stop:
                 raise
             self._send_bytes(array, frames, start, offset)
         else:
