@@ -241,6 +241,11 @@ def test_one_request_that_is_refused_fails(store: Path, capfd: pytest.CaptureFix
     assert json.loads(capfd.readouterr().out)["code"] == "node-not-found"
 
 
+def test_a_store_that_does_not_answer_is_no_reason_not_to_serve(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "http://127.0.0.1:9/a.zarr", "--get", "/v1"]) == 0
+    assert "127.0.0.1:9" not in capfd.readouterr().err
+
+
 def test_without_a_store_the_demo_is_served(tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store.rename(demo_folder(tmp_path))
 

@@ -99,9 +99,11 @@ def test_a_body_that_never_advances_is_given_up(proxy: Proxy, array: RemoteArray
 
 
 def test_a_box_starts_over_when_its_values_change_while_it_is_read(proxy: Proxy, array: RemoteArray) -> None:
+    told: list[tuple[int, int]] = []
     proxy.fail(Truncate(5_000), Before(proxy.increment))
 
-    assert np.array_equal(array[...], CUBE + 1)
+    assert np.array_equal(array.get(progress=lambda *counts: told.append(counts)), CUBE + 1)
+    assert told[-1] == (CUBE.nbytes, CUBE.nbytes)
 
     proxy.fail(Truncate(5_000), Before(proxy.increment), times=50)
     with pytest.raises(errors.ArrayChanged, match="values"):

@@ -48,6 +48,25 @@ def test_reads_equal_numpys(host: Host, data: st.DataObject) -> None:
                 assert_same(found, expected)
 
 
+def test_axes_of_index_arrays_come_first_unless_the_arrays_are_side_by_side(host: Host) -> None:
+    values = np.arange(3 * 4 * 5 * 6, dtype="<i4").reshape(3, 4, 5, 6)
+    mask = np.arange(30).reshape(5, 6) % 7 == 1
+    keys: list[Any] = [
+        *(np.s_[:, [0, 1], :, [1, 0]], np.s_[:, 1, :, [1, 2]], np.s_[:, [0, 1], :, 1], np.s_[:, True, :, [0, 2]]),
+        *(np.s_[:, [[0], [1]], None, [0, 1]], np.s_[:, None, [0, 1], :, 1], np.s_[:, [0, 1], ..., [[1], [2]]]),
+        *(
+            np.s_[:, [0, 1], [1, 0]],
+            np.s_[:, 1, [1, 2]],
+            np.s_[..., [0, 1], 1, :],
+            np.s_[:, 1, mask],
+            np.s_[1, :, mask],
+        ),
+    ]
+    with host.add(values, (2, 2, 2, 2)) as array:
+        for key in keys:
+            assert_same(array[key], values[key])
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_orthogonal_reads_equal_an_open_mesh(host: Host, data: st.DataObject) -> None:

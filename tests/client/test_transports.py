@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import ByteSize
 from hyperslab import RemoteGroup
 from hyperslab.asgi import create_app
 from hyperslab.client import HTTPTransport, Response, Transport
-from hyperslab.client.transport import BROKEN_CONNECTION
+from hyperslab.client.transport import BROKEN_CONNECTION, Cancel
 from hyperslab.settings import Settings, StoreSettings
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 from tests.server import served
@@ -110,6 +111,17 @@ def test_an_unread_body_costs_the_connection_and_nothing_else() -> None:
             response.close()
 
         assert server.connections == 3
+
+
+def test_who_begins_to_wait_after_a_cancellation_is_woken_too() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(60)
+        cancel = Cancel()
+        cancel.set()
+        cancel.watch(ours)
+
+        assert theirs.recv(1) == b""
 
 
 FORK = """

@@ -149,9 +149,7 @@ class Endpoint:
         """Boxes within the limit in ``problem``, or of half the size; raises ``problem`` for a single item."""
         nbytes = prod(box.shape) * self.item_nbytes
         share = problem.limit / max(problem.requested, 1)  # of objects, this is what the ones that were read suggest
-        margin = 0.75 if self.dtype.hasobject else 1  # so that nearly all parts fit, though lengths differ
-        wanted = int(nbytes * share * margin)
-        parts = self.cut(box, max(1, min(wanted, nbytes // 2)), inside_chunks=True)
+        parts = self.cut(box, max(1, min(int(nbytes * share), nbytes // 2)), inside_chunks=True)
         if len(parts) < 2:
             raise problem
         return parts

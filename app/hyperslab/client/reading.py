@@ -24,7 +24,7 @@ from hyperslab.errors import ArrayChanged, TooLarge
 
 SMALLEST_BOX = 8 << 20
 LARGEST_BOX = 32 << 20
-"""Bytes of one request of a big read."""
+"""Bytes of one request of a big read; the benchmark of them is the suite ``http``."""
 
 
 def read_selection(

@@ -25,7 +25,7 @@ from hyperslab.errors import TooLarge
 
 SMALLEST_BOX = 4 << 20
 LARGEST_BOX = 16 << 20
-"""Bytes of one request of a big write."""
+"""Bytes of one request of a big write; the benchmark of them is the suite ``writes``."""
 
 
 def write_selection(
