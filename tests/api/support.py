@@ -25,27 +25,29 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Store, Stored
-from hyperslab.storage.local import LocalStore
 from tests.arrays.counting import CountingStore
 from tests.server import served
 
 
 class HookedStore(CountingStore):
-    """Counts, also the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
+    """Counts, keeps the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
     value is about to be read, and ``before_versions`` with keys that are about to be looked up; both may block or
     raise. ``remote``: each look-up is said to take milliseconds."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
     before_versions: Callable[[Sequence[str]], None] = staticmethod(lambda _: None)
-    looked_up = 0
     remote = False
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.looked_up: list[str] = []
 
     @property
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, cheap_stat=not self.remote)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.looked_up += len(keys)
+        self.looked_up += keys
         self.before_versions(keys)
         return super().versions(prefix, keys)
 
@@ -105,10 +107,12 @@ def running(
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A writable store, and a client of the service on it."""
+    """A store, a client of the service on it, and the service itself."""
 
     http: httpx.Client
     store: Store
+    url: str
+    service: Service
 
     def break_node(self, documents: dict[str, bytes], name: str = "a") -> None:
         chunks = {"0": bytes(8), "1": bytes(8)} if ".zarray" in documents else {}
@@ -120,12 +124,14 @@ class Served:
 
 
 @contextmanager
-def serving(config: StoreConfig, options: ApiOptions | None = None) -> Iterator[Served]:
+def serving(
+    config: StoreConfig | Store, options: ApiOptions | None = None, *, writable: bool = True, **sizes: int
+) -> Iterator[Served]:
     """A store, which may be written, behind a socket."""
-    store = open_store(config)
-    service = build([MountedStore("data", store, writable=True)])
-    with served(create_app(service, options)) as url, httpx.Client(base_url=url, timeout=30) as http:
-        yield Served(http, store)
+    store = open_store(config) if isinstance(config, StoreConfig) else config
+    service = build([MountedStore(store.name, store, writable=writable)], **sizes)
+    with served(create_app(service, options)) as url, httpx.Client(base_url=url, timeout=60) as http:
+        yield Served(http, store, url, service)
 
 
 @contextmanager
@@ -242,22 +248,3 @@ def saved(*arrays: NDArray[Any]) -> bytes:
     for array in arrays:
         np.save(out, array)
     return out.getvalue()
-
-
-class WatchedStore(LocalStore):
-    """A folder that notes whose versions are looked up, and calls ``before_read`` when small chunks are about to be
-    read."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(StoreConfig("data", str(root)), str(root))
-        self.looked_up: list[str] = []
-        self.before_read: Callable[[], None] = lambda: None
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.looked_up += keys
-        return super().versions(prefix, keys)
-
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        if "/.z" not in key:
-            self.before_read()
-        return super().get(key, most)

@@ -1,14 +1,16 @@
-"""Bodies of requests as they come."""
+"""Bodies of requests as they come, and of responses as they go."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.api.response import Pieces
 from hyperslab.api.upload import Body
 from hyperslab.errors import Cancelled
 
@@ -53,3 +55,17 @@ def test_what_came_is_given_after_a_pause_and_before_the_client_is_said_to_have_
     assert asyncio.run(read(left, 3)) == b"ab"
     with pytest.raises(Cancelled):
         asyncio.run(read(left, 3))
+
+
+def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:
+    sent: list[Any] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"abc"
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    with pytest.raises(RuntimeError, match="1 bytes short"):
+        asyncio.run(Pieces(4, pieces(), 9.0).send({"type": "http.response.start"}, {}, send))
+    assert [message.get("more_body") for message in sent] == [None, True]

@@ -9,16 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from hyperslab import RemoteGroup
-from hyperslab.api.app import create_app
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
-from tests.server import served
 
 A = "/v1/metadata/data/a"
 NOBODY = 65534
@@ -139,10 +134,9 @@ def test_the_client_shows_a_broken_node_among_the_others_and_can_be_rid_of_it(da
 def test_a_store_that_is_read_only_keeps_its_broken_nodes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".zarray").write_text("{")
-    service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(tmp_path))))])
-    with served(create_app(service)) as url:
-        assert problem(httpx.delete(url + A)) == (403, "read-only")
-        assert problem(httpx.put(url + A, params={"mode": "replace"}, json=DEFINITION)) == (403, "read-only")
+    with serving(StoreConfig(name="data", url=str(tmp_path)), writable=False) as data:
+        assert problem(data.http.delete(A)) == (403, "read-only")
+        assert problem(data.http.put(A, params={"mode": "replace"}, json=DEFINITION)) == (403, "read-only")
     assert (tmp_path / "a" / ".zarray").exists()
 
 

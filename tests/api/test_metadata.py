@@ -11,13 +11,9 @@ import httpx
 import pytest
 import zarr
 
-from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import Running, running
-from tests.server import served
+from tests.api.support import Running, running, serving
 from tests.tiles.remote import RemoteStore
 
 
@@ -137,7 +133,7 @@ def test_groups_that_only_their_children_show_are_looked_into_at_the_same_time(t
     store = RemoteStore(open_store(StoreConfig(name="data", url=str(tmp_path))))
     store.meet(4, lambda keys: keys[0] in {"a/", "b/", "c/", "d/"})
 
-    with served(create_app(build([MountedStore("data", store)]))) as url:
-        document = httpx.get(f"{url}/v1/metadata/data", timeout=60).json()
+    with serving(store, writable=False) as found:
+        document = found.http.get("/v1/metadata/data").json()
 
     assert [(child["name"], child["kind"]) for child in document["children"]] == [(name, "group") for name in "abcd"]

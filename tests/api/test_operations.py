@@ -65,6 +65,7 @@ def test_metrics_count_requests_bytes_and_the_cache(example_store: Path) -> None
         request(found.url, "/v1/slice/data/nothing")
         request(found.url, "/zarr/data/cube/.zarray", "HEAD")
         answer = request(found.url, "/metrics")
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"  # which Prometheus knows
     text = answer.body.decode()
 
     def value(pattern: str) -> float:

@@ -44,9 +44,9 @@ def read(service: Running, query: str) -> bytes:
 
 def counted(service: Running, work: Callable[[], object]) -> tuple[int, int]:
     """How many chunks are read meanwhile, and how many versions are looked up."""
-    gets, looked_up = len(service.store.chunk_gets()), service.store.looked_up
+    gets, looked_up = len(service.store.chunk_gets()), len(service.store.looked_up)
     work()
-    return len(service.store.chunk_gets()) - gets, service.store.looked_up - looked_up
+    return len(service.store.chunk_gets()) - gets, len(service.store.looked_up) - looked_up
 
 
 def test_the_values_are_those_of_the_array(remote: Running) -> None:

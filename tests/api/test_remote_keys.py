@@ -11,14 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hyperslab.api.app import create_app
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
 from hyperslab.storage import open_store
-from tests.api.support import RawAnswer, request
+from tests.api.support import RawAnswer, request, serving
 from tests.faults import Before, DropHeaders, FaultProxy
 from tests.s3 import S3Bucket, S3Server
-from tests.server import served
 
 MIB = 1 << 20
 ARRAY = {
@@ -68,8 +64,8 @@ def service(s3_server: S3Server) -> Iterator[Remote]:
     bucket = s3_server.new_bucket()
     with FaultProxy(s3_server.url) as proxy:
         store = open_store(bucket.at(proxy.url).config(name="data", timeout=60.0, retries=0))
-        with served(create_app(build([MountedStore("data", store)]))) as url:
-            found = Remote(url, s3_server, bucket, proxy)
+        with serving(store, writable=False) as service:
+            found = Remote(service.url, s3_server, bucket, proxy)
             for key, value in VALUES.items():
                 found.put(key, value)
             yield found

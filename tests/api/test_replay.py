@@ -157,6 +157,9 @@ def test_metrics_count_replayed_responses(server: Running) -> None:
     assert 'hyperslab_requests_total{method="GET",route="slice",status="200"} 3.0' in text
     assert 'hyperslab_requests_total{method="GET",route="slice",status="304"} 1.0' in text
     assert re.search(r'hyperslab_sent_bytes_total\{route="slice"\} 300.0', text)
+    held = re.search(r"^hyperslab_answer_cache_bytes (\S+)$", text, re.MULTILINE)
+    assert held is not None
+    assert float(held[1]) > 100 + 2048 + 512  # with the objects of Python for each key
 
 
 def test_a_304_is_replayed_though_its_body_was_never_sent(server: Running, folder: Path) -> None:

@@ -13,14 +13,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.limits import BytesInFlight
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import Service, build
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.arrays.service import Service
+from hyperslab.storage import StoreConfig
+from tests.api import support
 from tests.api.support import request, write_array
-from tests.server import served
 
 MIB = 1 << 20
 BUDGET = 6 * MIB
@@ -30,10 +28,10 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 @contextmanager
 def serving(tmp_path: Path, *, writable: bool = True, idle_seconds: float = 300) -> Iterator[tuple[str, Service]]:
     write_array(tmp_path, "a", np.zeros((4, MIB), "u1"), (1, MIB), compressors=None)
-    store = open_store(StoreConfig("data", str(tmp_path), writable=writable, durability="rename"))
-    service = build([MountedStore("data", store, writable=writable)], bytes_in_flight=BUDGET)
-    with served(create_app(service, ApiOptions(queue_seconds=0.2, idle_seconds=idle_seconds))) as url:
-        yield url, service
+    config = StoreConfig("data", str(tmp_path), writable=writable, durability="rename")
+    options = ApiOptions(queue_seconds=0.2, idle_seconds=idle_seconds)
+    with support.serving(config, options, writable=writable, bytes_in_flight=BUDGET) as found:
+        yield found.url, found.service
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def test_the_work_ends_when_the_client_leaves_while_versions_are_looked_up(tmp_p
     method, target = asked.split()
     with running(tmp_path) as found:
         with open_request(found.url, target, method=method):
-            wait_until(lambda: found.store.looked_up > 1_000)
+            wait_until(lambda: len(found.store.looked_up) > 1_000)
 
         wait_until(lambda: metric(found, "hyperslab_abandoned_total") == 1)
 

@@ -10,12 +10,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from hyperslab.api.app import create_app
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import Running, request, running, write_array
-from tests.server import served
+from hyperslab.storage import StoreConfig
+from tests.api.support import Running, request, running, serving, write_array
 from tests.tiles.support import Array, pixels
 
 PLANE = np.add.outer(np.arange(300), np.arange(420) // 2).astype(np.uint8)
@@ -144,8 +140,7 @@ def test_the_base_of_an_iiif_image_leads_to_its_description(server: Running, tai
 def test_a_store_may_be_called_iiif(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("iiif")
     write_array(folder, "a", PLANE, (64, 64))
-    store = open_store(StoreConfig(name="iiif", url=str(folder)))
-    with served(create_app(build([MountedStore("iiif", store)]))) as url:
-        answer = request(url, "/v1/tile/iiif/a/info.json")
+    with serving(StoreConfig(name="iiif", url=str(folder)), writable=False) as found:
+        answer = request(found.url, "/v1/tile/iiif/a/info.json")
 
     assert json.loads(answer.body)["path"] == "iiif/a"

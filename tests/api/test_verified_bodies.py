@@ -17,7 +17,8 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from tests.api.support import WatchedStore
+from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import HookedStore
 from tests.arrays.support import LONG_AGO, age, zarr_array
 
 VALUES = np.arange(400, dtype="<i4").reshape(20, 20)
@@ -28,13 +29,13 @@ Client = httpx.AsyncClient
 
 
 @pytest.fixture(params=[Blosc(), None], ids=["Blosc", "uncompressed"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> WatchedStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> HookedStore:
     zarr_array(tmp_path, VALUES, (5, 5), compressors=request.param, fill_value=7)
     age(tmp_path)
-    return WatchedStore(tmp_path)
+    return HookedStore(open_store(StoreConfig("data", str(tmp_path))))
 
 
-def play(store: WatchedStore, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
+def play(store: HookedStore, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
     """A scene with a service that caches nothing."""
 
     async def run() -> None:
@@ -54,7 +55,7 @@ def values(answer: httpx.Response) -> Any:
     return np.frombuffer(answer.content, "<i4").reshape(11, 15).tolist()
 
 
-def replace(store: WatchedStore, key: str, source: str | None) -> None:
+def replace(store: HookedStore, key: str, source: str | None) -> None:
     """Put another chunk in its place, or none."""
     path = Path(store.url.removeprefix("file://")) / key
     if source is None:
@@ -66,7 +67,7 @@ def replace(store: WatchedStore, key: str, source: str | None) -> None:
     new.replace(path)
 
 
-def test_a_stored_key_is_not_looked_up_before(store: WatchedStore) -> None:
+def test_a_stored_key_is_not_looked_up_before(store: HookedStore) -> None:
     async def scene(client: Client) -> None:
         first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
         store.looked_up.clear()
@@ -83,10 +84,10 @@ def test_a_stored_key_is_not_looked_up_before(store: WatchedStore) -> None:
     play(store, scene)
 
 
-def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: WatchedStore) -> None:
+def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: HookedStore) -> None:
     async def scene(client: Client) -> None:
         before = await client.get(SLICE)
-        store.before_read = _once(lambda: replace(store, "a/1.2", "3.3"))
+        store.before_chunk = _once(lambda: replace(store, "a/1.2", "3.3"))
         during = await client.get(SLICE)
         after = await client.get(SLICE)
 
@@ -98,16 +99,16 @@ def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own
     play(store, scene)
 
 
-def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_request(store: WatchedStore) -> None:
+def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_request(store: HookedStore) -> None:
     async def scene(client: Client) -> None:
         first = await client.get(SLICE)
         gone, back = VALUES.copy(), VALUES.copy()
         gone[0:5, 5:10], back[0:5, 5:10] = 7, VALUES[15:20, 15:20]
-        store.before_read = _once(lambda: replace(store, "a/0.1", None))
+        store.before_chunk = _once(lambda: replace(store, "a/0.1", None))
         without = await client.get(SLICE)
         assert values(without) == gone[BOX].tolist()
 
-        store.before_read = _once(lambda: replace(store, "a/0.1", "3.3"))
+        store.before_chunk = _once(lambda: replace(store, "a/0.1", "3.3"))
         during, after = await client.get(SLICE), await client.get(SLICE)
         assert values(after) == back[BOX].tolist()
         assert (values(during), during.headers["etag"]) in (
@@ -119,7 +120,7 @@ def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_
     play(store, scene)
 
 
-def _once(function: Callable[[], None]) -> Callable[[], None]:
+def _once(function: Callable[[], None]) -> Callable[[str], None]:
     """The function, which does nothing when it is called again."""
     waiting = [function]
-    return lambda: waiting.pop()() if waiting else None
+    return lambda _: waiting.pop()() if waiting else None

@@ -10,14 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig
 from hyperslab.storage.base import Absent
 from hyperslab.storage.local import LocalStore
-from tests.server import served
+from tests.api.support import serving
 
 CHUNK = 1 << 20
 JSON = {"Content-Type": "application/json"}
@@ -53,9 +50,11 @@ def test_a_write_of_a_large_chunk_holds_what_it_takes(
     tmp_path: Path, write: Callable[[httpx.Client, int], httpx.Response]
 ) -> None:
     store = HeldStore(tmp_path)
-    service = build([MountedStore("data", store, writable=True)], bytes_in_flight=CHUNK, slab_bytes=CHUNK // 8)
-    app = create_app(service, ApiOptions(queue_seconds=0.1))
-    with served(app) as url, httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(1) as pool:
+    with (
+        serving(store, ApiOptions(queue_seconds=0.1), bytes_in_flight=CHUNK, slab_bytes=CHUNK // 8) as found,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        http, service = found.http, found.service
         http.put(
             "/v1/metadata/data/a", json={"shape": [8 * CHUNK], "chunks": [CHUNK], "dtype": "|u1", "compressor": None}
         )

@@ -13,14 +13,11 @@ import httpx
 import numpy as np
 import pytest
 
-from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import WriteThreads
-from hyperslab.arrays.nodes import MountedStore
-from hyperslab.arrays.service import build
 from hyperslab.errors import Overloaded
-from hyperslab.storage import StoreConfig, open_store
-from tests.server import served
+from hyperslab.storage import StoreConfig
+from tests.api.support import serving
 
 DEFINITION = {"shape": [4], "chunks": [4], "dtype": "<i4"}
 ROWS = np.ones(4, "<i4").tobytes()
@@ -79,10 +76,10 @@ def test_an_error_frees_the_thread_as_a_result_does() -> None:
 
 
 def test_other_arrays_stay_readable_while_appends_wait_for_one_that_is_locked(tmp_path: Path) -> None:
-    store = open_store(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename"))
-    service = build([MountedStore("data", store, writable=True)])
+    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
     options = ApiOptions(request_threads=2, queue_seconds=0.2)
-    with served(create_app(service, options)) as url, ThreadPoolExecutor(8) as pool:
+    with serving(config, options) as found, ThreadPoolExecutor(8) as pool:
+        url, store = found.url, found.store
         for name in ("a", "other"):
             assert httpx.put(f"{url}/v1/metadata/data/{name}", json=DEFINITION).status_code == 201
         with store.lock("a/.zarray"):  # as the holder of a lease has it that nobody renews

@@ -100,7 +100,13 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "nbytes": metadata.nbytes,
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
-        "limits": limits(options),
+        "limits": {  # null where there is none
+            "max_request_bytes": options.max_upload_bytes,
+            "max_response_bytes": options.max_response_bytes,
+            "max_json_bytes": options.max_json_bytes,
+            "max_csv_bytes": options.max_csv_bytes,
+            "max_points": options.max_points,
+        },
         "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
     }
@@ -143,17 +149,6 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
         described = {"name": found.name, "version": found.version, "axes": axes, "datasets": datasets}
         document["multiscales"] = [{**described, "type": found.downsampling}]
     return document
-
-
-def limits(options: ApiOptions) -> dict[str, int | None]:
-    """The most bytes of one request's body and of the values in one answer; null where there is no limit."""
-    return {
-        "max_request_bytes": options.max_upload_bytes,
-        "max_response_bytes": options.max_response_bytes,
-        "max_json_bytes": options.max_json_bytes,
-        "max_csv_bytes": options.max_csv_bytes,
-        "max_points": options.max_points,
-    }
 
 
 def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> dict[str, str]:
