@@ -653,6 +653,38 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "run" / "a", mode="r")[...], model.values(final=True))
 
 
+def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> None:
+    arrays = [{"key": key, "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]} for key in "abc"]
+    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
+    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url) as client:
+        planned = client.put("/v1/stream/lab/run?dry_run=true", json={"arrays": arrays}).json()["memory"]["bound"]
+    options: dict[str, Any] = {"bytes_in_flight": planned + (24 << 20), "queue_seconds": 0.2}
+
+    def slowly() -> Iterator[bytes]:
+        yield bytes(1 << 19)
+        while not done.wait(0.5):  # what pauses so long is stored
+            yield bytes(1 << 10)
+
+    app = create_app(Settings(stores={"lab": store}, **options))
+    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor() as threads:
+        opened(client, "lab/run", *arrays)
+
+        def send(key: str, body: bytes | Iterator[bytes]) -> httpx.Response:
+            return client.patch("/v1/stream/lab/run", params={"key": key}, content=body, headers={"Upload-Offset": "0"})
+
+        try:
+            slow = []
+            for key in "ab":
+                slow.append(threads.submit(send, key, slowly()))
+                wait_until(lambda: Sender(client, "lab/run", key).state()["offset"] > 0)  # noqa: B023 - called here only
+            refused = send("c", bytes(16 << 20))
+        finally:
+            done.set()
+        assert (refused.status_code, "Retry-After" in refused.headers) == (503, True), refused.text
+        assert [each.result().status_code for each in slow] == [204, 204]
+        assert send("c", bytes(16 << 20)).status_code == 204
+
+
 def test_what_a_frame_and_a_group_of_rows_cost_a_bucket(tmp_path: Path, s3_server: S3Server) -> None:
     place = place_of("bucket", tmp_path, s3_server)
     array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 4), *SIDE]}

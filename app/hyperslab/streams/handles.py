@@ -49,7 +49,10 @@ class Handle:
     """What this process keeps of a stream: bytes that are reserved, when a request came ``last``, the arrays that are
     committed in the background, the requests that send to each array, and what each had stored last; the ``buffers`` of
     the last request, as new pages cost more than receiving into them; and queues by array, where bytes are acknowledged
-    before they are stored."""
+    before they are stored.
+
+    ``turn`` is held by the one commit that is under way in a folder: memory is reserved for one.
+    """
 
     reserved: int
     expires_in: int
@@ -58,6 +61,7 @@ class Handle:
     sending: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     buffers: list[memoryview] = field(default_factory=list)
+    turn: Lock = field(default_factory=Lock)
     queues: dict[int, Queue] = field(default_factory=dict)
 
     @property

@@ -63,7 +63,7 @@ class Opened:
 class Sending:
     """What a request sends to an array; a context, which counts as one that sends. ``at``: where its next byte belongs;
     ``progress``: how far the array has come, as this request knows; ``piece``: the most bytes that it may store at
-    once, known in the context."""
+    once, and ``is_first``: whether the stream has reserved memory for two of them, known in the context."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -77,6 +77,7 @@ class Sending:
     ) -> None:
         self.array = stream.plan.arrays[number]
         self.piece = PIECE_BYTES
+        self.is_first = False
         self.progress = writer.progress(stream, number)
         self.at = self.progress.offset if at is None else at
         self._said = at
@@ -91,7 +92,8 @@ class Sending:
         with self._handles.lock:
             if self._said is None and sending.get(self._number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
-            self.piece = PIECE_BYTES if any(sending.values()) else largest_piece(self._stream.plan, self.array)
+            self.is_first = not any(sending.values())
+            self.piece = largest_piece(self._stream.plan, self.array) if self.is_first else PIECE_BYTES
             sending[self._number] = sending.get(self._number, 0) + 1
         return self
 

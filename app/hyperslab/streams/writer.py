@@ -324,7 +324,9 @@ class ArrayWriter:
     ) -> None:
         """Move rows of an array to chunks: those in its tails, or with ``rows`` also those up to there, whose bytes are
         ``data``, or which are missing; again from the start where another replica has moved some meanwhile."""
-        with self._committing(stream, number):
+        handle = self._handles.get(stream.path)
+        turn = nullcontext() if handle is None or stream.mount.is_remote else handle.turn
+        with self._committing(stream, number), turn:
             for _ in attempts():
                 try:
                     return self._commit_once(stream, number, whole, rows, data, final)

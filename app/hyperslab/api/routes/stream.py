@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from hyperslab.api.admission import Share
 from hyperslab.api.request import Request
 from hyperslab.api.response import Headers, Pieces, Response, json_response
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
@@ -135,7 +136,8 @@ async def patch_stream(request: Request) -> Response:
                 await run(sending.append, data)
         else:
             check_as_is(request)
-            await _receive(request, run, sending, known)
+            async with request.context.admission.hold() as share:
+                await _receive(request, run, sending, known, share)
         if completes == "?1":
             await run(sending.complete)
     progress = sending.progress
@@ -285,15 +287,17 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
             yield Body(request.receive, body)
 
 
-async def _receive(request: Request, run: _Run, sending: Sending, length: int | None) -> None:
+async def _receive(request: Request, run: _Run, sending: Sending, length: int | None, share: Share) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
-    that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there."""
+    that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there. The
+    memory of requests that send beside another one is admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
     rest, group = length if length is not None else LARGEST_PIECE, sending.group
     most = sending.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
     size = min(most, max(1, rest))
+    await share.grow(0 if sending.is_first else 2 * size)
     buffers = sending.take_buffers(size)
     at = sending.at
     while body.more and broken is None:
