@@ -30,10 +30,11 @@ T = TypeVar("T")
 
 _WHOLE_BYTES: Final = 64 << 20
 """The largest shard of a remote store, decoded, that is read whole although it need not be."""
-_BATCH_BYTES: Final = 16 << 20
-"""Stored bytes of a remote store that are held at once."""
+_REMOTE_BATCH: Final = 16 << 20
+_LOCAL_BATCH: Final = 4 << 20
+"""Stored bytes that are held at once."""
 GROUP_BYTES: Final = 1 << 20
-"""Decoded bytes of the chunks that a thread reads together, so many as a processor's own cache holds (benchmark
+"""Decoded bytes of the chunks that a thread decodes together, so many as a processor's own cache holds (benchmark
 `shards`)."""
 _MOST_CHUNKS: Final = 1 << 15
 """Chunks of a shard that are looked up in its index at once."""
@@ -294,22 +295,14 @@ class ShardReader(ChunkReader):
     def _read_pieces(
         self, key: str, groups: Sequence[tuple[_Group, Sequence[_Found]]], version: str, out: NDArray, cost: ReadCost
     ) -> None:
-        """Fetch and place chunks: many groups by one request to a remote store, else each by the thread that decodes
-        it."""
-
-        def read(batch: Sequence[tuple[_Group, Sequence[_Found]]]) -> None:
+        """Fetch and place chunks, many groups by one request."""
+        for batch in _by_size(groups, _REMOTE_BATCH if self._array.mount.is_remote else _LOCAL_BATCH):
             start = perf_counter()
             data = self._ranges(key, [*chain.from_iterable(_ranges_of(found) for _, found in batch)], version)
             fetched, rest = perf_counter(), iter(data)
             stored = [(group, [_taken(each, rest) for each in found]) for group, found in batch]
             self._place_groups(key, stored, version, out)
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
-
-        if self._array.mount.is_remote:
-            for batch in _by_size(groups):
-                read(batch)
-        else:
-            self.each([[group] for group in groups], len(groups), read, self._decoded(groups[0][0]))
 
     def _decoded(self, group: _Group) -> int:
         """About how many bytes are decoded of a group."""
@@ -447,7 +440,7 @@ def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) ->
     stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied."""
     wanted, shard = chunks * metadata.chunk_nbytes, metadata.shard_nbytes
     group = min(wanted, max(GROUP_BYTES, metadata.chunk_nbytes))
-    fetched = min(wanted, _BATCH_BYTES + metadata.chunk_nbytes) if is_remote else group
+    fetched = min(wanted, (_REMOTE_BATCH if is_remote else _LOCAL_BATCH) + group)
     if any(level.after for level in metadata.levels):
         fetched = 3 * shard  # as stored, as decoded, and the room that a decoder takes meanwhile
     elif is_remote and chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
@@ -467,14 +460,16 @@ def _paired(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_
     return [(group, [next(rest) if want.cached is None else None for want in group.wanted]) for group in groups]
 
 
-def _by_size(groups: Sequence[tuple[_Group, Sequence[_Found]]]) -> Iterator[list[tuple[_Group, Sequence[_Found]]]]:
-    """In batches that hold a bounded number of bytes."""
+def _by_size(
+    groups: Sequence[tuple[_Group, Sequence[_Found]]], most: int
+) -> Iterator[list[tuple[_Group, Sequence[_Found]]]]:
+    """In batches of which about so many bytes are fetched."""
     batch: list[tuple[_Group, Sequence[_Found]]] = []
     nbytes = 0
     for group in groups:
         batch.append(group)
         nbytes += sum([stop - start for start, stop in _ranges_of(group[1])])
-        if nbytes >= _BATCH_BYTES:
+        if nbytes >= most:
             yield batch
             batch, nbytes = [], 0
     if batch:
