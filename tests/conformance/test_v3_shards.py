@@ -253,18 +253,24 @@ def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_pat
     frame = bytearray(stored[start : start + nbytes])
     service = service_of(StoreConfig(name="data", url=str(tmp_path)), cache_bytes=0)
 
+    def is_corrupt() -> None:
+        for key in (np.s_[0:16, 0:32], np.s_[0:16, :]):  # alone, and beside others
+            with pytest.raises(ChunkCorrupt):
+                read(service, key)
+        np.testing.assert_array_equal(read(service, np.s_[16:64, :]), VALUES[16:64])
+
+    np.testing.assert_array_equal(read(service, np.s_[3:64, 5:]), VALUES[3:64, 5:])
     for cut in (0, 1, 15, 16, 17, nbytes // 2, nbytes - 1):
         index[0] = (start, cut)
         path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
-        with pytest.raises(ChunkCorrupt):
-            read(service, np.s_[0:16, 0:32])
+        is_corrupt()
     index[0] = (start, nbytes)
     if codec == "blosc":
-        for at, value in ((4, 2**31 - 1), (8, 2**31 - 1), (12, 2**31 - 1), (12, 16), (4, 0), (8, 1)):
+        fields = ((4, 2**31 - 1), (8, 2**31 - 1), (12, 2**31 - 1), (12, 16), (4, 0), (8, 1), (16, 0), (20, 2**31 - 1))
+        for at, value in (*fields, (20, nbytes), (16, nbytes + 20)):  # the last two lead into the next chunk
             forged = frame[:at] + value.to_bytes(4, "little") + frame[at + 4 :]
             path.write_bytes(stored[:start] + forged + stored[start + nbytes :])
-            with pytest.raises(ChunkCorrupt):
-                read(service, np.s_[0:16, 0:32])
+            is_corrupt()
     service.close()
 
 

@@ -149,20 +149,12 @@ class ChunkReader:
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(part, key, runs, out, cost)
 
-    def each(  # noqa: PLR0917
-        self,
-        items: Iterable[T],
-        count: int,
-        work: Callable[[T], object],
-        nbytes: int,
-        chunks: int = 1,
-        held: int = 0,
-    ) -> None:
-        """Call ``work`` with ``count`` items of so many ``chunks``, each of which decodes to ``nbytes`` and holds
-        ``held`` meanwhile: on the store's threads where a network is waited for or much is decoded, else one by one."""
+    def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
+        """Call ``work`` with ``count`` items, each of which decodes to ``nbytes`` and holds ``held`` meanwhile: on the
+        store's threads where a network is waited for or much is decoded, else one by one."""
         effort = nbytes * self._codec.effort  # in bytes that LZ4 makes in the same time
         # in a folder, threads make less work slower: chunks of 64 KiB 1.5 times (benchmark `engine`, slide)
-        if count > 1 and (held or (effort >= 256 << 10 and count * chunks * effort >= 2 << 20)):
+        if count > 1 and (held or (effort >= 256 << 10 and count * effort >= 2 << 20)):
             self._array.mount.pool.each(items, count, work, self._cancel, nbytes=held)
             return
         for item in items:
@@ -304,10 +296,14 @@ class ChunkReader:
             part.copy_out(values, out)
 
     def _place_fill(self, part: Projection, key: str, out: NDArray) -> None:
+        with np.errstate(over="ignore"):
+            part.put_out(self._fill_of(key), out)
+
+    def _fill_of(self, key: str) -> NDArray:
+        """The value of cells of which nothing is stored."""
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
-        with np.errstate(over="ignore"):
-            part.put_out(self._fill, out)
+        return self._fill
 
 
 def get_chunk(store: Store, key: str, most: int) -> Stored | None:

@@ -30,7 +30,7 @@ from hyperslab.arrays.plan import (
     make_points_plan,
     too_many_chunks,
 )
-from hyperslab.arrays.shards import Located, ShardReader, chunk_name, memory_of_shard
+from hyperslab.arrays.shards import GROUP_BYTES, Located, ShardReader, chunk_name, memory_of_shard
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
@@ -264,11 +264,14 @@ class Reader:
         """
         metadata, mount, shards = plan.array.metadata, plan.array.mount, 0
         memory, most = metadata.codec.memory, min(plan.touched, metadata.chunks_per_object) if metadata.levels else 0
-        if most and memory_of_shard(metadata, most) > self.slab_bytes:
+        if most and memory_of_shard(metadata, most, is_remote=mount.is_remote) > self.slab_bytes:
             stored = plan.stored
             chunks = -(-plan.touched // max(1, stored))
-            each, held = memory_of_shard(metadata, chunks), chunks * metadata.chunk_nbytes if mount.is_remote else 0
-            helpers = mount.pool.most_helpers(stored - 1, held)
+            each, wanted = memory_of_shard(metadata, chunks, is_remote=mount.is_remote), chunks * metadata.chunk_nbytes
+            if mount.is_remote:
+                helpers = mount.pool.most_helpers(stored - 1, wanted)
+            else:  # which also share the chunks of one shard
+                helpers = mount.pool.most_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
@@ -351,9 +354,8 @@ class Reader:
 
         rest = iter(objects)
         first = next(rest)
-        nbytes = reader.decoded(next(iter(first.parts))) if count > 1 else 0
-        held = first.chunks * nbytes if mount.is_remote else 0
-        reader.each(chain((first,), rest), count, read, nbytes, first.chunks, held)
+        nbytes = first.chunks * reader.decoded(next(iter(first.parts))) if count > 1 else 0
+        reader.each(chain((first,), rest), count, read, nbytes, nbytes if mount.is_remote else 0)
 
     def _read_head(  # noqa: PLR0917
         self,

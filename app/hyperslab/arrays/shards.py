@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,17 +17,27 @@ from hyperslab.cache import Vanished
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codecs import LEAST_STREAM
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ShardParts, StoredParts
+from hyperslab.engine.indexing import ChunkBlock, ChunkProjection, ShardParts, StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.partial import Part
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChunkCorrupt, StoreError
-from hyperslab.storage.base import MOST_TRIES, Entry, Part, VersionConflict
+from hyperslab.storage.base import MOST_TRIES, Entry, VersionConflict
+from hyperslab.storage.base import Part as StoredPart
+
+T = TypeVar("T")
 
 _WHOLE_BYTES: Final = 64 << 20
-"""The largest shard, decoded, that is read whole although it need not be."""
-_BATCH_BYTES: Final = 16 << 20
+"""The largest shard of a remote store, decoded, that is read whole although it need not be."""
+_REMOTE_BATCH: Final = 16 << 20
+_LOCAL_BATCH: Final = 4 << 20
 """Stored bytes that are held at once."""
+GROUP_BYTES: Final = 1 << 20
+"""Decoded bytes of the chunks that a thread decodes together, so many as a processor's own cache holds (benchmark
+`shards`)."""
+_MOST_CHUNKS: Final = 1 << 15
+"""Chunks of a shard that are looked up in its index at once."""
 
 
 class _Shard(NamedTuple):
@@ -50,22 +60,50 @@ class _Top(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What is to be read of a chunk: the ``runs`` of items that are decoded alone, if not all; ``keep``: the chunk is
-    to be cached."""
+    """A chunk that is to be read: a ``cached`` copy of it, or the ``runs`` of items that are decoded alone, if not all;
+    ``keep``: it is to be cached."""
 
     part: Projection
+    cached: NDArray | None
     runs: Sequence[Run] | None
     keep: bool
 
 
-class _Piece(NamedTuple):
-    """A chunk that is stored at ``extent``, and the ``ranges`` of the object to be fetched of it; ``head`` is its
-    beginning, where that was fetched before."""
+class _Group(NamedTuple):
+    """Chunks that are read one after the other, and their ``coords``, one in each row; small ones that are neighbours
+    are copied at once, as a ``block``."""
 
-    wanted: _Wanted
-    extent: Extent
-    ranges: Sequence[Run]
-    head: Buffer | None = None
+    coords: NDArray
+    wanted: Sequence[_Wanted]
+    block: ChunkBlock | None
+
+
+_WHOLE_CHUNK: Final = _Wanted(ChunkProjection((), ()), None, None, False)
+"""A chunk of a block of an array of which none is cached."""
+
+
+class _Piece(NamedTuple):
+    """Which ``ranges`` of a stored object are fetched of a chunk that begins at ``start``, beside its ``head``, which
+    was fetched before: all others, or what is needed for some ``runs`` of its items."""
+
+    start: int
+    ranges: Sequence[Extent]
+    head: Buffer
+    runs: Sequence[Run] | None
+
+
+class _Parts(NamedTuple):
+    """What was fetched of a chunk for some ``runs`` of its items; parts by their position in it."""
+
+    head: Buffer
+    parts: Sequence[Part]
+    runs: Sequence[Run]
+
+
+_Found: TypeAlias = Extent | _Piece | None
+"""Where a chunk lies, or a part of it; None: the shard has none, or it was cached."""
+_Fetched: TypeAlias = Buffer | _Parts | None
+"""A stored chunk, or parts of it; None: the shard has none, or it was cached."""
 
 
 class Located(NamedTuple):
@@ -73,7 +111,7 @@ class Located(NamedTuple):
 
     entry: Entry
     extent: Extent
-    part: Part | None
+    part: StoredPart | None
 
 
 class ShardReader(ChunkReader):
@@ -83,28 +121,17 @@ class ShardReader(ChunkReader):
     """
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
-        metadata, block = self._metadata, None
-        if isinstance(parts.parts, ShardParts) and 1 < parts.chunks <= _BATCH_BYTES // metadata.chunk_nbytes:
-            small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.is_object and self._field is None
-            block = parts.parts.block(metadata.chunks) if small else None
-        if block is None:
-            return self._read(parts, version, out, cost)
-        held = np.empty((parts.chunks, *metadata.chunks), metadata.dtype.numpy)
-        found = self._read(StoredParts(parts.coords, block.parts, parts.chunks), version, held, cost)
-        with np.errstate(over="ignore"):
-            block.copy_out(held, out)
-        return found
-
-    def _read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         shard, planned = self._shard(parts.coords, parts.chunks), version
         array, key = self._array, shard.key
         if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old
             version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
+        most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MOST_CHUNKS))
         for _ in range(MOST_TRIES):
-            is_sure, rest = planned != UNKNOWN, iter(parts.parts)
+            is_sure, rest = planned != UNKNOWN, self._split(parts.parts, most)
             try:
-                while batch := list(islice(rest, 1 << 15)):
-                    version, was_asked = self._read_parts(shard, batch, version, out, cost)
+                while boxes := list(islice(rest, _MOST_CHUNKS // most)):
+                    groups = [self._group(chunks, block, version) for chunks, block in boxes]
+                    version, was_asked = self._read_groups(shard, groups, version, out, cost)
                     is_sure |= was_asked
             except VersionConflict:
                 version = UNKNOWN
@@ -131,9 +158,9 @@ class ShardReader(ChunkReader):
                 top = None if version is None else self._top(shard, version)[0]
                 if top is None:
                     return None
-                (extent,) = self._extents(shard, [coords], top)
+                (extent,) = self._extents(shard, self._within(shard, np.array([coords], np.int64)), top)
                 if extent is not None and wanted is not None:
-                    first, last = extent.start + wanted[0], min(extent.start + wanted[1], extent.stop)
+                    first, last = extent[0] + wanted[0], min(extent[0] + wanted[1], extent[1])
                     part = self._store.get_part(key, first, last) if first < last else None
                     entry = entry if part is None else part.entry
                 if entry is not None and entry.version == top.version:
@@ -143,125 +170,194 @@ class ShardReader(ChunkReader):
             known = None
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
-    def _read_parts(
+    def _split(
+        self, parts: Iterable[Projection], most: int
+    ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:
+        """The chunks of a shard in groups of at most so many, small ones as blocks."""
+        metadata = self._metadata
+        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.is_object and self._field is None
+        if small and isinstance(parts, ShardParts):
+            for box in parts.boxes(most):
+                block = box.block(metadata.chunks)
+                yield box if block is None else (), block
+            return
+        rest = iter(parts)
+        while group := list(islice(rest, most)):
+            yield group, None
+
+    def _group(self, parts: Iterable[Projection], block: ChunkBlock | None, version: str | None) -> _Group:
+        """Chunks, of which those that are cached are looked up."""
+        looks = self._cache.limit > 0 and version not in (None, UNKNOWN)
+        keeps = version is not None and self._caching is not Caching.NEVER
+        if block is None:
+            parts = [*parts]
+            coords = np.array([part.coords for part in parts], np.int64).reshape(len(parts), -1)
+        else:
+            coords = block.coords
+            if not looks and not keeps:
+                return _Group(coords, [_WHOLE_CHUNK] * len(coords), block)
+            parts = [ChunkProjection(tuple(each), ()) for each in coords.tolist()]
+        wanted = list[_Wanted]()
+        for part in parts:
+            name = chunk_name(self._array, part.coords) if looks or keeps else ("", "", "")
+            cached = self._cache.get(name, version or "") if looks else None
+            runs = self._runs(part) if cached is None else None
+            keep = keeps and cached is None and self._is_kept(name, version or "", partly=runs is not None)
+            wanted.append(_Wanted(part, cached, None if keep else runs, keep))
+        return _Group(coords, wanted, block)
+
+    def _read_groups(
         self,
         shard: _Shard,
-        parts: Sequence[Projection],
+        groups: Sequence[_Group],
         version: str | None,
         out: NDArray,
         cost: ReadCost,
     ) -> tuple[str | None, bool]:
         """The version that was read, and whether the store has been asked for it."""
-        if version is None:
-            for part in parts:
-                self._place_fill(part, shard.key, out)
-            cost.add(cached=len(parts))
-            return None, False
-        wanted = [*self._not_cached(parts, version, out, cost)]
-        if not wanted:
+        touched = sum([len(group.wanted) for group in groups])
+        missing = [want for group in groups for want in group.wanted if want.cached is None]
+        if version is None or not missing:
+            cost.add(cached=touched)
+            self._place_groups(shard.key, _paired(groups, [None] * len(missing)), version, out)
             return version, False
-        if self._is_read_whole(shard, wanted):
-            found = self._read_whole(shard, wanted, out, cost)
-            if found != version != UNKNOWN:  # others of its chunks may have come from the cache
-                raise VersionConflict(shard.key, found)
-            return found, True
-        return self._read_ranges(shard, wanted, version, out, cost)
+        cost.add(cached=touched - len(missing))
+        if self._is_read_whole(shard, missing):
+            return self._read_whole(shard, groups, missing, version, out, cost), True
+        start = perf_counter()
+        top, was_asked = self._top(shard, version)
+        _check_version(shard.key, version, top and top.version)
+        if top is None:
+            self._place_groups(shard.key, _paired(groups, [None] * len(missing)), None, out)
+            return None, True
+        pieces = self._find(shard, groups, missing, top)
+        cost.add(fetch=perf_counter() - start)
+        self._read_pieces(shard.key, _paired(groups, pieces), top.version, out, cost)
+        return top.version, was_asked or any(pieces)
 
-    def _not_cached(self, parts: Sequence[Projection], version: str, out: NDArray, cost: ReadCost) -> Iterator[_Wanted]:
-        """Place chunks that are cached, and give the others."""
-        looks, keeps = version != UNKNOWN and self._cache.limit > 0, self._caching is not Caching.NEVER
-        for part in parts:
-            name = chunk_name(self._array, part.coords) if looks or keeps else ("", "", "")
-            chunk = self._cache.get(name, version) if looks else None
-            if chunk is not None:
-                self._place(part, chunk, out)
-                cost.add(cached=1)
-            else:
-                runs = self._runs(part)
-                keep = keeps and self._is_kept(name, version, partly=runs is not None)
-                yield _Wanted(part, None if keep else runs, keep)
-
-    def _is_read_whole(self, shard: _Shard, wanted: Sequence[_Wanted]) -> bool:
-        """Whether a shard is fetched at once: all of it is wanted, or codecs behind it leave no choice."""
+    def _is_read_whole(self, shard: _Shard, missing: Sequence[_Wanted]) -> bool:
+        """Whether a shard is fetched by one request: codecs behind it leave no choice, or all of it is wanted from
+        afar."""
         if any(level.after for level in shard.levels):
             return True
-        enters = self._fetches_parts and self._partial is not None
-        if self._metadata.shard_nbytes > _WHOLE_BYTES or (enters and any(want.runs for want in wanted)):
+        if not self._array.mount.is_remote or self._metadata.shard_nbytes > _WHOLE_BYTES:
             return False
-        return len(wanted) == shard.asked == self._metadata.chunks_inside(shard.coords)
+        if self._fetches_parts and any(want.runs for want in missing):
+            return False
+        return len(missing) == shard.asked == self._metadata.chunks_inside(shard.coords)
 
-    def _read_whole(self, shard: _Shard, wanted: Sequence[_Wanted], out: NDArray, cost: ReadCost) -> str | None:
-        start = perf_counter()
-        stored = get_chunk(self._store, shard.key, shard.levels[0].most_stored)
-        if stored is None:
-            for want in wanted:
-                self._place_fill(want.part, shard.key, out)
-            return None
-        version, fetched = stored.version, perf_counter()
-        origins = self._origins(shard, [want.part.coords for want in wanted])
-        found, index, size = chunks_in(shard.levels, origins, stored.data, shard.key)
-        chunks = [*zip(wanted, found, strict=True)]
-        held = _held(index, size)
-        self._cache.put(cache_key(self._array, shard.key), version, held, held.nbytes)
-
-        def place(item: tuple[_Wanted, Buffer | None]) -> None:
-            self._place_stored(item[0], shard.key, item[1], version, out)
-
-        self.each(chunks, len(chunks), place, self._metadata.chunk_nbytes)
-        cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
-        return version
-
-    def _read_ranges(
-        self, shard: _Shard, wanted: Sequence[_Wanted], version: str, out: NDArray, cost: ReadCost
-    ) -> tuple[str | None, bool]:
+    def _read_whole(  # noqa: PLR0917
+        self,
+        shard: _Shard,
+        groups: Sequence[_Group],
+        missing: Sequence[_Wanted],
+        version: str,
+        out: NDArray,
+        cost: ReadCost,
+    ) -> str | None:
         start, key = perf_counter(), shard.key
-        top, is_sure = self._top(shard, version)
-        if top is None:
-            for want in wanted:
-                self._place_fill(want.part, key, out)
-            return None, True
-        version, pieces, most = top.version, [], self._codec.most_stored
-        for want, extent in zip(wanted, self._extents(shard, [want.part.coords for want in wanted], top), strict=True):
-            if extent is None:
-                self._place_fill(want.part, key, out)
-            elif extent.stop - extent.start > most:
-                raise ChunkCorrupt(key, None, f"{extent.stop - extent.start} bytes, at most {most} make a chunk")
-            else:
-                pieces.append(_Piece(want, extent, (extent,)))
-        pieces.sort(key=lambda piece: piece.extent)
-        pieces = self._enter(key, pieces, version)
-        cost.add(fetch=perf_counter() - start)
+        stored = get_chunk(self._store, key, shard.levels[0].most_stored)
+        _check_version(key, version, stored and stored.version)
+        if stored is None:
+            self._place_groups(key, _paired(groups, [None] * len(missing)), None, out)
+            return None
+        fetched = perf_counter()
+        found, index, size = chunks_in(shard.levels, self._origins(shard, groups), stored.data, key)
+        held = _held(index, size)
+        self._cache.put(cache_key(self._array, key), stored.version, held, held.nbytes)
+        self._place_groups(key, _paired(groups, found), stored.version, out)
+        cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
+        return stored.version
 
-        def place(item: tuple[_Piece, Sequence[Buffer]]) -> None:
-            self._place_piece(item[0], key, item[1], version, out)
-
-        for batch in _by_size(pieces):
-            start = perf_counter()
-            data = self._ranges(key, [bounds for piece in batch for bounds in piece.ranges], version)
-            fetched, rest = perf_counter(), iter(data)
-            loaded = [(piece, [next(rest) for _ in piece.ranges]) for piece in batch]
-            self.each(loaded, len(loaded), place, self.decoded(batch[0].wanted.part))
-            cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
-        return version, is_sure or bool(pieces)
-
-    def _enter(self, key: str, pieces: list[_Piece], version: str) -> list[_Piece]:
-        """The same pieces, with ranges of those chunks of which only a part is worth fetching."""
-        partial = self._partial
-        entered = [i for i, piece in enumerate(pieces) if piece.wanted.runs is not None]
-        if partial is None or not self._fetches_parts or not entered:
-            return pieces
-        extents = [pieces[i].extent for i in entered]
-        begins = [(start, min(stop, start + partial.head_bytes)) for start, stop in extents]
+    def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[_Wanted], top: _Top) -> list[_Found]:
+        """Where chunks lie that are not cached, or what is needed of them."""
+        extents, most = self._extents(shard, self._origins(shard, groups), top), self._codec.most_stored
+        largest = max([extent[1] - extent[0] for extent in extents if extent is not None], default=0)
+        if largest > most:
+            raise ChunkCorrupt(shard.key, None, f"{largest} bytes, at most {most} make a chunk")
+        found, partial = list[_Found](extents), self._partial
+        if partial is None or not self._fetches_parts:
+            return found
+        entered = [(i, extent) for i, extent in enumerate(extents) if extent is not None and missing[i].runs]
+        begins = [(start, min(stop, start + partial.head_bytes)) for _, (start, stop) in entered]
         heads: Sequence[Buffer] = [b""] * len(entered)
         if partial.head_bytes:
-            heads = self._ranges(key, begins, version)
-        for i, head, (start, stop) in zip(entered, heads, extents, strict=True):
-            want = pieces[i].wanted
-            ranges = partial.ranges(head, want.runs or (), key, stop - start)
+            heads = self._ranges(shard.key, begins, top.version)
+        for (i, (start, stop)), head in zip(entered, heads, strict=True):
+            runs = missing[i].runs or ()
+            ranges = partial.ranges(head, runs, shard.key, stop - start)
             if ranges is None:  # all of it: what follows its head
-                want, ranges = want._replace(runs=None), [(len(head), stop - start)]
-            pieces[i] = _Piece(want, pieces[i].extent, [(start + first, start + last) for first, last in ranges], head)
-        return pieces
+                found[i] = _Piece(start, [(start + len(head), stop)], head, None)
+            else:
+                found[i] = _Piece(start, [(start + first, start + last) for first, last in ranges], head, runs)
+        return found
+
+    def _read_pieces(
+        self, key: str, groups: Sequence[tuple[_Group, Sequence[_Found]]], version: str, out: NDArray, cost: ReadCost
+    ) -> None:
+        """Fetch and place chunks, many groups by one request."""
+        for batch in _by_size(groups, _REMOTE_BATCH if self._array.mount.is_remote else _LOCAL_BATCH):
+            start = perf_counter()
+            data = self._ranges(key, [*chain.from_iterable(_ranges_of(found) for _, found in batch)], version)
+            fetched, rest = perf_counter(), iter(data)
+            stored = [(group, [_taken(each, rest) for each in found]) for group, found in batch]
+            self._place_groups(key, stored, version, out)
+            cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
+
+    def _decoded(self, group: _Group) -> int:
+        """About how many bytes are decoded of a group."""
+        return len(group.wanted) * self.decoded(group.wanted[0].part)
+
+    def _place_groups(
+        self, key: str, groups: Sequence[tuple[_Group, Sequence[_Fetched]]], version: str | None, out: NDArray
+    ) -> None:
+        def place(item: tuple[_Group, Sequence[_Fetched]]) -> None:
+            (_, wanted, block), stored = item
+            if block is not None:
+                held = np.empty((len(wanted), *self._metadata.chunks), self._metadata.dtype.numpy)
+                self._place_block(wanted, key, stored, version, held)
+                with np.errstate(over="ignore"):
+                    block.copy_out(held, out)
+                return
+            for want, data in zip(wanted, stored, strict=True):
+                self._place_stored(want, key, data, version, out)
+
+        self.each(groups, len(groups), place, self._decoded(groups[0][0]))
+
+    def _place_block(
+        self, wanted: Sequence[_Wanted], key: str, stored: Sequence[_Fetched], version: str | None, held: NDArray
+    ) -> None:
+        """Put each chunk into its row of ``held``."""
+        for at, (want, data) in enumerate(zip(wanted, stored, strict=True)):
+            if want.cached is not None:
+                held[at] = want.cached
+            elif data is None:
+                held[at] = self._fill_of(key)
+        self._codec.decode_rows([None if isinstance(data, _Parts) else data for data in stored], held, key)
+        for at, want in enumerate(wanted):
+            if want.keep and stored[at] is not None:
+                self._keep(want, version, held[at].copy(order="K"))
+
+    def _place_stored(self, want: _Wanted, key: str, data: _Fetched, version: str | None, out: NDArray) -> None:
+        if want.cached is not None:
+            self._place(want.part, want.cached, out)
+        elif data is None:
+            self._place_fill(want.part, key, out)
+        elif isinstance(data, _Parts):
+            assert self._partial is not None
+            self._place(want.part, self._partial.decode_parts(data.head, data.parts, data.runs, key=key), out)
+        elif not want.keep:
+            self.place_decoded(self._codec, want.part, key, data, want.runs, out)
+        else:
+            chunk = self._codec.decode(data, key)
+            if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
+                chunk = chunk.copy(order="K")  # the cache is not to hold on to the whole shard
+            self._keep(want, version, chunk)
+            self._place(want.part, chunk, out)
+
+    def _keep(self, want: _Wanted, version: str | None, chunk: NDArray) -> None:
+        chunk.setflags(write=False)
+        self._cache.put(chunk_name(self._array, want.part.coords), version or "", chunk, chunk_nbytes(chunk))
 
     def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
         """The index of a stored object, None where there is none; and whether the store was asked for it, once however
@@ -290,10 +386,9 @@ class ShardReader(ChunkReader):
             return None, True
         return _Top(found.value[:-1], int(found.value[-1, 0]), found.version), True
 
-    def _extents(self, shard: _Shard, chunks: Sequence[Coords], top: _Top) -> list[Extent | None]:
+    def _extents(self, shard: _Shard, origins: NDArray, top: _Top) -> list[Extent | None]:
         """Where each chunk lies in the stored object; one request more for each further level of shards."""
         key, (outermost, *inner) = shard.key, shard.levels
-        origins = self._origins(shard, chunks)
         found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
         for level in inner:
             shards = sorted({extent for extent in found if extent is not None})
@@ -302,12 +397,12 @@ class ShardReader(ChunkReader):
             positions = level.positions(origins)
             for i, around in enumerate(found):
                 if around is not None:
-                    size = around.stop - around.start
-                    (within,) = level.extents(indexes[around], positions[i : i + 1], size, key)
-                    found[i] = within and Extent(around.start + within.start, around.start + within.stop)
+                    first, last = around
+                    (within,) = level.extents(indexes[around], positions[i : i + 1], last - first, key)
+                    found[i] = within and (first + within[0], first + within[1])
         return found
 
-    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[memoryview]:
+    def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[Buffer]:
         """The bytes of each range; those that meet are read as one."""
         spans = merge_runs(sorted(ranges), 0)
         found = self._store.get_ranges(key, spans, version) if spans else []
@@ -316,55 +411,41 @@ class ShardReader(ChunkReader):
         for (start, stop), data in zip(spans, found, strict=True):
             if len(data) != stop - start:
                 raise ChunkCorrupt(key, "sharding_indexed", f"ends before byte {stop}, where a chunk is said to end")
+        if len(spans) == len(ranges):
+            by_range: dict[Extent, Buffer] = dict(zip(spans, found, strict=True))
+            return [by_range[bounds] for bounds in ranges]
         firsts, views = [start for start, _ in spans], [memoryview(data) for data in found]
-        cut: list[memoryview] = []
+        cut: list[Buffer] = []
         for start, stop in ranges:
             at = bisect_right(firsts, start) - 1
             cut.append(views[at][start - firsts[at] : stop - firsts[at]])
         return cut
-
-    def _place_piece(self, piece: _Piece, key: str, data: Sequence[Buffer], version: str, out: NDArray) -> None:
-        want, partial = piece.wanted, self._partial
-        if piece.head is None or partial is None or want.runs is None:
-            self._place_stored(want, key, b"".join((piece.head, *data)) if piece.head else data[0], version, out)
-            return
-        parts = [(start - piece.extent.start, each) for (start, _), each in zip(piece.ranges, data, strict=True)]
-        self._place(want.part, partial.decode_parts(piece.head, parts, want.runs, key=key), out)
-
-    def _place_stored(self, want: _Wanted, key: str, data: Buffer | None, version: str, out: NDArray) -> None:
-        """Decode a chunk and place it; None is one that the shard has not."""
-        if data is None:
-            self._place_fill(want.part, key, out)
-        elif not want.keep:
-            self.place_decoded(self._codec, want.part, key, data, want.runs, out)
-        else:
-            chunk = self._codec.decode(data, key)
-            if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
-                chunk = chunk.copy(order="K")  # the cache is not to hold on to the whole shard
-            chunk.setflags(write=False)
-            self._cache.put(chunk_name(self._array, want.part.coords), version, chunk, chunk_nbytes(chunk))
-            self._place(want.part, chunk, out)
 
     def _shard(self, coords: Coords, asked: int) -> _Shard:
         metadata = self._metadata
         origin = tuple([axis.start for axis in metadata.stored_grid.bounds(coords)])
         return _Shard(coords, self._array.chunk_key(coords), metadata.coding(coords).levels, origin, asked)
 
-    def _origins(self, shard: _Shard, chunks: Sequence[Coords]) -> NDArray:
-        """The first item of each chunk, counted from that of the shard."""
-        return np.array(chunks, np.int64).reshape(len(chunks), -1) * self._metadata.chunks - shard.origin
+    def _origins(self, shard: _Shard, groups: Sequence[_Group]) -> NDArray:
+        """The first item of each chunk that is not cached, counted from that of the shard."""
+        missing = [group.coords[[want.cached is None for want in group.wanted]] for group in groups]
+        return self._within(shard, np.concatenate(missing))
+
+    def _within(self, shard: _Shard, coords: NDArray) -> NDArray:
+        return coords * np.array(self._metadata.chunks, np.int64) - np.array(shard.origin, np.int64)
 
 
-def memory_of_shard(metadata: ArrayMetadata, chunks: int) -> int:
+def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) -> int:
     """Bytes that a thread holds at once, beside its answer, that reads so many ``chunks`` of a shard: its index as
     stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied."""
     wanted, shard = chunks * metadata.chunk_nbytes, metadata.shard_nbytes
-    fetched = min(wanted, _BATCH_BYTES + metadata.chunk_nbytes)
+    group = min(wanted, max(GROUP_BYTES, metadata.chunk_nbytes))
+    fetched = min(wanted, (_REMOTE_BATCH if is_remote else _LOCAL_BATCH) + group)
     if any(level.after for level in metadata.levels):
         fetched = 3 * shard  # as stored, as decoded, and the room that a decoder takes meanwhile
-    elif chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
+    elif is_remote and chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
         fetched = shard
-    block = wanted if metadata.chunk_nbytes < LEAST_STREAM and wanted <= _BATCH_BYTES else 0
+    block = 2 * group if metadata.chunk_nbytes < LEAST_STREAM else 0  # frames as they are joined, and what they make
     return 3 * sum([level.index_nbytes for level in metadata.levels]) + fetched + block
 
 
@@ -373,19 +454,51 @@ def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
     return array.mount.name, f"{array.prefix}\0{coords}", array.data_id
 
 
-def _by_size(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
-    """In batches that hold a bounded number of bytes."""
-    batch: list[_Piece] = []
+def _paired(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_Group, list[T | None]]]:
+    """Each group with what was found of its chunks; there is nothing in ``found`` of those that were cached."""
+    rest = iter(found)
+    return [(group, [next(rest) if want.cached is None else None for want in group.wanted]) for group in groups]
+
+
+def _by_size(
+    groups: Sequence[tuple[_Group, Sequence[_Found]]], most: int
+) -> Iterator[list[tuple[_Group, Sequence[_Found]]]]:
+    """In batches of which about so many bytes are fetched."""
+    batch: list[tuple[_Group, Sequence[_Found]]] = []
     nbytes = 0
-    for piece in pieces:
-        batch.append(piece)
-        for start, stop in piece.ranges:
-            nbytes += stop - start
-        if nbytes >= _BATCH_BYTES:
+    for group in groups:
+        batch.append(group)
+        nbytes += sum([stop - start for start, stop in _ranges_of(group[1])])
+        if nbytes >= most:
             yield batch
             batch, nbytes = [], 0
     if batch:
         yield batch
+
+
+def _ranges_of(found: Sequence[_Found]) -> Iterator[Extent]:
+    for each in found:
+        if isinstance(each, _Piece):
+            yield from each.ranges
+        elif each is not None:
+            yield each
+
+
+def _taken(found: _Found, data: Iterator[Buffer]) -> _Fetched:
+    """What was fetched of a chunk, which is next in ``data``."""
+    if found is None:
+        return None
+    if not isinstance(found, _Piece):
+        return next(data)
+    if found.runs is None:
+        return b"".join((found.head, next(data)))
+    return _Parts(found.head, [(start - found.start, next(data)) for start, _ in found.ranges], found.runs)
+
+
+def _check_version(key: str, wanted: str, found: str | None) -> None:
+    """Raise `VersionConflict` for another version than the one of chunks that may have come from the cache."""
+    if found != wanted != UNKNOWN:
+        raise VersionConflict(key, found)
 
 
 def _held(index: Index, size: int) -> Index:
@@ -395,7 +508,7 @@ def _held(index: Index, size: int) -> Index:
     return held
 
 
-def _index_bytes(part: Part, level: ShardLevel, size: int, key: str) -> Buffer:
+def _index_bytes(part: StoredPart, level: ShardLevel, size: int, key: str) -> Buffer:
     if size < level.index_nbytes:
         raise ChunkCorrupt(key, "sharding_indexed", f"{size} bytes are too few for the index of a shard")
     return part.between(0, level.index_nbytes) if level.at_start else part.between(size - level.index_nbytes, size)
@@ -403,9 +516,9 @@ def _index_bytes(part: Part, level: ShardLevel, size: int, key: str) -> Buffer:
 
 def _index_place(level: ShardLevel, shard: Extent, key: str) -> Extent:
     """Where the index of a shard within a shard lies."""
-    if shard.stop - shard.start < level.index_nbytes:
-        reason = f"a shard of {shard.stop - shard.start} bytes, too few for its index"
+    if shard[1] - shard[0] < level.index_nbytes:
+        reason = f"a shard of {shard[1] - shard[0]} bytes, too few for its index"
         raise ChunkCorrupt(key, "sharding_indexed", reason)
     if level.at_start:
-        return Extent(shard.start, shard.start + level.index_nbytes)
-    return Extent(shard.stop - level.index_nbytes, shard.stop)
+        return shard[0], shard[0] + level.index_nbytes
+    return shard[1] - level.index_nbytes, shard[1]

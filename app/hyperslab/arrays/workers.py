@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -12,6 +13,8 @@ from hyperslab.arrays.cancel import Cancel
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 _IN_HAND = 256 << 20
 """Bytes that helpers of all reads of a remote store may hold."""
@@ -120,3 +123,13 @@ def attempt(work: Callable[[], T]) -> Future[T]:
     except Exception as error:
         future.set_exception(error)
     return future
+
+
+def keep_freed_memory() -> None:
+    """Let the C library's heaps keep up to 16 MiB of what is freed in each, where it is glibc, and make room for less
+    than 8 MiB there: what a read frees, the next one uses. Pages that are given back and made anew take about as long
+    as their decoding (benchmark `shards`, raw planes 1.8 times, cubes of small chunks 1.4 times)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, 16 << 20)
+        mallopt(_M_MMAP_THRESHOLD, 8 << 20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import cramjam
@@ -34,6 +34,8 @@ _LZ4: Final = 1
 _SNAPPY: Final = 2
 _NO_CODEC: Final = 0x1F
 _LENGTH = struct.Struct("<i")
+_ENDS = struct.Struct("<ii")
+"""Where a frame and, if it has one, its first block end and begin."""
 
 
 class BloscHeader(NamedTuple):
@@ -150,6 +152,42 @@ def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
         raise ValueError(f"the header says {header.cbytes} bytes, there are {len(data)}")
     snappy = header.flags >> 5 == _SNAPPY and not header.stored
     return blosc.decompress(_recoded(data, header, _LZ4, _from_snappy) if snappy else data, out)
+
+
+def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
+    """Decode frames of one block each into the rows of ``out`` (uint8) by one call of the library, as one frame of all
+    their blocks. False where that cannot be, or something is wrong, which `decompress` tells."""
+    count, size = out.shape
+    if (
+        any(len(frame) < HEADER_BYTES + 8 or frame[:12] != rows[0][:12] for frame in rows)
+        or out.size > BLOSC_MOST_BYTES
+    ):
+        return False
+    try:
+        header = BloscHeader.parse(rows[0], size)
+        streams = header.streams(0) if header.blocksize == size and not header.stored else 0
+        if not streams or header.flags >> 5 == _SNAPPY or not all(_is_one_block(frame, streams) for frame in rows):
+            return False
+        *starts, stop = itertools.accumulate(map(len, rows), initial=HEADER_BYTES + 4 * count)
+        head = _HEADER.pack(*header[:4], out.size, size, stop)
+        table = struct.pack(f"<{count}i", *[start + HEADER_BYTES + 4 for start in starts])
+        blosc.decompress(b"".join((head, table, *rows)), out.reshape(-1))
+    except (ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _is_one_block(frame: Buffer, streams: int) -> bool:
+    """Whether a frame is of a block of so many streams and nothing else."""
+    at, size = HEADER_BYTES + 4, len(frame)
+    if _ENDS.unpack_from(frame, 12) != (size, at):
+        return False
+    for _ in range(streams):
+        length = _LENGTH.unpack_from(frame, at)[0] if at <= size - 4 else 0
+        if length <= 0:
+            return False
+        at += 4 + length
+    return at == size
 
 
 def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:

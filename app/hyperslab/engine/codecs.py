@@ -6,6 +6,7 @@ and is checked behind them; whatever goes wrong is a `ChunkCorrupt` that names t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine import blosc, filters, object_codecs, streams
-from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Inflates, Link, Stage, flat_bytes, reason_of
+from hyperslab.engine.chain import BYTE, UNSIZED_LIMIT, Buffer, Inflates, Link, Stage, flat_bytes, reason_of
 from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.partial import PartialDecoder, make_partial
@@ -146,6 +147,18 @@ class ChunkCodec:
         chunk = self.decode(data, key, None if self.dtype.is_object or not contiguous else flat_bytes(out))
         if not np.may_share_memory(chunk, out):
             out[...] = chunk
+
+    def decode_rows(self, rows: Sequence[Buffer | None], out: NDArray, key: str) -> None:
+        """Decode each chunk into its row of ``out``; what belongs to None is left as it is. Raises `ChunkCorrupt`."""
+        joins = len(self.links) == 1 and self.links[0].id == "blosc" and self.order == "C" and not self.cleans
+        for is_there, group in itertools.groupby(range(len(rows)), lambda row: rows[row] is not None):
+            found = [*group] if is_there else []
+            if joins and len(found) > 1:
+                part = out[found[0] : found[-1] + 1]
+                if blosc.decompress_rows([rows[row] or b"" for row in found], part.reshape(len(found), -1).view(BYTE)):
+                    continue
+            for row in found:
+                out[row] = self.decode(rows[row] or b"", key)
 
     def encode(self, chunk: NDArray) -> bytes:
         """The bytes to store for a chunk of shape ``chunks``; raises `NotRepresentable` if a codec cannot."""

@@ -153,34 +153,23 @@ class ShardParts:
         for parts in itertools.product(*self.axes):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
+    def boxes(self, most: int) -> Iterator[ShardParts]:
+        """The same chunks in boxes of at most so many, the last axis longest."""
+        cuts: list[list[tuple[AxisPart, ...]]] = []
+        for parts in reversed(self.axes):
+            size = min(most, len(parts))
+            most //= size
+            cuts.append([parts[at : at + size] for at in range(0, len(parts), size)])
+        for axes in itertools.product(*reversed(cuts)):
+            yield ShardParts(axes, self.strided)
+
     def block(self, chunks: Sequence[int]) -> ChunkBlock | None:
-        """The same chunks, of this shape each, as a block, if no other chunk lies between them."""
-        if not self.strided or any(abs(a[-1].coord - a[0].coord) >= len(a) for a in self.axes):
+        """The same chunks, of this shape each, as a block, if they are several and no other lies between them."""
+        if not self.strided or not any(len(a) > 1 for a in self.axes):
+            return None
+        if any(abs(a[-1].coord - a[0].coord) >= len(a) for a in self.axes):
             return None
         return ChunkBlock(self.axes, tuple(chunks))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BlockPart(ChunkProjection):
-    """A whole chunk that goes to its place, ``at``, among those of a `ChunkBlock`."""
-
-    at: int
-
-    @property
-    def covers_chunk(self) -> bool:
-        """Always."""
-        return True
-
-    def contiguous_out(self, out: NDArray[Any], order: str = "C") -> None:
-        """None: libraries take longer to decode a small chunk into place than to decode it and copy it."""
-
-    def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put ``values`` into the place of the chunk."""
-        out[self.at] = values
-
-    def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put the chunk into its place."""
-        out[self.at] = chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,10 +181,11 @@ class ChunkBlock:
     chunks: tuple[int, ...]
 
     @property
-    def parts(self) -> list[ChunkProjection]:
-        """The chunks, in ascending order."""
-        coords = itertools.product(*[sorted([part.coord for part in parts]) for parts in self.axes])
-        return [_BlockPart(each, (), at) for at, each in enumerate(coords)]
+    def coords(self) -> NDArray[np.int64]:
+        """The chunks, one in each row, in ascending order."""
+        first = np.array([min(parts[0].coord, parts[-1].coord) for parts in self.axes], np.int64)
+        places: NDArray[np.int64] = np.indices([len(parts) for parts in self.axes]).reshape(len(first), -1).T
+        return places + first
 
     def copy_out(self, held: NDArray[Any], out: NDArray[Any]) -> None:
         """Copy what is selected of the chunks, which are the rows of ``held``, into the output."""

@@ -19,11 +19,11 @@ Region: TypeAlias = int | slice | NDArray[np.int64]
 def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
     """Join neighbours that are at most ``gap`` items apart; ``runs`` are sorted by start."""
     merged: list[Run] = []
-    for start, stop in runs:
-        if merged and start - merged[-1][1] <= gap:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+    for run in runs:
+        if merged and run[0] - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(run[1], merged[-1][1]))
         else:
-            merged.append((start, stop))
+            merged.append(run)
     return merged
 
 

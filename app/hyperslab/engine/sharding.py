@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,8 @@ _OVERHEAD: Final = 1024
 """Bytes that codecs may add to a chunk that they cannot compress."""
 
 
-class Extent(NamedTuple):
-    """Where a chunk lies in a stored object: bytes ``[start, stop)``."""
-
-    start: int
-    stop: int
+Extent: TypeAlias = tuple[int, int]
+"""Where a chunk lies in a stored object: bytes ``[start, stop)``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +106,10 @@ class ShardLevel:
             at = int(np.argmax(outside))
             reason = f"a chunk of the shard is said to lie at {starts[at]}, {lengths[at]} bytes, beyond its end"
             raise ChunkCorrupt(key, "sharding_indexed", reason)
-        found = zip(absent.tolist(), starts.tolist(), lengths.tolist(), strict=True)
-        return [None if is_absent else Extent(start, start + length) for is_absent, start, length in found]
+        found: list[Extent | None] = [*zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        for at in np.flatnonzero(absent).tolist():
+            found[at] = None
+        return found
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
         """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""
@@ -175,7 +174,7 @@ def chunks_in(
     shard = memoryview(level.unwrap(data, key))
     index = level.split(shard, key)
     extents = level.extents(index, level.positions(origins), len(shard), key)
-    found: list[Buffer | None] = [None if each is None else shard[each.start : each.stop] for each in extents]
+    found: list[Buffer | None] = [None if each is None else shard[slice(*each)] for each in extents]
     inner: dict[Extent, list[int]] = {}
     for row, extent in enumerate(extents if deeper else ()):
         if extent is not None:
