@@ -23,7 +23,15 @@ from hyperslab.engine.codec_config import (
     plain_config,
 )
 from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType
-from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, endian_of, has_no_order, name_of, named_configuration
+from hyperslab.engine.v3_dtypes import (
+    OBJECTS,
+    dtype_of,
+    endian_of,
+    has_no_order,
+    may_be_ignored,
+    name_of,
+    named_configuration,
+)
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
 NamedConfig = dict[str, Any]
@@ -105,28 +113,32 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    named = [_named(each, reading, f"{member}[{index}]") for index, each in enumerate(value)]
+    known = [(f"{member}[{index}]", each) for index, each in enumerate(value) if not _is_ignored(each)]
+    named = [(*_named(each, reading, place), place) for place, each in known]
     to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
-    at = next((index for index, (name, _) in enumerate(named) if name in to_bytes), None)
+    at = next((index for index, (name, _, _) in enumerate(named) if name in to_bytes), None)
     if at is None:
         raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
-    for index, (name, configuration) in enumerate(named[:at]):
-        _read_filter(name, configuration, reading, f"{member}[{index}]")
-    after = [
-        _compressor(name, configuration, reading, f"{member}[{at + 1 + index}]")
-        for index, (name, configuration) in enumerate(named[at + 1 :])
-    ]
-    name, configuration = named[at]
+    for name, configuration, place in named[:at]:
+        _read_filter(name, configuration, reading, place)
+    after = [_compressor(name, configuration, reading, place) for name, configuration, place in named[at + 1 :]]
+    name, configuration, place = named[at]
     if name == "sharding_indexed":
-        return _read_shard(configuration, after, reading, f"{member}[{at}]")
-    return _read_last(name, configuration, after, reading, f"{member}[{at}]")
+        return _read_shard(configuration, after, reading, place)
+    return _read_last(name, configuration, after, reading, place)
+
+
+def _is_ignored(codec: Any) -> bool:
+    """Whether a codec is unknown, and need not be understood."""
+    name = str(codec.get("name")) if may_be_ignored(codec) else "bytes"
+    return name.removeprefix("numcodecs.") not in CODECS and name not in V3_CODECS
 
 
 def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
     """Name and configuration, checked as far as it goes without the others; the prefix of numcodecs' codecs is left out
     where v3 has no form of its own."""
     try:
-        name, configuration = named_configuration(value, "a codec")
+        name, configuration = named_configuration(value, "a codec", optional=True)
     except ValueError as error:
         raise BadMetadata(reading.key, member, str(error)) from None
     bare = name.removeprefix("numcodecs.")
@@ -387,7 +399,7 @@ def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
     }
     found: list[NamedConfig] = []
     for codec in codecs:
-        name, configuration = named_configuration(codec, "a codec")
+        name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
         if name == "sharding_indexed":
             members["codecs"] = completed(members.get("codecs"), dtype)
