@@ -277,7 +277,6 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({"data_type": {"name": "int16", "must_understand": False}}, "must_understand"),
         ({"storage_transformers": [{"name": "mirror"}]}, "mirror"),
         ({"storage_transformers": [{"name": "idle", "must_understand": False}, {"name": "mirror"}]}, "mirror"),
-        ({"fill_value": 1.5}, "fill_value"),
         ({"data_type": {"name": "struct", "configuration": {"fields": [{**FIELD, "unit": "m"}]}}}, "unit"),
         ({"extra": {"must_understand": True}}, "extra"),
         ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),

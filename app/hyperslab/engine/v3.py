@@ -11,8 +11,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
+import numpy as np
+
 from hyperslab.engine.chain import Inflates
-from hyperslab.engine.codecs import make_codec
+from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.engine.metadata import (
@@ -106,7 +108,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
 
     chain, order, (codec, levels) = parse(outer)
     dtype = codec.dtype
-    fill = read("fill_value", lambda value: fill_of(value, data_type, dtype))
+    fill = read("fill_value", lambda value: _checked_fill(fill_of(value, data_type, dtype), codec))
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
@@ -136,6 +138,18 @@ def _array(read: Members, key: str) -> ArrayMetadata:
         levels=levels,
         coding_of=(lambda shape: parse(shape)[2]) if edges else None,
     )
+
+
+def _checked_fill(fill: np.ndarray, codec: ChunkCodec) -> np.ndarray:
+    """The fill value, which the codecs of numbers must take and give back. [zarr-extensions, "cast_value"]"""
+    items = fill.reshape(1)
+    for link in codec.links:
+        if link.id in ("scale_offset", "cast_value"):
+            items = np.asarray(link.encode(items))
+            link.decode(items.tobytes(), None)
+        elif link.id != "transpose":
+            break
+    return fill
 
 
 def _no_transformers(value: Any) -> None:

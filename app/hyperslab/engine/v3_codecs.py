@@ -94,7 +94,7 @@ class _Reading:
     reshaped: tuple[int, ...] | None = None
     """The shape that a ``reshape`` has given to the items, which have no axes of the array from then on."""
     recast: bool = False
-    """Whether a codec has turned the items into items of another kind."""
+    """Whether a codec has turned the items into other items, whose byte order is not that of the array."""
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -164,23 +164,19 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
     config = plain_config({"id": name.removeprefix("numcodecs."), **configuration})
-    if name == "scale_offset":
-        if reading.data_type == "bool":
-            raise BadMetadata(reading.key, member, "takes numbers, not 'bool'")
+    reading.recast = True
+    if name in ("scale_offset", "cast_value"):
         config["dtype"] = _numbers(reading.data_type, reading, member)
-    elif name == "cast_value":
-        config["dtype"] = _numbers(reading.data_type, reading, member)
-        reading.data_type, reading.recast = config.pop("data_type"), True
-        config["astype"] = _numbers(reading.data_type, reading, member)
-        for kind in (config["dtype"], config["astype"]):
+        if name == "cast_value":
+            reading.data_type = config.pop("data_type")
+            config["astype"] = _numbers(reading.data_type, reading, member)
+        for kind in (config["dtype"], config.get("astype", config["dtype"])):
             if kind[0] in "<>|" and kind[1] not in "iuf":
                 raise BadMetadata(reading.key, member, f"takes integers and floats, not {kind!r}")
         if config.get("out_of_range") == "wrap" and config["astype"].lstrip("<|")[0] not in "iu":
             raise BadMetadata(reading.key, f"{member}.out_of_range", "only integers wrap round")
     elif config["id"] not in TO_ITEMS:
         raise CodecRefused(reading.key, name, "comes before the items are bytes", member)
-    else:
-        reading.recast = True
     reading.items.append(config)
 
 

@@ -219,6 +219,7 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
 
 def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """A number of a codec's configuration, 0-d, in any form that a fill value may have; raises `ValueError`."""
+    value = "Infinity" if value == "+Infinity" else value  # as the specification of cast_value has it
     _check(value, value is not None, "a number")
     is_whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
     return parse_item(value, dtype) if is_whole else _float(value, dtype)
