@@ -13,6 +13,7 @@ from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3_codecs import BARE
 from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, name_of, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
@@ -138,7 +139,7 @@ def _knows_codecs(codecs: Any, shape: Sequence[int]) -> bool:
 
 
 def _knows_codec(codec: Any, shape: Sequence[int]) -> bool:
-    if isinstance(codec, str) or ("configuration" not in codec and codec["name"] not in _BARE):
+    if isinstance(codec, str) or ("configuration" not in codec and codec["name"] not in BARE):
         return False
     name, members = codec["name"], codec.get("configuration", {})
     if name == "transpose":
@@ -150,8 +151,7 @@ def _knows_codec(codec: Any, shape: Sequence[int]) -> bool:
     return name in _ZARR3_CODECS or name.startswith("numcodecs.")
 
 
-_BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
-_ZARR3_CODECS: Final = (*_BARE, "blosc", "gzip", "zstd")
+_ZARR3_CODECS: Final = (*BARE, "blosc", "gzip", "zstd")
 
 
 def _knows_fill(fill: Any, kind: str) -> bool:

@@ -379,6 +379,10 @@ def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedC
     return [{"name": "sharding_indexed", "configuration": configuration}]
 
 
+BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
+"""Codecs that zarr-python reads without a configuration."""
+
+
 def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
     """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
     Raises `ValueError` for what are no codecs with names."""
@@ -401,7 +405,7 @@ def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
             members["codecs"] = completed(members.get("codecs"), dtype)
         if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
             name = f"numcodecs.{name}"
-        found.append({"name": name, "configuration": members} if members else {"name": name})
+        found.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})
     return found
 
 

@@ -78,6 +78,13 @@ def named_configuration(value: Any, what: str, *, optional: bool = False) -> tup
     raise ValueError(f"expected {what} with a name, found {shown(value)}")
 
 
+def completed_type(data_type: Any) -> Any:
+    """The ``data_type`` of a request as every library reads it: a name alone where there is no configuration. Raises
+    `ValueError`."""
+    name, configuration = _named(data_type)
+    return {"name": name, "configuration": configuration} if configuration else name
+
+
 def may_be_ignored(value: Any) -> bool:
     """Whether what is unknown says itself that it need not be understood."""
     return isinstance(value, dict) and value.get("must_understand") is False
