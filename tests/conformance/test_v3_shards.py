@@ -491,3 +491,20 @@ def test_what_cannot_be_scaled_is_refused(data_type: str, scale: int) -> None:
     codecs = [{"name": "scale_offset", "configuration": {"scale": scale}}]
     with pytest.raises(BadMetadata, match=r"scale|takes"):
         parse_document(numbers(data_type, codecs, [0, 0] if data_type == "complex64" else 0), "zarr.json")
+
+
+@pytest.mark.parametrize(("padding", "stored"), [("first_byte", [0, 7, 8, 9]), ("last_byte", [7, 8, 9, 0])])
+def test_whole_bytes_are_unpacked_with_and_without_the_byte_of_padding_that_zarrs_leaves_out(
+    padding: str, stored: list[int]
+) -> None:
+    document = json.loads(numbers("uint8", [], 0))
+    document["codecs"] = [{"name": "packbits", "configuration": {"padding_encoding": padding}}]
+    array = parse_document(json.dumps(document).encode(), "zarr.json").array
+    assert array is not None
+
+    assert array.codec.encode(np.array([7, 8, 9], "u1")) == bytes(stored)
+    assert array.codec.decode(bytes(stored), "c/0").tolist() == [7, 8, 9]
+    assert array.codec.decode(bytes([7, 8, 9]), "c/0").tolist() == [7, 8, 9]
+    for wrong in ([7, 8], [*stored, 0], [1, 7, 8, 1]):
+        with pytest.raises(ChunkCorrupt):
+            array.codec.decode(bytes(wrong), "c/0")

@@ -216,11 +216,16 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         raw = np.frombuffer(data, BYTE)
-        if padding != "none":
+        is_bare = (
+            width == 8 * dtype.itemsize and len(raw) == packed
+        )  # zarrs leaves the byte out where nothing is packed
+        if padding != "none" and not is_bare:
             stated = raw[0] if padding == "first_byte" else raw[-1]
             if stated != idle:
                 raise ValueError(f"{stated} bits of padding are stated, there are {idle}")
             raw = raw[1:] if padding == "first_byte" else raw[:-1]
+        if len(raw) != packed:
+            raise ValueError(f"{len(raw)} bytes, expected {packed}")
         bits = np.unpackbits(raw, count=count * width, bitorder="little").reshape(count, width)
         whole = np.zeros((count, 8 * dtype.itemsize), BYTE)
         whole[:, first : last + 1] = bits
@@ -236,7 +241,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
         return np.concatenate(around).astype(BYTE)
 
     whole = width == 8 * dtype.itemsize or config["dtype"] == "|b1"
-    return Link("packbits", decode, encode, stage, stage.raw(nbytes, exact=True), lossless=whole)
+    return Link("packbits", decode, encode, stage, stage.raw(nbytes, exact=padding == "none"), lossless=whole)
 
 
 def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
