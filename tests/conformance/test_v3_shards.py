@@ -508,3 +508,16 @@ def test_whole_bytes_are_unpacked_with_and_without_the_byte_of_padding_that_zarr
     for wrong in ([7, 8], [*stored, 0], [1, 7, 8, 1]):
         with pytest.raises(ChunkCorrupt):
             array.codec.decode(bytes(wrong), "c/0")
+
+
+def test_bits_are_chosen_of_each_part_of_a_complex_number() -> None:
+    document = json.loads(numbers("complex64", [], [0, 0]))
+    document["codecs"] = [{"name": "packbits", "configuration": {"first_bit": 16}}]
+    array = parse_document(json.dumps(document).encode(), "zarr.json").array
+    assert array is not None
+    values = np.array([1 - 2j, 0.5j, 3], "<c8")
+
+    stored = array.codec.encode(values)
+
+    assert stored == values.view("<u2")[1::2].tobytes()
+    assert array.codec.decode(stored, "c/0").tolist() == values.tolist()

@@ -337,9 +337,11 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
 
 def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
     padding = configuration.get("padding_encoding", "none")
-    numbers = _numbers(reading.data_type, reading, member)
-    narrow = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}
-    width = narrow.get(numbers, 8 * dtype_of(reading.data_type).itemsize)
+    numbers, nbytes = _numbers(reading.data_type, reading, member), dtype_of(reading.data_type).itemsize
+    if numbers[1] == "c":  # each of its two parts
+        nbytes //= 2
+        numbers = f"<f{nbytes}"
+    width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)
     first, last = configuration.get("first_bit"), configuration.get("last_bit")
     first, last = 0 if first is None else first, width - 1 if last is None else last
     if not first <= last < width:
