@@ -36,7 +36,9 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
     compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
     filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
-    codec = {"driver": "zarr", "compressor": compressor, "filters": filters}
+    codec: dict[str, Any] = {"driver": "zarr", "compressor": compressor, "filters": filters}
+    if metadata.zarr_format == 3:
+        codec = {"driver": "zarr3", "codecs": metadata.document["codecs"]}
     document = {"rank": rank, "dtype": dtype, "domain": {"rank": 0}, "codec": codec}
     if rank:
         ends = [*([size] for size in metadata.shape), *inner]
@@ -46,7 +48,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
             "grid_origin": [0] * rank,
             "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
             "read_chunk": {"shape": shape},
-            "write_chunk": {"shape": shape},
+            "write_chunk": {"shape": [*metadata.stored_grid.chunks, *inner]},
         }
     if fill is not None and fill.size <= MAX_FILL_NUMBERS:
         document["fill_value"] = _spelled(fill)
