@@ -317,8 +317,8 @@ def cast(
     special = np.zeros(items.shape, bool)
     out = np.zeros(items.shape, target)
     for source, replacement in mapped:
-        same = np.isnan(items) if _is_nan(source) else items == source
-        where = same & ~special
+        is_nan = source.dtype.kind not in "iub" and bool(np.isnan(source.astype(np.float64)))
+        where = (np.isnan(items) if is_nan else items == source) & ~special
         out[where] = replacement
         special |= where
     with np.errstate(all="ignore"):
@@ -333,10 +333,6 @@ _ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
     "towards-negative": np.floor,
     "nearest-away": lambda values: np.trunc(values) + np.copysign(np.abs(values - np.trunc(values)) >= 0.5, values),
 }
-
-
-def _is_nan(number: NDArray) -> bool:
-    return number.dtype.kind not in "iub" and bool(np.isnan(number.astype(np.float64)))
 
 
 def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:

@@ -113,8 +113,11 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    known = [(f"{member}[{index}]", each) for index, each in enumerate(value) if not _is_ignored(each)]
-    named = [(*_named(each, reading, place), place) for place, each in known]
+    named: list[tuple[str, dict[str, Any], str]] = []
+    for index, each in enumerate(value):
+        bare = str(each.get("name")).removeprefix("numcodecs.") if may_be_ignored(each) else "bytes"
+        if bare in CODECS or bare in V3_CODECS:  # others need not be understood
+            named.append((*_named(each, reading, f"{member}[{index}]"), f"{member}[{index}]"))
     to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
     at = next((index for index, (name, _, _) in enumerate(named) if name in to_bytes), None)
     if at is None:
@@ -126,12 +129,6 @@ def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if name == "sharding_indexed":
         return _read_shard(configuration, after, reading, place)
     return _read_last(name, configuration, after, reading, place)
-
-
-def _is_ignored(codec: Any) -> bool:
-    """Whether a codec is unknown, and need not be understood."""
-    name = str(codec.get("name")) if may_be_ignored(codec) else "bytes"
-    return name.removeprefix("numcodecs.") not in CODECS and name not in V3_CODECS
 
 
 def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:

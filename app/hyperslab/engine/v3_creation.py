@@ -287,10 +287,6 @@ def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
     return FITS["filters"](stored, value) or (stored.dtype.is_object and not value and len(stored.filters or ()) == 1)
 
 
-def _fits_order(stored: ArrayMetadata, value: Any) -> bool:
-    return len(stored.shape) < 2 or FITS["order"](stored, value)
-
-
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
     """As in Zarr v2, or as in v3."""
     if isinstance(value, dict) and "name" in value:
@@ -318,7 +314,7 @@ _FITS_V3: Final[Fits] = {
     "codecs": _fits_codecs,
     "compressor": _fits_compressor,
     "filters": _fits_filters,
-    "order": _fits_order,
+    "order": lambda stored, value: len(stored.shape) < 2 or FITS["order"](stored, value),
     "fill_value": _fits_fill_value,
     "chunk_key_encoding": _fits_keys,
     "dimension_names": lambda stored, value: parse_names(value, len(stored.shape)) == stored.dimension_names,
