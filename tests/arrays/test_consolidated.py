@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from hyperslab.arrays.service import Service
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
@@ -40,6 +41,20 @@ def test_it_holds_what_many_creators_make_at_once(tmp_path: Path, service: Servi
     document = json.loads((tmp_path / ".zmetadata").read_text())
     assert {f"n{i}/.zarray" for i in range(200)} <= set(document["metadata"])
     assert document["zarr_consolidated_format"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_python_finds_all_nodes_in_whatever_order_they_were_made(tmp_path: Path, zarr_format: Any) -> None:
+    """It loses nodes of a group that are not listed one behind the other."""
+    zarr.open_group(tmp_path, mode="w", zarr_format=zarr_format).create_group("b")
+    zarr.consolidate_metadata(tmp_path, zarr_format=zarr_format)
+    with service_on(tmp_path) as service:
+        for path in ("b/z", "q/r/s", "b/a", "b-x/y", "q/r/a/x", "b/c"):
+            service.creator.create_array(f"data/{path}", {"shape": [1], "dtype": "<f8", "zarr_format": zarr_format})
+
+    found = [zarr.open_group(tmp_path, mode="r", use_consolidated=known) for known in (True, False)]
+    assert len({tuple(sorted(name for name, _ in group.members(max_depth=None))) for group in found}) == 1
 
 
 @pytest.mark.parametrize("text", ["not JSON", "[1]", "{}", '{"zarr_consolidated_format": 1, "metadata": 5}'])

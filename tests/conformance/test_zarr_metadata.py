@@ -244,6 +244,11 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
             *({member: None} for member in ("attributes", "dimension_names", "storage_transformers"))
         ],
     },
+    "extension points": {
+        "the specification allows it of codecs, and zarr-python and zarrs read it": [
+            {"codecs": [{**BYTES, "must_understand": False}]}
+        ],
+    },
     "data types": {
         "zarr-python reads it": [{"data_type": "bool", "fill_value": value} for value in (0, 1)],
         "releases of zarr-python wrote it": [
@@ -258,6 +263,7 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
             *changes("codecs", [[BYTES, each] for each in ("gzip", "zstd")]),
             *changes("codecs", [[BYTES, named("blosc", **each)] for each in BLOSC_WITHOUT]),
         ],
+        "nothing is divided by it": [{"codecs": [named("scale_offset", scale=0), BYTES]}],
         "spelled so by drafts of the specification": [{"codecs": [named("transpose", order="C"), BYTES]}],
     },
     "groups": {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
+from hyperslab.engine.v3 import parse_document
 from tests.engine.oracles import tensorstore_open
 
 _TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
@@ -138,3 +141,28 @@ def test_schema_is_strict_json_for_any_fill() -> None:
 def test_huge_fill_value_is_left_out() -> None:
     assert "fill_value" not in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS + 1}", fill_value=""))
     assert "fill_value" in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS}", fill_value=""))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_an_array_of_v3_has_the_schema_of_tensorstore(tmp_path: Path, *, sharded: bool) -> None:
+    """What is written at once is a shard, and the codec is that of a ``zarr.json``."""
+    inner: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    shard = {"chunk_shape": [2, 3], "codecs": inner, "index_codecs": inner, "index_location": "end"}
+    turned = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [8, 6],
+        "data_type": "int16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, *inner],
+    }
+    (tmp_path / "zarr.json").write_bytes(dump_json(document))
+    array = parse_document(dump_json(document), "zarr.json").array
+    assert array is not None
+
+    opened = tensorstore.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path)}}).result()
+
+    assert schema_document(array) == opened.schema.to_json()

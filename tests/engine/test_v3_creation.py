@@ -63,6 +63,12 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "bfloat16", "shards": [50, 50], "chunks": 25}, (25, 25), (50, 50)),
     ({"data_type": "float8_e8m0fnu"}, (100, 200), None),
     ({"data_type": "int4", "fill_value": -8}, (100, 200), None),
+    ({"data_type": {"name": "int16"}}, (100, 200), None),
+    ({"data_type": {"name": "int16", "configuration": {}, "must_understand": True}}, (100, 200), None),
+    ({"data_type": "int16", "codecs": ["bytes", {"name": "numcodecs.lz4"}, {"name": "fletcher32"}]}, (100, 200), None),
+    ({"data_type": "int16", "codecs": ["bytes", {"name": "crc32c"}], "filters": None, "order": None}, (100, 200), None),
+    ({"data_type": "variable_length_bytes", "filters": []}, None, None),
+    ({"shape": [100], "data_type": "int16", "order": "F"}, (100,), None),
 ]
 BAD: list[tuple[dict[str, Any], str]] = [
     ({}, "data_type: expected either"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from zarr.core.metadata.v2 import ArrayV2Metadata
+from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.schema import opens_in_zarr3
+from hyperslab.engine.schema import opens_in_zarr3, opens_v3_in_zarr3
+from hyperslab.engine.v3 import from_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.conformance.vectors import cases
 
@@ -79,3 +81,77 @@ def _zarr_python_opens(document: dict[str, Any]) -> bool:
     except Exception:
         return False
     return True
+
+
+_BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
+_V3: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [8, 6],
+    "data_type": "int16",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": [_BYTES],
+}
+
+
+def _named(name: str, **configuration: Any) -> dict[str, Any]:
+    return {"name": name, "configuration": configuration}
+
+
+def _shard(chunk: list[int], *codecs: Any, index: Any = ()) -> dict[str, Any]:
+    return _named("sharding_indexed", chunk_shape=chunk, codecs=[*(codecs or [_BYTES])], index_codecs=[_BYTES, *index])
+
+
+_TURNED: dict[str, Any] = _named("transpose", order=[1, 0])
+_CODECS: list[list[Any]] = [
+    *([codec, _BYTES] for codec in (_TURNED, _named("transpose", order="F"), _named("numcodecs.delta", dtype="<i2"))),
+    *([_BYTES, codec] for codec in ("crc32c", {"name": "crc32c"}, {"name": "gzip"}, _named("gzip", level=1))),
+    *([_BYTES, codec] for codec in (_named("bz2", level=1), _named("numcodecs.bz2", level=1))),
+    *([_BYTES, {"name": name, "must_understand": False}] for name in ("crc32c", "unheard-of")),
+    [_named("bitround", keepbits=3), _BYTES],
+    [_shard([2, 3])],
+    [_shard([2, 3], _TURNED, _BYTES)],
+    [_TURNED, _shard([2, 2])],
+    [_TURNED, _shard([3, 4])],
+    [_shard([2, 6], _shard([2, 3]))],
+    [_shard([2, 3], index=["crc32c"])],
+]
+_CHANGES: Final[list[Any]] = [
+    *({"codecs": codecs} for codecs in _CODECS),
+    *({"data_type": kind} for kind in ("float32", "bfloat16", "int4", _named("int16"))),
+    {"data_type": {"name": "int16"}},
+    {"data_type": "r16", "fill_value": [0, 0]},
+    {"data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]},
+    {"data_type": "bytes", "fill_value": "", "codecs": [{"name": "vlen-bytes"}]},
+    {"data_type": "variable_length_bytes", "fill_value": "YQ==", "codecs": [{"name": "vlen-bytes"}]},
+    {"data_type": "variable_length_bytes", "fill_value": [1], "codecs": [{"name": "vlen-bytes"}]},
+    {"data_type": _named("null_terminated_bytes", length_bytes=2), "fill_value": "YQ=="},
+    {"data_type": _named("null_terminated_bytes", length_bytes=2), "fill_value": [1]},
+    {"data_type": "complex64", "fill_value": [1, "NaN"]},
+    {"data_type": {"name": "complex64"}, "fill_value": [1, "NaN"]},
+    {"data_type": _named("numpy.datetime64", unit="s", scale_factor=1), "fill_value": "NaT"},
+    {"data_type": _named("structured", fields=[["a", "int16"]]), "fill_value": "AAA="},
+    {"data_type": _named("struct", fields=[{"name": "a", "data_type": "int16"}]), "fill_value": {"a": 1}},
+    *({"chunk_key_encoding": keys} for keys in ("v2", "default", _named("v2"))),
+    {"shape": [float(8), 6]},
+    {"storage_transformers": []},
+    {"storage_transformers": [{"name": "mirror", "must_understand": False}]},
+    {"extra": {"must_understand": False}},
+    {"dimension_names": ["y", None]},
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", _CHANGES)
+def test_zarr_python_3_opens_documents_of_v3_that_it_is_said_to(change: dict[str, Any]) -> None:
+    document = {**_V3, **change}
+    from_document(document, "zarr.json")
+    try:
+        ArrayV3Metadata.from_dict({**document, "attributes": {}})
+        opens = not document.get("storage_transformers")  # refused where the array is opened
+    except Exception:
+        opens = False
+
+    assert opens_v3_in_zarr3(document) is opens

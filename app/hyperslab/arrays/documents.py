@@ -296,9 +296,10 @@ def _follow_in(mount: MountedStore, key: str, prefix: str, changed: Sequence[str
             whole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES)
             if key.endswith(V3):
                 metadata = {name.rpartition("/")[0]: document for name, document in after.items()}
-                whole["consolidated_metadata"]["metadata"] = metadata
+                # zarr-python 3 loses nodes of a group that are not listed one behind the other
+                whole["consolidated_metadata"]["metadata"] = dict(sorted(metadata.items()))
             else:
-                whole["metadata"] = after
+                whole["metadata"] = dict(sorted(after.items()))
             text = dump_copy(whole)
             with suppress(VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
                 put_document(mount, key, text, stored.version)

@@ -216,11 +216,16 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         raw = np.frombuffer(data, BYTE)
-        if padding != "none":
+        is_bare = (
+            width == 8 * dtype.itemsize and len(raw) == packed
+        )  # zarrs leaves the byte out where nothing is packed
+        if padding != "none" and not is_bare:
             stated = raw[0] if padding == "first_byte" else raw[-1]
             if stated != idle:
                 raise ValueError(f"{stated} bits of padding are stated, there are {idle}")
             raw = raw[1:] if padding == "first_byte" else raw[:-1]
+        if len(raw) != packed:
+            raise ValueError(f"{len(raw)} bytes, expected {packed}")
         bits = np.unpackbits(raw, count=count * width, bitorder="little").reshape(count, width)
         whole = np.zeros((count, 8 * dtype.itemsize), BYTE)
         whole[:, first : last + 1] = bits
@@ -236,25 +241,54 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
         return np.concatenate(around).astype(BYTE)
 
     whole = width == 8 * dtype.itemsize or config["dtype"] == "|b1"
-    return Link("packbits", decode, encode, stage, stage.raw(nbytes, exact=True), lossless=whole)
+    return Link("packbits", decode, encode, stage, stage.raw(nbytes, exact=padding == "none"), lossless=whole)
 
 
 def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
-    """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself."""
+    """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself; of integers only what it holds
+    exactly."""
     dtype = parse_dtype(config["dtype"], v3=True).numpy
     offset, scale = number_of(config.get("offset", 0), dtype), number_of(config.get("scale", 1), dtype)
+    if scale == 0:
+        raise ValueError("scale_offset.scale: expected another number than 0")
+    whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         items = np.frombuffer(data, dtype)
+        if whole:
+            by, divisor = int(offset), int(scale)
+            return _whole(items, lambda item: item // divisor + by, dtype, divisor)
         with np.errstate(all="ignore"):
-            divided = items / scale if dtype.kind not in "iu" else items // scale
-            return np.asarray(divided + offset, dtype)
+            return np.asarray(items / scale + offset, dtype)
 
     def encode(items: NDArray) -> Encoded:
+        if whole:
+            by, factor = int(offset), int(scale)
+            return _whole(items, lambda item: (item - by) * factor, dtype)
         with np.errstate(all="ignore"):
             return np.asarray((items - offset) * scale, dtype)
 
-    return Link("scale_offset", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
+    return Link("scale_offset", decode, encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype), lossless=whole)
+
+
+def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], divisor: int = 1) -> NDArray:
+    """A linear ``formula`` of integers, which are divided by ``divisor``. Raises `ValueError` if that leaves a
+    remainder, or the result the range of ``dtype``: arithmetic that wraps round is exact within it."""
+    values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
+    low, high = _limits(dtype)
+    if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
+        raise ValueError(f"a value is out of range for {dtype}")
+    if (values % divisor).any():
+        raise ValueError(f"a value is no multiple of the scale, {divisor}")
+    with np.errstate(all="ignore"):
+        return np.asarray(formula(values)).astype(dtype)
+
+
+def _limits(integers: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the largest number of a type of integers."""
+    width = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
+    signed = integers.kind == "i" or integers.name in ("int2", "int4")
+    return (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
 
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
@@ -277,12 +311,14 @@ def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
 def cast(
     items: NDArray, target: np.dtype[Any], mapped: list[tuple[NDArray, NDArray]], rounding: str, limits: str | None
 ) -> NDArray:
-    """``items`` as ``target``. Values of ``mapped`` become what they are paired with; fractions are rounded; of what is
-    out of range ``limits`` says whether it is clamped or wraps round. Raises `ValueError` for what has no value."""
+    """``items`` as ``target``. Values of ``mapped`` become what they are paired with first; fractions are rounded; of
+    what is out of range ``limits`` says whether it is clamped (to infinity where there is one) or wraps round. Raises
+    `ValueError` for what has no value."""
     special = np.zeros(items.shape, bool)
     out = np.zeros(items.shape, target)
     for source, replacement in mapped:
-        where = np.isnan(items) if source.dtype.kind == "f" and np.isnan(source) else items == source
+        is_nan = source.dtype.kind not in "iub" and bool(np.isnan(source.astype(np.float64)))
+        where = (np.isnan(items) if is_nan else items == source) & ~special
         out[where] = replacement
         special |= where
     with np.errstate(all="ignore"):
@@ -306,11 +342,9 @@ def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
     values = items.astype(np.int8) if items.dtype.name in NARROW_INTEGERS else items
     if not whole:
         values = _ROUNDINGS[rounding](items.astype(np.float64))
-        if np.isnan(values).any():
-            raise ValueError(f"NaN has no value in {target}")
-    width = NARROW_INTEGERS.get(target.name, 8 * target.itemsize)
-    signed = target.kind == "i" or target.name in ("int2", "int4")
-    low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
+        if not np.isfinite(values).all():
+            raise ValueError(f"NaN and infinity have no value in {target}")
+    low, high = _limits(target)
     below, above = values < low, values >= high + 1.0 if not whole else values > high
     if limits == "clamp":
         inside = np.where(below | above, 0, values)
@@ -318,32 +352,65 @@ def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
         return np.where(below, low, np.where(above, high, exact)).astype(target)
     if not (below | above).any():
         return values.astype(target)
-    if limits == "wrap" and (whole or np.isfinite(values).all()):
-        wrapped = [(int(value) - low) % 2**width + low for value in values.tolist()]
+    if limits == "wrap":
+        wrapped = [(int(value) - low) % (high - low + 1) + low for value in values.tolist()]
         return np.array(wrapped, np.int64 if low else np.uint64).astype(target)
     raise ValueError(f"a value is out of range for {target}")
 
 
 def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
-    """Rounded to what ``target`` has: to the nearest, ties to even, or from there to a neighbour."""
-    found = items.astype(target)
-    exact, near = (each.astype(np.float64).astype(np.longdouble) for each in (items, found))
-    if items.dtype.kind in "iu":
-        exact = items.astype(np.longdouble)
-    over = np.isfinite(exact) & ~np.isfinite(near)
-    if over.any():
-        if limits != "clamp":
-            raise ValueError(f"a value is out of range for {target}")
-        most = ml_dtypes.finfo(target).max  # type: ignore[no-untyped-call]
-        found = np.where(over, np.copysign(np.asarray(most, np.float64), near), found.astype(np.float64)).astype(target)
-        near = found.astype(np.float64).astype(np.longdouble)
-    towards = {"towards-zero": -np.sign(exact), "towards-positive": 1, "towards-negative": -1}.get(rounding)
-    if rounding == "nearest-even" or np.array_equal(exact, near, equal_nan=True):
+    """Rounded as if there was no largest number; what is beyond it then is out of range."""
+    exact = (items if items.dtype.kind in "iu" else items.astype(np.float64)).astype(np.longdouble)
+    found, is_finite = items.astype(target), np.isfinite(exact)
+    near = _wide(found)
+    if not np.array_equal(exact[~is_finite], near[~is_finite], equal_nan=True):
+        raise ValueError(f"NaN or infinity has no value in {target}")
+    if np.array_equal(exact, near, equal_nan=True):
         return found
-    if towards is None:  # ties go away from zero
-        outer = np.nextafter(found, np.copysign(np.inf, near).astype(target))
-        is_tie = np.abs(exact) - np.abs(near) == np.abs(outer.astype(np.float64)) - np.abs(exact)
-        return np.where(is_tie, outer, found)
-    missed = (exact != near) & (np.sign(exact - near) == towards)  # the nearest lies on the other side
-    ends = np.copysign(np.full(found.shape, np.inf), np.asarray(towards, np.float64)).astype(target)
-    return np.where(missed, np.nextafter(found, ends), found)
+    lower, upper = _neighbours(exact, found)
+    most = np.full(1, ml_dtypes.finfo(target).max).astype(target)  # type: ignore[no-untyped-call]
+    step = _wide(most) - _wide(_neighbours(np.nextafter(_wide(most), 0), most)[0])
+    beyond, size = _wide(most) + step, np.abs(exact)
+    if rounding.startswith("nearest"):
+        is_away = rounding == "nearest-away"
+        to_lower, to_upper = exact - _wide(lower), _wide(upper) - exact
+        ties_up = exact > 0 if is_away else _is_odd(lower)
+        takes_upper = (to_upper < to_lower) | ((to_upper == to_lower) & ties_up)
+        half = beyond - step / 2
+        is_out = size >= half if is_away or _is_odd(most) else size > half
+    else:
+        takes_upper = exact < 0 if rounding == "towards-zero" else np.full(exact.shape, rounding == "towards-positive")
+        is_out = np.where(takes_upper == (exact > 0), size > _wide(most), size >= beyond)
+    if (is_finite & is_out).any() and limits != "clamp":
+        raise ValueError(f"a value is out of range for {target}")
+    has_infinity = bool(np.isinf(np.full(1, np.inf).astype(target))[0])
+    end = np.copysign(np.inf if has_infinity else _wide(most), exact).astype(target)
+    rounded = np.where(takes_upper, upper, lower)
+    signed = np.where(_wide(rounded) == 0, np.copysign(0.0, exact).astype(target), rounded)
+    return np.where(is_finite & (exact != near), np.where(is_out, end, signed), found)
+
+
+def _wide(items: NDArray) -> NDArray:
+    """Floats of any type as those that also hold all integers of 64 bits."""
+    return items.astype(np.float64).astype(np.longdouble)
+
+
+def _is_odd(items: NDArray) -> NDArray:
+    """Whether the last bit of floats is 1, so that a tie goes to their neighbour."""
+    return np.asarray(items.view(f"u{items.dtype.itemsize}") & 1 == 1)
+
+
+def _neighbours(exact: NDArray, found: NDArray) -> tuple[NDArray, NDArray]:
+    """The floats of the type of ``found`` next to ``exact``, below and above, of which ``found`` is one; raises
+    `ValueError` for a number less than all of them."""
+    if found.dtype.itemsize > 1:
+        near = _wide(found)
+        lower = np.where(near > exact, np.nextafter(found, np.full(1, -np.inf).astype(found.dtype)), found)
+        return lower, np.where(near < exact, np.nextafter(found, np.full(1, np.inf).astype(found.dtype)), found)
+    items = np.arange(256, dtype=np.uint8).view(found.dtype)
+    items = items[np.isfinite(_wide(items))]
+    items = items[np.argsort(_wide(items), kind="stable")]
+    at = np.searchsorted(_wide(items), exact, "right") - 1
+    if (at < 0).any() and _wide(items)[0] >= 0:
+        raise ValueError(f"a value is out of range for {found.dtype}")
+    return items[at.clip(0)], items[(at + 1).clip(0, len(items) - 1)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.v3_dtypes import named_configuration
+from hyperslab.engine.v3_codecs import BARE
+from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, name_of, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """A fill value of more numbers than this is left out."""
@@ -36,7 +36,9 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
     compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
     filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
-    codec = {"driver": "zarr", "compressor": compressor, "filters": filters}
+    codec: dict[str, Any] = {"driver": "zarr", "compressor": compressor, "filters": filters}
+    if metadata.zarr_format == 3:
+        codec = {"driver": "zarr3", "codecs": metadata.document["codecs"]}
     document = {"rank": rank, "dtype": dtype, "domain": {"rank": 0}, "codec": codec}
     if rank:
         ends = [*([size] for size in metadata.shape), *inner]
@@ -46,7 +48,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
             "grid_origin": [0] * rank,
             "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
             "read_chunk": {"shape": shape},
-            "write_chunk": {"shape": shape},
+            "write_chunk": {"shape": [*metadata.stored_grid.chunks, *inner]},
         }
     if fill is not None and fill.size <= MAX_FILL_NUMBERS:
         document["fill_value"] = _spelled(fill)
@@ -113,24 +115,45 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
     """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all data types,
-    codecs and grids of the arrays in its consolidated metadata."""
-    is_regular = named_configuration(document["chunk_grid"], "a chunk grid")[0] == "regular"
-    return is_regular and _knows_type(document["data_type"]) and _knows_codecs(document["codecs"])
+    codecs and grids of the arrays in its consolidated metadata, as they are spelled there."""
+    grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
+    if not is_plain or document.get("storage_transformers") or isinstance(document["chunk_key_encoding"], str):
+        return False
+    if grid["name"] != "regular" or not _knows_type(document["data_type"]):
+        return False
+    if name_of(document["data_type"]) not in NUMBERS and not isinstance(document["fill_value"], int | str):
+        return False  # bytes as a list, a record as an object
+    return _knows_codecs(document["codecs"], grid["configuration"]["chunk_shape"])
 
 
 def _knows_type(data_type: Any) -> bool:
     name, configuration = named_configuration(data_type, "a data type")
     if name == "structured":
         return all(isinstance(field, list) and _knows_type(field[1]) for field in configuration["fields"])
-    is_raw = name.startswith("r") and name[1:].isdecimal()
-    return not is_raw and name not in (*EXTENSION_FLOATS, *NARROW_INTEGERS, "bytes", "struct")
+    has_members = name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes") or name in TIMES
+    is_named = name in NUMBERS or name in OBJECTS
+    return has_members and "must_understand" not in data_type if isinstance(data_type, dict) else is_named
 
 
-def _knows_codecs(codecs: Any) -> bool:
-    named = [named_configuration(codec, "a codec") for codec in codecs]
-    inner = [c for _, members in named for c in (*members.get("codecs", ()), *members.get("index_codecs", ()))]
-    unknown = {"packbits", "reshape", "scale_offset", "cast_value"} & {name for name, _ in named}
-    return not unknown and (not inner or _knows_codecs(inner))
+def _knows_codecs(codecs: Any, shape: Sequence[int]) -> bool:
+    """``shape``: of what these codecs are given; nothing for those of an index."""
+    return all(_knows_codec(codec, shape) for codec in codecs)
+
+
+def _knows_codec(codec: Any, shape: Sequence[int]) -> bool:
+    if isinstance(codec, str) or ("configuration" not in codec and codec["name"] not in BARE):
+        return False
+    name, members = codec["name"], codec.get("configuration", {})
+    if name == "transpose":
+        return isinstance(members["order"], list)
+    if name == "sharding_indexed":
+        chunk = members["chunk_shape"]
+        divides = all(size % inner == 0 for size, inner in zip(shape, chunk, strict=True))  # without transposes before
+        return divides and _knows_codecs(members["codecs"], chunk) and _knows_codecs(members["index_codecs"], ())
+    return name in _ZARR3_CODECS or name.startswith("numcodecs.")
+
+
+_ZARR3_CODECS: Final = (*BARE, "blosc", "gzip", "zstd")
 
 
 def _knows_fill(fill: Any, kind: str) -> bool:

@@ -11,8 +11,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
+import numpy as np
+
 from hyperslab.engine.chain import Inflates
-from hyperslab.engine.codecs import make_codec
+from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.engine.metadata import (
@@ -29,7 +31,7 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.engine.sharding import make_levels
 from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
-from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, named_configuration
+from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, may_be_ignored, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
@@ -74,7 +76,7 @@ def from_document(value: Any, key: str) -> Document:
     if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # as releases of zarr-python wrote it of arrays
         known.add(_CONSOLIDATED)
     for name, member in read.document.items():
-        if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
+        if name not in known and not may_be_ignored(member):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     given = read.document.get("attributes")
     attributes = {} if given is None else check_object(given, key, "attributes")
@@ -106,7 +108,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
 
     chain, order, (codec, levels) = parse(outer)
     dtype = codec.dtype
-    fill = read("fill_value", lambda value: fill_of(value, data_type, dtype))
+    fill = read("fill_value", lambda value: _checked_fill(fill_of(value, data_type, dtype), codec))
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
@@ -138,12 +140,23 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     )
 
 
+def _checked_fill(fill: np.ndarray, codec: ChunkCodec) -> np.ndarray:
+    """The fill value, which the codecs of numbers must take and give back. [zarr-extensions, "cast_value"]"""
+    items = fill.reshape(1)
+    for link in codec.links:
+        if link.id in ("scale_offset", "cast_value"):
+            items = np.asarray(link.encode(items))
+            link.decode(items.tobytes(), None)
+        elif link.id != "transpose":
+            break
+    return fill
+
+
 def _no_transformers(value: Any) -> None:
-    if value is None or value == []:
-        return
-    named = value[0] if isinstance(value, list) else value
-    name = named.get("name") if isinstance(named, dict) else named
-    raise ValueError(f"the storage transformer {shown(name)} is unknown")
+    for transformer in [] if value is None else value if isinstance(value, list) else [value]:
+        if not may_be_ignored(transformer):
+            name = transformer.get("name") if isinstance(transformer, dict) else transformer
+            raise ValueError(f"the storage transformer {shown(name)} is unknown")
 
 
 def _consolidated(value: Any) -> Mapping[str, Any] | None:

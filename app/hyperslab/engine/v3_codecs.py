@@ -23,7 +23,15 @@ from hyperslab.engine.codec_config import (
     plain_config,
 )
 from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType
-from hyperslab.engine.v3_dtypes import OBJECTS, dtype_of, endian_of, has_no_order, name_of, named_configuration
+from hyperslab.engine.v3_dtypes import (
+    OBJECTS,
+    dtype_of,
+    endian_of,
+    has_no_order,
+    may_be_ignored,
+    name_of,
+    named_configuration,
+)
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 
 NamedConfig = dict[str, Any]
@@ -86,7 +94,7 @@ class _Reading:
     reshaped: tuple[int, ...] | None = None
     """The shape that a ``reshape`` has given to the items, which have no axes of the array from then on."""
     recast: bool = False
-    """Whether a codec has turned the items into items of another kind."""
+    """Whether a codec has turned the items into other items, whose byte order is not that of the array."""
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -105,28 +113,29 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    named = [_named(each, reading, f"{member}[{index}]") for index, each in enumerate(value)]
+    named: list[tuple[str, dict[str, Any], str]] = []
+    for index, each in enumerate(value):
+        bare = str(each.get("name")).removeprefix("numcodecs.") if may_be_ignored(each) else "bytes"
+        if bare in CODECS or bare in V3_CODECS:  # others need not be understood
+            named.append((*_named(each, reading, f"{member}[{index}]"), f"{member}[{index}]"))
     to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
-    at = next((index for index, (name, _) in enumerate(named) if name in to_bytes), None)
+    at = next((index for index, (name, _, _) in enumerate(named) if name in to_bytes), None)
     if at is None:
         raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
-    for index, (name, configuration) in enumerate(named[:at]):
-        _read_filter(name, configuration, reading, f"{member}[{index}]")
-    after = [
-        _compressor(name, configuration, reading, f"{member}[{at + 1 + index}]")
-        for index, (name, configuration) in enumerate(named[at + 1 :])
-    ]
-    name, configuration = named[at]
+    for name, configuration, place in named[:at]:
+        _read_filter(name, configuration, reading, place)
+    after = [_compressor(name, configuration, reading, place) for name, configuration, place in named[at + 1 :]]
+    name, configuration, place = named[at]
     if name == "sharding_indexed":
-        return _read_shard(configuration, after, reading, f"{member}[{at}]")
-    return _read_last(name, configuration, after, reading, f"{member}[{at}]")
+        return _read_shard(configuration, after, reading, place)
+    return _read_last(name, configuration, after, reading, place)
 
 
 def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
     """Name and configuration, checked as far as it goes without the others; the prefix of numcodecs' codecs is left out
     where v3 has no form of its own."""
     try:
-        name, configuration = named_configuration(value, "a codec")
+        name, configuration = named_configuration(value, "a codec", optional=True)
     except ValueError as error:
         raise BadMetadata(reading.key, member, str(error)) from None
     bare = name.removeprefix("numcodecs.")
@@ -152,23 +161,19 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
         (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
     config = plain_config({"id": name.removeprefix("numcodecs."), **configuration})
-    if name == "scale_offset":
-        if reading.data_type == "bool":
-            raise BadMetadata(reading.key, member, "takes numbers, not 'bool'")
+    reading.recast = True
+    if name in ("scale_offset", "cast_value"):
         config["dtype"] = _numbers(reading.data_type, reading, member)
-    elif name == "cast_value":
-        config["dtype"] = _numbers(reading.data_type, reading, member)
-        reading.data_type, reading.recast = config.pop("data_type"), True
-        config["astype"] = _numbers(reading.data_type, reading, member)
-        for kind in (config["dtype"], config["astype"]):
+        if name == "cast_value":
+            reading.data_type = config.pop("data_type")
+            config["astype"] = _numbers(reading.data_type, reading, member)
+        for kind in (config["dtype"], config.get("astype", config["dtype"])):
             if kind[0] in "<>|" and kind[1] not in "iuf":
                 raise BadMetadata(reading.key, member, f"takes integers and floats, not {kind!r}")
         if config.get("out_of_range") == "wrap" and config["astype"].lstrip("<|")[0] not in "iu":
             raise BadMetadata(reading.key, f"{member}.out_of_range", "only integers wrap round")
     elif config["id"] not in TO_ITEMS:
         raise CodecRefused(reading.key, name, "comes before the items are bytes", member)
-    else:
-        reading.recast = True
     reading.items.append(config)
 
 
@@ -329,9 +334,11 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
 
 def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
     padding = configuration.get("padding_encoding", "none")
-    numbers = _numbers(reading.data_type, reading, member)
-    narrow = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}
-    width = narrow.get(numbers, 8 * dtype_of(reading.data_type).itemsize)
+    numbers, nbytes = _numbers(reading.data_type, reading, member), dtype_of(reading.data_type).itemsize
+    if numbers[1] == "c":  # each of its two parts
+        nbytes //= 2
+        numbers = f"<f{nbytes}"
+    width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)
     first, last = configuration.get("first_bit"), configuration.get("last_bit")
     first, last = 0 if first is None else first, width - 1 if last is None else last
     if not first <= last < width:
@@ -371,6 +378,10 @@ def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedC
     return [{"name": "sharding_indexed", "configuration": configuration}]
 
 
+BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
+"""Codecs that zarr-python reads without a configuration."""
+
+
 def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
     """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
     Raises `ValueError` for what are no codecs with names."""
@@ -387,13 +398,13 @@ def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
     }
     found: list[NamedConfig] = []
     for codec in codecs:
-        name, configuration = named_configuration(codec, "a codec")
+        name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
         if name == "sharding_indexed":
             members["codecs"] = completed(members.get("codecs"), dtype)
         if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
             name = f"numcodecs.{name}"
-        found.append({"name": name, "configuration": members} if members else {"name": name})
+        found.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})
     return found
 
 

@@ -32,6 +32,7 @@ from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, pa
 from hyperslab.engine.v3_codecs import OWN_CODECS, Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
+    completed_type,
     data_type_of,
     dtype_of,
     endian_of,
@@ -141,7 +142,8 @@ def _read_type(read: Request) -> tuple[Any, DataType]:
     if read.leaves_open("data_type") == read.leaves_open("dtype"):
         raise BadDefinition("data_type", "expected either data_type, or dtype as in Zarr v2")
     if not read.leaves_open("data_type"):
-        return read.members["data_type"], read("data_type", lambda value: new_dtype(dtype_of(value)))
+        dtype = read("data_type", lambda value: new_dtype(dtype_of(value)))
+        return completed_type(read.members["data_type"]), dtype
     asked = read("dtype", lambda value: new_dtype(parse_dtype(value, v3=True)))
     filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
     data_type = read("dtype", lambda value: data_type_of(value, filters[0]["id"]))
@@ -244,7 +246,9 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
             name: value for name, value in wanted.items() if name not in V3_MEMBERS or wanted.get("zarr_format") != 3
         }
         return creation.first_difference(members, stored)
-    return creation.first_difference(wanted, stored, _FITS_V3)
+    of_codecs = () if wanted.get("codecs") is None else ("compressor", "filters", "order")
+    members = {name: value for name, value in wanted.items() if value is not None or name not in of_codecs}
+    return creation.first_difference(members, stored, _FITS_V3)
 
 
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
@@ -278,6 +282,11 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     return _chain(codecs, stored.chunks, data_type) == replace(found, shards=())
 
 
+def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
+    """The codec of items of any length goes without saying."""
+    return FITS["filters"](stored, value) or (stored.dtype.is_object and not value and len(stored.filters or ()) == 1)
+
+
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
     """As in Zarr v2, or as in v3."""
     if isinstance(value, dict) and "name" in value:
@@ -304,6 +313,8 @@ _FITS_V3: Final[Fits] = {
     "shards": _fits_shards,
     "codecs": _fits_codecs,
     "compressor": _fits_compressor,
+    "filters": _fits_filters,
+    "order": lambda stored, value: len(stored.shape) < 2 or FITS["order"](stored, value),
     "fill_value": _fits_fill_value,
     "chunk_key_encoding": _fits_keys,
     "dimension_names": lambda stored, value: parse_names(value, len(stored.shape)) == stored.dimension_names,

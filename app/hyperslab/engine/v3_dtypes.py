@@ -32,7 +32,7 @@ NUMBERS: Final = {
 OBJECTS: Final = {"string": "vlen-utf8", "bytes": "vlen-bytes", "variable_length_bytes": "vlen-bytes"}
 """Items of any length, and the codec that stores them."""
 _FIXED: Final = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1), "raw_bytes": ("V", 1)}
-_TIMES: Final = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
+TIMES: Final = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
 
 
 def dtype_of(value: Any, order: ByteOrder = "<") -> DataType:
@@ -58,15 +58,17 @@ def has_no_order(value: Any) -> bool:
     return name in OBJECTS or _as_v2(value, "<").startswith("|")
 
 
-def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
+def named_configuration(value: Any, what: str, *, optional: bool = False) -> tuple[str, dict[str, Any]]:
     """Name and configuration of ``what`` may be of several kinds: a data type, a codec, a grid. It is an object, or a
-    name alone. Raises `ValueError`. [Zarr v3 core specification, "Extension points"]"""
+    name alone; ``optional``: it may say that it need not be understood. Raises `ValueError`. [Zarr v3 core
+    specification, "Extension points"]"""
     match value:
         case str():
             return value, {}
         case {"name": str(name), **members}:
             configuration = members.pop("configuration", {})
-            if members.pop("must_understand", True) is not True:
+            understood = members.pop("must_understand", True)
+            if understood is not True and not (optional and understood is False):
                 raise ValueError(f"{what} {name!r} cannot be left out, as its must_understand has it")
             if members:
                 raise ValueError(f"{what} {name!r} has the unknown member {next(iter(members))!r}")
@@ -74,6 +76,18 @@ def named_configuration(value: Any, what: str) -> tuple[str, dict[str, Any]]:
                 return name, configuration
             raise ValueError(f"the configuration of {what} {name!r} is an object, found {shown(configuration)}")
     raise ValueError(f"expected {what} with a name, found {shown(value)}")
+
+
+def completed_type(data_type: Any) -> Any:
+    """The ``data_type`` of a request as every library reads it: a name alone where there is no configuration. Raises
+    `ValueError`."""
+    name, configuration = _named(data_type)
+    return {"name": name, "configuration": configuration} if configuration else name
+
+
+def may_be_ignored(value: Any) -> bool:
+    """Whether what is unknown says itself that it need not be understood."""
+    return isinstance(value, dict) and value.get("must_understand") is False
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -90,8 +104,8 @@ def _as_v2(value: Any, order: ByteOrder) -> Any:
         if type(nbytes) is not int or nbytes < 1 or nbytes % unit:
             raise ValueError(f"{name}.length_bytes: expected a positive multiple of {unit}, found {shown(nbytes)}")
         return f"{order if kind == 'U' else '|'}{kind}{nbytes // unit}"
-    if name in _TIMES:
-        return order + _TIMES[name] + _unit(name, configuration)
+    if name in TIMES:
+        return order + TIMES[name] + _unit(name, configuration)
     if configuration:
         raise ValueError(f"data type {name!r} has no configuration, found {shown(configuration)}")
     return _plain(name, order)
@@ -135,6 +149,9 @@ def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for field in fields:
         pair = [field.get("name"), field.get("data_type")] if isinstance(field, dict) else field
+        unknown = sorted(field.keys() - {"name", "data_type"}) if isinstance(field, dict) else []
+        if unknown:
+            raise ValueError(f"struct.fields: a field has no member {unknown[0]!r}")
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or not pair[0]:
             raise ValueError(f"struct.fields: expected a name and a data_type, found {shown(field)}")
         if name_of(pair[1]) in OBJECTS:
@@ -160,7 +177,7 @@ def data_type_of(json: Any, object_codec: str | None = None) -> Any:
     if json in EXTENSION_FLOATS or json in NARROW_INTEGERS:
         return json
     dtype = np.dtype(json)
-    for name, kind in _TIMES.items():
+    for name, kind in TIMES.items():
         if dtype.kind == kind[0]:
             unit, count = np.datetime_data(dtype)
             return {"name": name, "configuration": {"unit": unit, "scale_factor": count}}
@@ -209,6 +226,7 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
 
 def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """A number of a codec's configuration, 0-d, in any form that a fill value may have; raises `ValueError`."""
+    value = "Infinity" if value == "+Infinity" else value  # as the specification of cast_value has it
     _check(value, value is not None, "a number")
     is_whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
     return parse_item(value, dtype) if is_whole else _float(value, dtype)
