@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hyperslab.streams import pyramid
-from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.settings import METHODS
+from hyperslab.streams.pyramid import METHODS, reduce
 
 INTEGERS = [np.dtype(order + kind) for kind in ("i1", "u2", "i4", "u8", "i8") for order in "<>"]
 FLOATS = [np.dtype(kind) for kind in ("<f2", ">f4", "<f8")]

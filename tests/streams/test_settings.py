@@ -11,7 +11,8 @@ import pytest
 
 from hyperslab.errors import BadDefinition
 from hyperslab.streams.layout import Layout
-from hyperslab.streams.settings import METHODS, difference, parse_settings
+from hyperslab.streams.pyramid import METHODS
+from hyperslab.streams.settings import difference, parse_settings
 from tests.streams.support import dimension, image, plate
 
 SETTINGS: dict[str, Any] = {

@@ -10,9 +10,19 @@ import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
 
+METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 _SLAB: Final = 4 << 20
 """Bytes above which a block is reduced row by row: intermediate sums stay in the processor's cache, which halves the
 time."""
+
+
+def why_not(method: str, dtype: np.dtype[Any]) -> str | None:
+    """Why items of a dtype cannot be reduced by a method; None where they can."""
+    if dtype.name in EXTENSION_FLOATS or dtype.name in NARROW_INTEGERS:
+        return None
+    if method == "mean" and dtype.kind not in "iufc":
+        return "a mean needs numbers"
+    return f"{method} needs items that have an order" if method in ("min", "max") and dtype.kind in "cV" else None
 
 
 def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:

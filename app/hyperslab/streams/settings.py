@@ -11,9 +11,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from hyperslab.engine.dtypes import (
-    EXTENSION_FLOATS,
     MAX_RANK,
-    NARROW_INTEGERS,
     DataType,
     canonical_json,
     named_dtype,
@@ -24,6 +22,7 @@ from hyperslab.engine.jsontext import spell_floats
 from hyperslab.engine.metadata import MAX_FILTERS, MAX_SIZE, integral, parse_compressor, parse_filters
 from hyperslab.errors import BadDefinition, HyperslabError, shown
 from hyperslab.storage.keys import is_hidden, join, prefixes
+from hyperslab.streams.pyramid import METHODS, why_not
 from hyperslab.wire import LONGEST_KEY
 from hyperslab.wire.streams import (
     Acquisition,
@@ -39,7 +38,6 @@ from hyperslab.wire.streams import (
 T = TypeVar("T")
 
 ACKS: Final = ("tail", "chunk", "memory")
-METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 FRAMES_DOCUMENT: Final = "frames.jsonl"
 """The name, in the group of a stream, of what was said of its frames."""
 MAX_ARRAYS: Final = 20_000
@@ -181,11 +179,9 @@ def _pyramid(read: _Object, dtype: DataType) -> PyramidSettings | None:
         return None
     inner = _Object(read.members["pyramid"], read.path("pyramid"), PyramidSettings)
     method = inner("method", _one_of(*METHODS))
-    kind, is_number = dtype.numpy.kind, dtype.numpy.name in EXTENSION_FLOATS | NARROW_INTEGERS.keys()
-    if method == "mean" and kind not in "iufc" and not is_number:
-        inner.refuse("method", "a mean needs numbers")
-    if method in ("min", "max") and kind in "cV" and not is_number:
-        inner.refuse("method", f"{method} needs items that have an order")
+    unfit = why_not(method, dtype.numpy)
+    if unfit is not None:
+        inner.refuse("method", unfit)
     most = inner("max_levels", _or_null(_integer(0, MAX_SIZE)), None)
     return PyramidSettings(method=method, max_levels=most)
 
