@@ -653,6 +653,29 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "run" / "a", mode="r")[...], model.values(final=True))
 
 
+def test_what_comes_little_by_little_is_stored_before_all_of_it_has_come(tmp_path: Path) -> None:
+    array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]}
+    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
+
+    def trickle() -> Iterator[bytes]:
+        while not done.wait(0.02):  # never so long that a pause ends the piece
+            yield bytes(64)
+
+    with (
+        served(create_app(Settings(stores={"lab": store}, idle_seconds=600))) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        opened(client, "lab/run", array)
+        sending = threads.submit(client.patch, "/v1/stream/lab/run?key=a", content=trickle())
+        try:
+            wait_until(lambda: Sender(client, "lab/run", "a").state()["offset"] > 0)
+        finally:
+            done.set()
+
+        assert sending.result().status_code == 204
+
+
 def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> None:
     arrays = [{"key": key, "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]} for key in "abc"]
     store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()

@@ -47,6 +47,8 @@ PARAMETERS: Final = ("field", "format", "dtype", "decode")
 """What the query may hold besides the selection."""
 DECODINGS: Final = ("cf", "none")
 MOST_BINS: Final = 1 << 16
+_MOST_REMOTE: Final = 32 << 20
+"""The largest answer of a remote store, in bytes, that is read before it is sent: about what a stream would hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +319,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
         raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
-    # small is about as much as a stream would hold of it
-    most = 32 << 20 if array.mount.is_remote else reader.slab_bytes
+    most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= 1024 and query.nbytes <= most  # the versions of more chunks are better listed
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
     ranged = request.header(b"range") is not None

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import io
+import math
 import re
 from ast import literal_eval
 from collections.abc import AsyncIterator
@@ -148,9 +149,10 @@ class Body:
         """Whether there is more to read, or may be."""
         return self._may_come or bool(self._rest)
 
-    async def read_into(self, out: memoryview, *, pause: float, within: float) -> int:
+    async def read_into(self, out: memoryview, *, pause: float, within: float, longest: float = math.inf) -> int:
         """Fill ``out`` with the bytes that come next; returns how many did. Fewer did at the end of the body, after
-        ``pause`` seconds without a byte behind another, after ``within`` seconds, and where the client has left.
+        ``pause`` seconds without a byte behind another, after ``within`` seconds, ``longest`` seconds after the first
+        byte, and where the client has left.
 
         Raises `Cancelled` where it has, and no byte came.
         """
@@ -158,6 +160,8 @@ class Body:
         end = loop.time() + within
         while done < len(out):
             if self._rest:
+                if not done:
+                    end = min(end, loop.time() + longest)
                 count = min(len(self._rest), len(out) - done)
                 out[done : done + count] = self._rest[:count]
                 self._rest, done = self._rest[count:], done + count

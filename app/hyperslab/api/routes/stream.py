@@ -307,7 +307,7 @@ async def _receive(request: Request, run: _Run, sending: Sending, length: int | 
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
-                received = await body.read_into(step, pause=_PAUSE, within=patience)
+                received = await body.read_into(step, pause=_PAUSE, within=patience, longest=_LONGEST_PIECE)
             except Cancelled as error:
                 received, broken = 0, error
                 break
