@@ -272,11 +272,11 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({"chunk_grid": {"name": "hexagonal"}}, "hexagonal"),
         ({"chunk_key_encoding": {"name": "hashed"}}, "hashed"),
         ({"codecs": [*DOCUMENT["codecs"], {"name": "zip", "must_understand": True}]}, "zip"),
-        ({"codecs": [{"name": "zip", "must_understand": False}]}, "bytes"),
+        ({"codecs": [*DOCUMENT["codecs"], {"name": "zip", "must_understand": False}]}, "zip"),
         ({"codecs": [{**DOCUMENT["codecs"][0], "must_understand": 0}]}, "must_understand"),
         ({"data_type": {"name": "int16", "must_understand": False}}, "must_understand"),
         ({"storage_transformers": [{"name": "mirror"}]}, "mirror"),
-        ({"storage_transformers": [{"name": "idle", "must_understand": False}, {"name": "mirror"}]}, "mirror"),
+        ({"storage_transformers": [{"name": "mirror", "must_understand": False}]}, "mirror"),
         ({"data_type": {"name": "struct", "configuration": {"fields": [{**FIELD, "unit": "m"}]}}}, "unit"),
         ({"extra": {"must_understand": True}}, "extra"),
         ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),
@@ -292,21 +292,11 @@ def test_what_is_unknown_is_refused_by_name(change: dict[str, Any], named: str) 
 IGNORED: dict[str, Any] = {"must_understand": False}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"extra": IGNORED},
-        {"storage_transformers": [{"name": "mirror", **IGNORED}]},
-        {"codecs": [*DOCUMENT["codecs"], {"name": "zip", **IGNORED}]},
-        {"codecs": [{"name": "zip", "configuration": {"level": 1}, **IGNORED}, *DOCUMENT["codecs"]]},
-    ],
-)
-def test_what_is_unknown_and_need_not_be_understood_is_ignored(change: dict[str, Any]) -> None:
-    found = parse_document(json.dumps({**DOCUMENT, **change}).encode(), "a/zarr.json")
+def test_a_member_that_is_unknown_and_need_not_be_understood_is_ignored() -> None:
+    found = parse_document(json.dumps({**DOCUMENT, "extra": IGNORED}).encode(), "a/zarr.json")
 
     assert found.array is not None
     assert found.array.shape == (8,)
-    assert found.array.codecs == ()
 
 
 def test_a_codec_that_is_known_is_applied_though_it_need_not_be_understood() -> None:

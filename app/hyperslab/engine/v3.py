@@ -31,7 +31,7 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.engine.sharding import make_levels
 from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
-from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, may_be_ignored, named_configuration
+from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
@@ -76,7 +76,7 @@ def from_document(value: Any, key: str) -> Document:
     if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # as releases of zarr-python wrote it of arrays
         known.add(_CONSOLIDATED)
     for name, member in read.document.items():
-        if name not in known and not may_be_ignored(member):
+        if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     given = read.document.get("attributes")
     attributes = {} if given is None else check_object(given, key, "attributes")
@@ -153,10 +153,11 @@ def _checked_fill(fill: np.ndarray, codec: ChunkCodec) -> np.ndarray:
 
 
 def _no_transformers(value: Any) -> None:
-    for transformer in [] if value is None else value if isinstance(value, list) else [value]:
-        if not may_be_ignored(transformer):
-            name = transformer.get("name") if isinstance(transformer, dict) else transformer
-            raise ValueError(f"the storage transformer {shown(name)} is unknown")
+    if value is None or value == []:
+        return
+    named = value[0] if isinstance(value, list) else value
+    name = named.get("name") if isinstance(named, dict) else named
+    raise ValueError(f"the storage transformer {shown(name)} is unknown")
 
 
 def _consolidated(value: Any) -> Mapping[str, Any] | None:

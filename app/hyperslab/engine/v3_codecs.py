@@ -28,7 +28,6 @@ from hyperslab.engine.v3_dtypes import (
     dtype_of,
     endian_of,
     has_no_order,
-    may_be_ignored,
     name_of,
     named_configuration,
 )
@@ -113,11 +112,9 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    named: list[tuple[str, dict[str, Any], str]] = []
-    for index, each in enumerate(value):
-        bare = str(each.get("name")).removeprefix("numcodecs.") if may_be_ignored(each) else "bytes"
-        if bare in CODECS or bare in V3_CODECS:  # others need not be understood
-            named.append((*_named(each, reading, f"{member}[{index}]"), f"{member}[{index}]"))
+    # An unknown codec is refused although it need not be understood: without it, all values would be others.
+    places = [f"{member}[{index}]" for index in range(len(value))]
+    named = [(*_named(each, reading, place), place) for each, place in zip(value, places, strict=True)]
     to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
     at = next((index for index, (name, _, _) in enumerate(named) if name in to_bytes), None)
     if at is None:

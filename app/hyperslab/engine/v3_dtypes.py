@@ -85,11 +85,6 @@ def completed_type(data_type: Any) -> Any:
     return {"name": name, "configuration": configuration} if configuration else name
 
 
-def may_be_ignored(value: Any) -> bool:
-    """Whether what is unknown says itself that it need not be understood."""
-    return isinstance(value, dict) and value.get("must_understand") is False
-
-
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
     return named_configuration(value, "a data type")
 
