@@ -79,8 +79,9 @@ codec makes is known before it starts, and checked while and after it runs.
 `zarr.json` of arrays and groups, `dimension_names`, chunk keys `default` and `v2`, inline consolidated metadata. Both
 byte orders by `bytes`, any `transpose`, `packbits`, `scale_offset`, `cast_value`, `crc32c`, numcodecs' codecs with and
 without `numcodecs.`, and `sharding_indexed` with its index at either end, with any index codecs, in shards and with
-codecs behind it. `uint4`, `uint2`, `r*` and `struct` are read, too. What is unknown is refused by name, but for members with
-`must_understand: false`. [Each node is also given as the other format](http.md#one-format-for-all-nodes).
+codecs behind it. `uint4`, `uint2`, `r*` and `struct` are read, too. What is unknown is refused by name, but
+for members with `must_understand: false`.
+[Each node is also given as the other format](http.md#one-format-for-all-nodes).
 
 ## Options
 
