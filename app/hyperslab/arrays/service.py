@@ -14,7 +14,6 @@ from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Resizer
-from hyperslab.arrays.workers import keep_freed_memory
 from hyperslab.arrays.write import Writer
 from hyperslab.arrays.write_keys import KeyWriter
 
@@ -51,7 +50,6 @@ def build(
     max_chunk_bytes: int = 2048 * MIB,
 ) -> Service:
     """Wire the use cases together. All sizes in bytes."""
-    keep_freed_memory()
     cache = ChunkCache(cache_bytes)
     catalog = Catalog(mounts)
     # stays for the next answers: fresh memory has to be zeroed by the system, which takes as long as copying it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -13,8 +12,6 @@ from hyperslab.arrays.cancel import Cancel
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 _IN_HAND = 256 << 20
 """Bytes that helpers of all reads of a remote store may hold."""
@@ -123,16 +120,3 @@ def attempt(work: Callable[[], T]) -> Future[T]:
     except Exception as error:
         future.set_exception(error)
     return future
-
-
-def keep_freed_memory() -> None:
-    """Let each heap of the C library, where it is glibc, keep up to 16 MiB of what is freed, and make room for less
-    than 8 MiB there: what a read frees, the next one uses.
-
-    Pages that are given back are made anew, which takes about as long as decoding (benchmark `shards`, in a new
-    process: a plane of raw chunks takes 0.53 times as long, grouping included; one of Zstandard chunks 0.7 times).
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, 16 << 20)
-        mallopt(_M_MMAP_THRESHOLD, 8 << 20)
