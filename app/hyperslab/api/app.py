@@ -19,7 +19,7 @@ from hyperslab.api.middleware import Frame, Handlers
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Context
-from hyperslab.api.response import PATIENCE
+from hyperslab.api.response import PATIENCE, REPLAY
 from hyperslab.api.routes import changes, edit, health, metadata, points, read, stream, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.faces import FORMATS, FaceReader
@@ -108,7 +108,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {PATIENCE: options.idle_seconds, **started()}
+            yield {PATIENCE: options.idle_seconds, REPLAY: frame.replay, **started()}
         context.writes.close()
         context.streams.close()
         context.threads.close()
@@ -118,4 +118,5 @@ def create_app(
     app.include_router(health.router(context))
     app.router.routes.extend(view.routes())
     app.router.routes.extend(docs.routes(options))
-    return Frame(app, app.router.routes, HANDLERS, context)
+    frame = Frame(app, app.router.routes, HANDLERS, context)
+    return frame

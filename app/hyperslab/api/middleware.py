@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -14,16 +14,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.problems import problem
+from hyperslab.api.replay import Pairs, header_lines, target_of
 from hyperslab.api.representation import Reply
 from hyperslab.api.request import Context, Request, raw_path, split_front
-from hyperslab.api.response import CONNECTION, REFUSED, Response
+from hyperslab.api.response import CONNECTION, REFUSED, WAS_TRIED, Buffer, Headers, Response
 from hyperslab.api.threads import STORE
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, MethodNotAllowed, RouteNotFound
 from hyperslab.wire import EXPOSED_HEADERS
 
 Handlers = Mapping[tuple[str, str], Callable[[Request], Awaitable[Reply]]]
 """By method and front of the path."""
-Pairs = list[tuple[bytes, bytes]]
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -51,8 +51,8 @@ class Frame:
         self._context = context
         self._origins = frozenset(origin.encode("latin-1") for origin in context.options.cors_origins)
         self._expose = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
-        for_all = [(b"access-control-allow-origin", b"*"), self._expose]
-        self._for_all = for_all if b"*" in self._origins else None
+        for_all = ((b"access-control-allow-origin", b"*"), self._expose)
+        self._for_all = (for_all, header_lines(for_all)) if b"*" in self._origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +60,7 @@ class Frame:
             return
         began = perf_counter()
         status, nbytes = 0, 0
-        cors = self._for_all or self._cors_headers(scope["headers"])
+        cors = self._for_all[0] if self._for_all else self._cors_headers(scope["headers"])
         metrics = self._context.metrics
 
         async def send_on(message: Message) -> None:
@@ -102,21 +102,43 @@ class Frame:
             seconds.observe(perf_counter() - began)
             sent.inc(nbytes)
 
-    def _cors_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    def replay(self, target: bytes, request_headers: Pairs) -> tuple[bytes, Buffer] | None:
+        """The response to a GET, if it is stored and still holds: its head without what a server adds, and its body.
+
+        For a server that asks before it makes a task, see `protocol`; ``target`` as `target_of` gives it.
+        """
+        began = perf_counter()
+        guard = self._context.guard
+        try:
+            if guard.has_tokens:
+                guard.check_token({"method": "GET", "headers": request_headers}, target)
+        except HyperslabError:
+            return None
+        found = self._context.responses.replay(target, request_headers)
+        if found is None:
+            return None
+        cors = self._for_all[1] if self._for_all else header_lines(self._cors_headers(request_headers))
+        requests, seconds, sent = self._context.metrics.series(found.route, "GET", found.status)
+        requests.inc()
+        seconds.observe(perf_counter() - began)
+        sent.inc(len(found.body))
+        return found.head + cors, found.body
+
+    def _cors_headers(self, request_headers: Pairs) -> Headers:
         """The CORS headers of the response to a request with these headers, where not all origins may read."""
         origin = _header(request_headers, b"origin")
         if origin not in self._origins:
-            return [(b"vary", b"Origin")]
-        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
+            return ((b"vary", b"Origin"),)
+        return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose)
 
     def _preflight(self, scope: Scope) -> Response:
         methods = ", ".join(self._methods(scope)).encode()
-        headers: Pairs = [(b"allow", methods), (b"access-control-allow-methods", methods)]
-        headers += [(b"access-control-max-age", b"86400")]
+        headers: Headers = ((b"allow", methods), (b"access-control-allow-methods", methods))
+        headers += ((b"access-control-max-age", b"86400"),)
         wanted = _header(scope["headers"], b"access-control-request-headers")
         if wanted:
-            headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
-        return Response(204, tuple(headers))
+            headers += ((b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers"))
+        return Response(204, headers)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a stored response, or that of a handler or of the framework's routes; of a handler made anew, a few
@@ -129,12 +151,13 @@ class Frame:
             return
         if context.guard.has_tokens:
             context.guard.check_token(scope, raw_path(scope))
-        replayed = context.responses.replay(scope) if method == "GET" else None
-        if replayed is not None:
-            status, headers, body = replayed
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-            return
+        if method == "GET" and WAS_TRIED not in scope and "raw_path" in scope:
+            replayed = context.responses.replay(target_of(scope), scope["headers"])
+            if replayed is not None:
+                scope[ROUTE] = replayed.route
+                await send({"type": "http.response.start", "status": replayed.status, "headers": replayed.headers})
+                await send({"type": "http.response.body", "body": replayed.body})
+                return
         if "//" in scope["path"]:  # for the framework's routes, what `raw_path` does for ours
             scope["path"] = re.sub("//+", "/", scope["path"])
         path = raw_path(scope)
@@ -188,5 +211,5 @@ class Frame:
         return [*(method for method in METHODS if method in ours or served(method)), "OPTIONS"]
 
 
-def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
+def _header(headers: Pairs, name: bytes) -> bytes:
     return next((value for key, value in headers if key == name), b"")

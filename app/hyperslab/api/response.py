@@ -23,6 +23,11 @@ Buffer = bytes | memoryview
 
 PATIENCE: Final = "hyperslab.patience"
 """Member of the application's state: seconds after which a server may let an idle client go."""
+REPLAY: Final = "hyperslab.replay"
+"""Member of the application's state: a function that gives head and body of a stored response to a GET, by its target
+and its headers, or None."""
+WAS_TRIED: Final = "hyperslab.was_tried"
+"""Member of a scope: there is no stored response to the request."""
 REFUSED: Final = "hyperslab.refused"
 """Member of a scope: the error that is to be the answer to what is no request."""
 CONNECTION: Final = "hyperslab.connection"
