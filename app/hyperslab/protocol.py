@@ -129,28 +129,22 @@ class Protocol(HttpToolsProtocol):
             self._refuse(HeadTooLarge(_LONGEST_HEAD))
         elif hosts != 1 and self.parser.get_http_version() == "1.1":
             self._refuse(NotHttp(f"A request has one Host header; this one has {hosts or 'none'}."))
-        elif has_body:
-            self._begin({CONNECTION: self}, _GentleTransport(self.transport, self._close_gently))
+        elif has_body or not self._replay():
+            self._begin({CONNECTION: self}, _GentleTransport(self.transport, self._close_gently) if has_body else None)
             self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
-        elif not self._is_replayable():
-            self._begin({CONNECTION: self}, None)
-        elif not self._replay():
-            self._begin({CONNECTION: self, WAS_TRIED: True}, None)
-
-    def _is_replayable(self) -> bool:
-        """Whether the request that was read may be answered at once: the first one that came, behind no other, of a
-        client that takes what it gets and stays."""
-        parser, cycle = self.parser, self.cycle
-        is_alone = self._may_replay and (cycle is None or cycle.response_complete)
-        stays = parser.should_keep_alive() and parser.get_http_version() == "1.1"
-        return self._find is not None and is_alone and stays and parser.get_method() == b"GET"
 
     def _replay(self) -> bool:
-        """Send the stored response to the request, if there is one: without a scope, a task and a send of its own."""
+        """Send the stored response to the request whose head was read, if there is one: no scope, no task and no `send`
+        are made for it. Not where other requests came before it, nor where the client takes nothing or leaves then."""
+        is_first = self._may_replay and (self.cycle is None or self.cycle.response_complete)
+        is_blocked = self.flow.write_paused or self.transport.is_closing()
+        stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        if self._find is None or self.parser.get_method() != b"GET" or not is_first or is_blocked or not stays:
+            return False
         self._may_replay = False
-        assert self._find is not None
         found = self._find(self.root_path.encode() + self.url, self.headers)
-        if found is None or self.flow.write_paused or self.transport.is_closing():
+        if found is None:
+            self.scope = cast("Any", {**self.scope, WAS_TRIED: True})
             return False
         self.server_state.total_requests += 1
         head, body = found

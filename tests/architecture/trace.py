@@ -8,16 +8,15 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
 import numpy as np
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hyperslab.api.response import REPLAY
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from tests.architecture.sources import PACKAGE, ROOT
@@ -66,30 +65,12 @@ class Traced:
         self.done = threading.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_on(message: Message) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                scope["state"][REPLAY] = self._traced(scope["state"][REPLAY])
-            await send(message)
-
         self._active = self.trace if scope["type"] == "http" else None
         try:
-            await self._app(scope, receive, send_on)
+            await self._app(scope, receive, send)
         finally:
             self._active = None
             self.done.set()
-
-    def _traced(self, replay: Callable[..., Any]) -> Callable[..., Any]:
-        """What the server asks before it calls the application."""
-
-        def traced(*arguments: Any) -> Any:
-            self._active = self.trace
-            found = replay(*arguments)
-            self._active = None
-            if found is not None:
-                self.done.set()
-            return found
-
-        return traced
 
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
         """For `threading.setprofile`: all threads that are started from now on."""

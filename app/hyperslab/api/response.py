@@ -96,6 +96,13 @@ class Response:
         await send({"type": "http.response.body", "body": body if is_wanted and body else b""})
 
 
+def page_response(body: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> Response:
+    """A small response with these headers; text is UTF-8."""
+    text = f"{media_type}; charset=utf-8" if media_type.startswith("text/") and ";" not in media_type else media_type
+    pairs = [(name.lower().encode(), value.encode()) for name, value in {**headers, "content-type": text}.items()]
+    return Response(status, tuple(pairs), body)
+
+
 def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
     """A JSON document that is not worth a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
