@@ -101,18 +101,19 @@ class Metrics:
     @asynccontextmanager
     async def sampled(self) -> AsyncIterator[None]:
         """While it lasts, other processes see what the caches and the memory of this one are like."""
-        sampling = None if self._files is None else asyncio.create_task(self._keep_sampling())
+
+        async def keep_sampling() -> None:
+            while True:
+                self._sample()
+                await asyncio.sleep(1)  # how old the samples of other workers may be
+
+        sampling = None if self._files is None else asyncio.create_task(keep_sampling())
         try:
             yield
         finally:
             if sampling is not None:
                 sampling.cancel()
                 self._sample()
-
-    async def _keep_sampling(self) -> None:
-        while True:
-            self._sample()
-            await asyncio.sleep(1)  # how old the samples of other workers may be
 
     def _sample(self) -> None:
         if self._files is not None:

@@ -142,9 +142,8 @@ class Frame:
         context, method = self._context, scope["method"]
         if REFUSED in scope:
             raise scope[REFUSED]
-        path = raw_path(scope)
         if context.guard.has_tokens and method != "OPTIONS":
-            context.guard.check_token(scope, path)
+            context.guard.check_token(scope, raw_path(scope))
         if method == "GET" and WAS_TRIED not in scope and "raw_path" in scope:
             replayed = context.responses.replay(target_of(scope), scope["headers"])
             if replayed is not None:
@@ -154,6 +153,7 @@ class Frame:
                 return
         if "//" in scope["path"]:  # for problems, what `raw_path` does
             scope["path"] = re.sub("//+", "/", scope["path"])
+        path = raw_path(scope)
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
         known = "GET" if method == "HEAD" else method

@@ -196,7 +196,12 @@ def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArr
 def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     """Nested lists of ``wanted.shape``, or one item (0-d) to be broadcast; raises `BadBody`."""
     dtype, shape = wanted.dtype, wanted.shape
-    if not isinstance(document, list) or _is_item(document, wanted):
+    is_item = not isinstance(document, list)
+    if not is_item and dtype.is_object:
+        is_item = not shape  # an object may be a list itself
+    elif not is_item and dtype.numpy.kind == "c":
+        is_item = len(document) == 2 and not isinstance(document[0], list)  # real and imaginary part
+    if is_item:
         return _item(document, wanted)
     leaves = _leaves(document, shape)  # as many as the body has, whatever the selection would need
     values: NDArray[Any] = np.empty(shape, dtype.numpy)
@@ -204,13 +209,6 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     for i, item in enumerate(leaves):
         flat[i : i + 1] = _item(item, wanted)
     return values
-
-
-def _is_item(document: list[Any], wanted: Target) -> bool:
-    """Whether a list is one item: a complex number has two parts, an object may be a list itself."""
-    if wanted.dtype.is_object:
-        return not wanted.shape
-    return wanted.dtype.numpy.kind == "c" and len(document) == 2 and not isinstance(document[0], list)
 
 
 def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
@@ -335,19 +333,15 @@ def _object_for(name: str, codec: Mapping[str, Any], item: Any) -> Any:
         case "vlen-bytes" if item is not None and not isinstance(item, bytes):
             raise TypeError(f"expected bytes, found {shown(item)}")
         case "vlen-array" if item is not None:
-            item = _array_item(item, dtype_from_json(codec["dtype"]))
+            values, dtype = np.asarray(item), dtype_from_json(codec["dtype"])
+            if values.ndim != 1 or not (np.can_cast(values.dtype, dtype, "same_kind") or not values.size):
+                raise TypeError(f"expected a list or 1-d array of {dtype}")
+            item = np.asarray(item, dtype)
         case "msgpack2":
             _check_keys(item)
         case _:
             pass
     return item
-
-
-def _array_item(item: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    values = np.asarray(item)
-    if values.ndim != 1 or not (np.can_cast(values.dtype, dtype, "same_kind") or not values.size):
-        raise TypeError(f"expected a list or 1-d array of {dtype}")
-    return np.asarray(item, dtype)
 
 
 def _check_keys(item: Any) -> None:

@@ -16,7 +16,6 @@ from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.tree import Matches, find
-from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document
@@ -96,7 +95,11 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "dimension_separator": metadata.dimension_separator,
         "dimension_names": array.dimension_names,
         "attributes": array.attributes,
-        "fields": _fields(metadata.dtype),
+        "fields": [
+            {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
+            for part in metadata.dtype.fields
+        ]
+        or None,
         "nbytes": metadata.nbytes,
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
@@ -158,12 +161,3 @@ def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> d
     links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}
     links |= {name: f"{root}/{name}/{tail}" for name in ("zarr", *(f"zarr{number}" for number in forms(node)))}
     return links | {"view": f"{root}/view/{tail}"}
-
-
-def _fields(dtype: DataType) -> list[dict[str, Any]] | None:
-    if not dtype.fields:
-        return None
-    return [
-        {"name": field.name, "dtype": field.json, "shape": field.shape, "offset": field.offset}
-        for field in dtype.fields
-    ]
