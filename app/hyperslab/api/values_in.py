@@ -61,7 +61,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     check_countable(shape, array.metadata.itemsize)
     if field is None:
         dtype = array.metadata.dtype
-        return Target(dtype, shape, (), array.metadata.codecs if dtype.is_object else ())
+        return Target(dtype, shape, (), array.metadata.codecs if dtype.numpy.hasobject else ())
     inner = field.shape if field.part is None else ()  # one value is for all cells of a part
     return Target(parse_dtype(field.json), shape + field.shape, inner, ())
 
@@ -109,7 +109,7 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
         return values_from_json(parse_json_body(body), wanted)
     if kind == NPY:
         return cast(request, parse_npy(io.BytesIO(body)), wanted, "the npy body")
-    if wanted.dtype.is_object:
+    if wanted.dtype.numpy.hasobject:
         return parse_objects(body, wanted)
     if kind == OBJECTS:
         raise BadBody("objects for an array of fixed-size items", wanted.dtype.json, "|O")
@@ -133,7 +133,7 @@ def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: 
         if not isinstance(part, list):
             raise BadBody("JSON to append is nested lists", f"{len(metadata.shape)} levels", shown(part))
         rows = len(part)
-    elif metadata.dtype.is_object:
+    elif metadata.dtype.numpy.hasobject:
         rows = _rows(request, array, axis, number=len(_unpack(body)), each=1, unit="objects")
     else:
         rows = _rows(request, array, axis, number=len(body), each=metadata.itemsize, unit="bytes")
@@ -197,7 +197,7 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     """Nested lists of ``wanted.shape``, or one item (0-d) to be broadcast; raises `BadBody`."""
     dtype, shape = wanted.dtype, wanted.shape
     is_item = not isinstance(document, list)
-    if not is_item and dtype.is_object:
+    if not is_item and dtype.numpy.hasobject:
         is_item = not shape  # an object may be a list itself
     elif not is_item and dtype.numpy.kind == "c":
         is_item = len(document) == 2 and not isinstance(document[0], list)  # real and imaginary part
@@ -226,7 +226,7 @@ def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
 def _item(value: Any, wanted: Target) -> NDArray[Any]:
     """One item (0-d); null is refused but for objects."""
     dtype = wanted.dtype
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         item: NDArray[Any] = np.empty(1, object)
         try:
             found = parse_new_item(value, dtype, wanted.codecs)

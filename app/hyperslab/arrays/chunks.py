@@ -268,7 +268,7 @@ class ChunkReader:
     ) -> None:
         """Decode what is needed of a chunk, and place it; straight into the output where its items lie there alike."""
         metadata, target = self._metadata, None
-        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
+        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
         if alike and isinstance(part, ChunkProjection):
             target = part.contiguous_out(out, metadata.order)
         if target is not None:

@@ -175,7 +175,7 @@ class ShardReader(ChunkReader):
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:
         """The chunks of a shard in groups of at most so many, small ones as blocks."""
         metadata = self._metadata
-        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.is_object and self._field is None
+        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
         if small and isinstance(parts, ShardParts):
             for box in parts.boxes(most):
                 block = box.block(metadata.chunks)

@@ -61,7 +61,7 @@ View: TypeAlias = tuple[str, tuple[int, ...], np.ndarray | None]
 
 def _view(metadata: ArrayMetadata, name: str | None) -> View:
     dtype, fill = metadata.dtype, metadata.fill_value
-    if dtype.is_object and not name:
+    if dtype.numpy.hasobject and not name:
         names = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
         return names.get(object_codec(metadata.codecs), "json"), (), fill
     if not name and len(dtype.fields) != 1:

@@ -324,7 +324,7 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
         found = dtype_of(kind)
     except ValueError as error:
         raise BadMetadata(reading.key, f"{member}.data_type", str(error)) from None
-    if not isinstance(found.json, str) or found.is_object:
+    if not isinstance(found.json, str) or found.numpy.hasobject:
         raise BadMetadata(reading.key, member, f"takes numbers, not {shown(kind)}")
     return found.json
 

@@ -201,7 +201,7 @@ def _codecs_of_v2(
 ) -> list[NamedConfig]:
     """The codecs of a chunk, from filters, compressor and order."""
     filters = read("filters", parse_filters, None) or ()
-    if dtype.is_object and not filters:
+    if dtype.numpy.hasobject and not filters:
         filters = ({"id": OBJECTS[name_of(data_type)]},)
     named = read.members.get("compressor")
     if isinstance(named, dict) and "name" in named:  # as Zarr v3 has it
@@ -229,9 +229,9 @@ def _key_encoding(read: Request) -> NamedConfig:
 
 def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if value is None:
-        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
+        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
-    if not dtype.is_object:
+    if not dtype.numpy.hasobject:
         check_new_item(value, item, dtype)
     return item
 
@@ -284,7 +284,9 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
     """The codec of items of any length goes without saying."""
-    return FITS["filters"](stored, value) or (stored.dtype.is_object and not value and len(stored.filters or ()) == 1)
+    return FITS["filters"](stored, value) or (
+        stored.dtype.numpy.hasobject and not value and len(stored.filters or ()) == 1
+    )
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
