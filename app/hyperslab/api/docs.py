@@ -142,20 +142,15 @@ def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f'<section><h2><b class="{method}">{method.upper()}</b>{escape(path)}</h2>'
             yield f"<p><strong>{_rich(operation.get('summary', ''))}.</strong> "
             yield f"{_rich(operation.get('description', ''))}</p>"
-            yield from _parameters(operation.get("parameters", ()))
+            if operation.get("parameters"):
+                yield "<table>"
+                for parameter in operation["parameters"]:
+                    example = parameter.get("example")
+                    shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
+                    about = f"{_rich(parameter.get('description', ''))}{shown}"
+                    yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
+                yield "</table>"
             yield "</section>"
-
-
-def _parameters(parameters: Any) -> Iterator[str]:
-    if not parameters:
-        return
-    yield "<table>"
-    for parameter in parameters:
-        example = parameter.get("example")
-        shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
-        about = f"{_rich(parameter.get('description', ''))}{shown}"
-        yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
-    yield "</table>"
 
 
 def _rich(value: str) -> str:

@@ -10,7 +10,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -371,14 +371,6 @@ def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any]
 
 
 # --- subarrays of fields, whose axes follow the array's -----------------------------------------------------------
-
-
-def split_selection(selection: Selection, rank: int, field: Field | None) -> tuple[Selection, Field | None]:
-    """What a selection takes of the array's ``rank`` axes, and the field with what it takes of its subarray."""
-    outer, inner = Selection(selection.axes[:rank]), Selection(selection.axes[rank:])
-    if field is None or inner.axes in ((), tuple(SliceAxis(0, 1, size) for size in field.shape)):
-        return outer, field
-    return outer, replace(field, shape=inner.shape, part=inner)
 
 
 def values_of(field: Field, records: NDArray[Any]) -> NDArray[Any]:

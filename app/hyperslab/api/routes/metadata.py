@@ -45,24 +45,16 @@ async def get_metadata(request: Request) -> Reply:
             document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
-        listed = await _listed(request, node, limit, query.text("cursor"), search)
+        catalog, cursor = request.service.catalog, query.text("cursor")
+        listed: Children | Matches = _NO_CHILDREN
+        if limit and search is None:
+            listed = await request.run(catalog.children, node, limit=limit, cursor=cursor)
+        elif search is not None:
+            listed = await request.run(find, catalog, node, search, limit=limit, page=most, cursor=cursor)
         document = group_document(node, listed, request.root_path)
         tag = document_etag(node, listed)
     always = caching(node.mount, context.options)
     return Representation(tag, JSON, dump_json(document), always=always)
-
-
-async def _listed(
-    request: Request, group: GroupNode, limit: int, cursor: str | None, search: str | None
-) -> Children | Matches:
-    """The children of a group, or what is found below it."""
-    if limit == 0:
-        return _NO_CHILDREN
-    catalog, run = request.context.service.catalog, request.run
-    if search is None:
-        return await run(catalog.children, group, limit=limit, cursor=cursor)
-    most = request.context.options.max_listed
-    return await run(find, catalog, group, search, limit=limit, page=most, cursor=cursor)
 
 
 def document_etag(
