@@ -134,22 +134,20 @@ class Protocol(HttpToolsProtocol):
             self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
 
     def _replay(self) -> bool:
-        """Send the stored response to the request whose head was read, if there is one: no scope, no task and no `send`
-        are made for it. Not where other requests came before it, nor where the client takes nothing or leaves then."""
+        """Send the stored response to a GET that came alone, if there is one: without a scope, a task and messages."""
         is_first = self._may_replay and (self.cycle is None or self.cycle.response_complete)
         is_blocked = self.flow.write_paused or self.transport.is_closing()
         stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
         if self._find is None or self.parser.get_method() != b"GET" or not is_first or is_blocked or not stays:
             return False
         self._may_replay = False
-        found = self._find(self.root_path.encode() + self.url, self.headers)
-        if found is None:
+        head, body = self._find(self.root_path.encode() + self.url, self.headers) or (b"", b"")
+        if head:
+            self.server_state.total_requests += 1
+            self.transport.writelines((head, header_lines(self.server_state.default_headers), b"\r\n", body))
+        else:
             self.scope = cast("Any", {**self.scope, WAS_TRIED: True})
-            return False
-        self.server_state.total_requests += 1
-        head, body = found
-        self.transport.writelines((head, header_lines(self.server_state.default_headers), b"\r\n", body))
-        return True
+        return bool(head)
 
     def _begin(self, members: dict[str, Any], transport: _GentleTransport | None) -> None:
         """Let the application answer the request whose head was read, with more ``members`` in its scope."""
