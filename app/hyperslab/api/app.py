@@ -13,7 +13,7 @@ from hyperslab.api import docs
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import Guard
 from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware import Frame, Handler
+from hyperslab.api.middleware import Handler, HttpApp
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Context
@@ -102,11 +102,11 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: ASGIApp) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {PATIENCE: options.idle_seconds, REPLAY: frame.replay, **started()}
+            yield {PATIENCE: options.idle_seconds, REPLAY: app.replay, **started()}
         context.writes.close()
         context.streams.close()
         context.threads.close()
         service.close()
 
-    frame = Frame(HANDLERS, PAGES, context, Router(lifespan=lifespan))
-    return frame
+    app = HttpApp(HANDLERS, PAGES, context, Router(lifespan=lifespan))
+    return app

@@ -1,4 +1,4 @@
-"""Outermost middleware (CORS headers, metrics, problem documents), and the router."""
+"""ASGI application: the router, with CORS headers, metrics and problem documents around it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 log = logging.getLogger("hyperslab.api")
 
 
-class Frame:
-    """Outermost of all: adds CORS headers to every response, counts it, and turns exceptions into problem documents.
+class HttpApp:
+    """ASGI application. It adds CORS headers to every response, counts it, and turns exceptions into problem documents.
 
     A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are there with or
     without an Origin, so that a shared cache may answer anyone.
@@ -108,10 +108,8 @@ class Frame:
             sent.inc(nbytes)
 
     def replay(self, target: bytes, request_headers: Pairs) -> tuple[bytes, Buffer] | None:
-        """The response to a GET, if it is stored and still holds: its head without what a server adds, and its body.
-
-        For a server that asks before it makes a task, see `protocol`; ``target`` as `target_of` gives it.
-        """
+        """Head (without what a server adds) and body of the stored response to a GET, for `protocol`; None where none
+        is stored that still holds. ``target`` as `target_of` gives it."""
         began = perf_counter()
         guard = self._context.guard
         try:
@@ -158,7 +156,7 @@ class Frame:
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
         known = "GET" if method == "HEAD" else method
         handler = self._handlers.get((known, front)) if rest or known == "GET" else None
-        if handler is not None or ("GET", front) in self._handlers:
+        if handler is not None or (method != "OPTIONS" and ("GET", front) in self._handlers):
             scope[ROUTE] = front.rpartition(b"/")[2].decode()
         if handler is None:
             handler = self._page(scope, front, rest)
