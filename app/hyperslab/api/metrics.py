@@ -151,8 +151,12 @@ class _Files:
         """Remove the gauges of processes that have ended; returns the folder."""
         for path in self._folder.glob("gauge_livesum_*.db"):
             name = path.stem.rpartition("_")[2]
-            if not _is_alive(int(name.partition("-")[0])):
+            try:
+                os.kill(int(name.partition("-")[0]), 0)
+            except ProcessLookupError:
                 mark_process_dead(name, str(self._folder))  # type: ignore[no-untyped-call]
+            except PermissionError:  # it is another user's, and alive
+                pass
         return str(self._folder)
 
     def _make(self) -> None:
@@ -167,13 +171,3 @@ class _Files:
 
     def _paths(self, name: str) -> list[Path]:
         return [self._folder / f"{kind}_{name}.db" for kind in ("counter", "histogram", "gauge_livesum")]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

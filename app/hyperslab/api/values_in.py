@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -264,19 +264,13 @@ def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
 
 def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Fixed bytes from text in which ``\\xff`` stands for a byte that is not UTF-8; raises `ValueError`."""
-    raw = b"".join(_unescaped(value)) if isinstance(value, str) else None
+    raw = None
+    if isinstance(value, str):  # text and escapes in turn
+        parts = re.split(r"\\x(5c|[89a-f][0-9a-f])", value)
+        raw = b"".join([bytes.fromhex(part) if i % 2 else part.encode() for i, part in enumerate(parts)])
     if raw is None or len(raw) > dtype.itemsize:
         raise ValueError(f"expected text of at most {dtype.itemsize} bytes, found {shown(value)}")
     return np.array(raw, dtype)
-
-
-def _unescaped(text: str) -> Iterator[bytes]:
-    end = 0
-    for match in re.finditer(r"\\x(5c|[89a-f][0-9a-f])", text):
-        yield text[end : match.start()].encode()
-        yield bytes.fromhex(match[1])
-        end = match.end()
-    yield text[end:].encode()
 
 
 def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -121,7 +121,7 @@ class ChunkReader:
         self._store = store = array.mount.store
         # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
         worth = 4 << 20 if array.mount.is_remote else 256 << 10
-        self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
+        self._fetches_parts = metadata.chunk_nbytes >= worth and store.capabilities.ranges
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         """Read what ``parts`` select of one stored object into ``out``; returns the version that was read (None:

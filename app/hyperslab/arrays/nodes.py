@@ -133,7 +133,7 @@ class MountedStore:
     def __post_init__(self) -> None:
         object.__setattr__(self, "versions", VersionBook(self.store, self.recheck))
 
-    @property
+    @cached_property
     def stores_fill(self) -> bool:
         """Whether chunks of nothing but the fill value are stored: also where a chunk that is missing is an error."""
         return self.store_data_equal_to_fill_value or not self.fill_missing
