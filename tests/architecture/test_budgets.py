@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2216, 9),
-    "api": (5403, 34),
+    "api": (5379, 34),
     "arrays": (6725, 27),  # 520 of it read shards
     "cache": (172, 1),
     "client": (4196, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
