@@ -251,7 +251,7 @@ def _parse_time(value: Any, dtype: DType) -> Item:
 
 def _format_time(item: Item) -> int | str:
     """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
-    if item.dtype == np.dtype("M8") and np.isnat(item):
+    if item.dtype.kind == "M" and np.datetime_data(item.dtype)[0] == "generic" and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 

@@ -16,7 +16,7 @@ from hyperslab.engine import creation
 from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chunks, parse_chunk_shape
 from hyperslab.engine.codec_config import CodecConfig, complete_new
 from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
-from hyperslab.engine.dtypes import DataType, parse_dtype
+from hyperslab.engine.dtypes import NARROW_INTEGERS, DataType, parse_dtype
 from hyperslab.engine.fill_value import check_new_item, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
@@ -29,9 +29,19 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
-from hyperslab.engine.v3_codecs import OWN_CODECS, Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
+from hyperslab.engine.v3_codecs import (
+    OWN_CODECS,
+    TO_ITEMS,
+    Chain,
+    NamedConfig,
+    codecs_of,
+    completed,
+    parse_codecs,
+    sharded,
+)
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
+    Endian,
     completed_type,
     data_type_of,
     dtype_of,
@@ -42,6 +52,7 @@ from hyperslab.engine.v3_dtypes import (
     named_configuration,
 )
 from hyperslab.errors import BadDefinition, shown
+from hyperslab.wire import numpy_dtype
 
 V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
 """What may be said of a new array of Zarr v3 alone."""
@@ -74,8 +85,8 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     is stored under one key: a list (0 for free, -1 or null for the whole axis), one size for all axes, true or
     ``"auto"``; ``codecs`` in place of ``compressor``, ``filters`` and ``order``: those of a chunk, or with
     ``sharding_indexed`` all; ``chunk_grid`` as stored; ``chunk_key_encoding`` in place of ``dimension_separator``;
-    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero, which null is as well.
-    Raises `BadDefinition`, which names the member.
+    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero (of a time without a
+    unit ``"NaT"``), which null is as well. Raises `BadDefinition`, which names the member.
     """
     read = Request(_with_grid(request), MEMBERS)
     read("zarr_format", lambda value: parse_format(value, 3))
@@ -99,22 +110,64 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
         codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if given is None else given
         if shards is not None:
             stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
-    fill = read("fill_value", lambda value: format_fill(_parse_fill(value, data_type, dtype), dtype), None)
+    fill = read("fill_value", lambda value: _new_fill(value, data_type, dtype), None)
     names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
     document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
-    check_usable(checked(document))
+    metadata = checked(document)
+    if given is not None and not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16":
+        _check_byte_order(given, endian_of(dtype.json))
+    _check_filters(metadata, "filters" if read.members.get("filters") else "codecs")
+    check_usable(metadata)
     return document
 
 
-def checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
-    """The array that a ``zarr.json`` of a request describes; ``creating``: its codecs can be written, too. Raises
-    `BadDefinition`."""
+def _check_byte_order(codecs: Sequence[NamedConfig], endian: Endian | None) -> None:
+    """Raise `BadDefinition` for a ``bytes`` codec of another byte order than the ``dtype`` of the request, which is
+    None where it has none."""
+    for codec in codecs:
+        configuration = codec.get("configuration", {})
+        stored = configuration.get("endian", endian) if codec["name"] == "bytes" else endian
+        if endian is not None and stored != endian:
+            raise BadDefinition("codecs", f"bytes.endian: {stored!r}, but the byte order of the dtype is {endian!r}")
+        if codec["name"] == "sharding_indexed":
+            _check_byte_order(configuration["codecs"], endian)
+
+
+def _check_filters(metadata: ArrayMetadata, member: str) -> None:
+    """Raise `BadDefinition` for a filter of numcodecs whose dtype is not that of the items that reach it: zarr-python
+    would not decode what it encodes. Integers and times of one size are all the same to it."""
+    items = metadata.dtype.numpy
+    for config in metadata.codecs:
+        before = behind = items
+        match config["id"]:
+            case "packbits":
+                before, behind = np.dtype(bool), np.dtype(np.uint8)
+            case "astype":
+                before, behind = (numpy_dtype(config[name]) for name in ("decode_dtype", "encode_dtype"))
+            case "delta" | "fixedscaleoffset" | "quantize":
+                before, behind = numpy_dtype(config["dtype"]), numpy_dtype(config.get("astype", config["dtype"]))
+            case "cast_value":
+                behind = parse_dtype(config["astype"], v3=True).numpy
+        are_whole = _is_whole(before) and _is_whole(items) and config["id"] != "packbits"
+        is_alike = (before.itemsize, before.isnative) == (items.itemsize, items.isnative)
+        if before != items and not (are_whole and is_alike):
+            raise BadDefinition(member, f"{config['id']} takes items of {before}, and is given {items}")
+        items = behind
+
+
+def _is_whole(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biumM" or dtype.name in NARROW_INTEGERS
+
+
+def checked(document: Mapping[str, Any]) -> ArrayMetadata:
+    """The array that a ``zarr.json`` of a request describes. Raises `BadDefinition`, also for codecs that can be read
+    but not written."""
     with of_request():
         metadata = from_document(document, "zarr.json").array
         if metadata is None:
             raise BadDefinition("node_type", "expected 'array', found 'group'")
         of_v2 = [config for config in metadata.codecs if config["id"] not in OWN_CODECS]
-        check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=creating)
+        check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=True)
     return metadata
 
 
@@ -227,8 +280,21 @@ def _key_encoding(read: Request) -> NamedConfig:
     return {"name": "default" if prefix else "v2", "configuration": {"separator": separator}}
 
 
+def _new_fill(value: Any, data_type: Any, dtype: DataType) -> Any:
+    item = _parse_fill(value, data_type, dtype)
+    if _has_no_unit(dtype.numpy) and not np.isnat(item):
+        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
+    return format_fill(item, dtype)
+
+
+def _has_no_unit(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if value is None:
+        if _has_no_unit(dtype.numpy):
+            return np.array("NaT", dtype.numpy)
         return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
     item = fill_of(value, data_type, dtype)
     if not dtype.is_object:
@@ -248,14 +314,23 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
         return creation.first_difference(members, stored)
     of_codecs = () if wanted.get("codecs") is None else ("compressor", "filters", "order")
     members = {name: value for name, value in wanted.items() if value is not None or name not in of_codecs}
+    filters = members.get("filters")
+    if isinstance(filters, list) and len(filters) >= len(stored.codecs):  # the last one is no compressor then
+        stored = replace(stored, filters=stored.codecs or None, compressor=None)
     return creation.first_difference(members, stored, _FITS_V3)
 
 
+_RECASTING: Final = (*TO_ITEMS, "scale_offset", "cast_value", "byteswap")
+"""Codecs that turn items into others."""
+
+
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
-    """Records are always little-endian."""
-    dtype = parse_dtype(value, v3=True)
-    numpy = dtype.numpy.newbyteorder("<") if dtype.fields else dtype.numpy
-    return numpy == (stored.dtype.numpy.newbyteorder("<") if dtype.fields else stored.dtype.numpy)
+    """Byte order is that of the items as they are stored: of records, which are always little-endian, and of items that
+    a codec turns into others it says nothing."""
+    dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
+    if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
+        return dtype.newbyteorder("<") == found.newbyteorder("<")
+    return dtype == found
 
 
 def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
@@ -275,7 +350,9 @@ def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
 def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     """Codecs of a chunk, or with ``sharding_indexed`` all."""
     data_type = stored.document["data_type"]
-    codecs, whole = completed(value, stored.dtype), stored.stored_grid.chunks
+    is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
+    codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype)
+    whole = stored.stored_grid.chunks
     found = _chain(stored.document["codecs"], whole, data_type)
     if _has_shards(codecs):
         return _chain(codecs, whole, data_type) == found
@@ -288,12 +365,16 @@ def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
-    """As in Zarr v2, or as in v3."""
+    """As in Zarr v2, or as in v3. Null fits an array that has filters alone."""
+    found = stored.compressor
+    if value is None and found is not None:
+        return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
     if isinstance(value, dict) and "name" in value:
         codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *completed([value], stored.dtype)]
         value = _chain(codecs, stored.chunks, "uint8").configs[-1]
     elif isinstance(value, dict) and value.get("shuffle") == -1:
-        value = {**value, "shuffle": 1 if stored.itemsize > 1 else 2}
+        itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
+        value = {**value, "shuffle": 1 if itemsize > 1 else 2}
     return FITS["compressor"](stored, value)
 
 
