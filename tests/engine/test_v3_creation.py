@@ -23,6 +23,7 @@ SCALED = {"name": "scale_offset"}
 TIME = {"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 25}}
 RECORD = {"name": "structured", "configuration": {"fields": [["a", "int32"], ["b", "float64"]]}}
 DELTA = {"id": "delta", "dtype": "<i4"}
+QUANTIZED = {"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}
 NARROWED = {"id": "delta", "dtype": "<i4", "astype": "|i1"}
 WIDENED = {"name": "numcodecs.astype", "configuration": {"decode_dtype": "<i2", "encode_dtype": "<i4"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -85,6 +86,7 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"dtype": "<u4", "filters": [DELTA], "compressor": {"name": "blosc"}}, (100, 200), None),
     ({"dtype": "<f4", "filters": [{"id": "pcodec"}], "compressor": None}, (100, 200), None),
     ({"data_type": "bool", "filters": [{"id": "packbits"}], "compressor": None}, (100, 200), None),
+    ({"dtype": "<f4", "filters": [{"id": "bitround", "keepbits": 3}, DELTA]}, (100, 200), None),
     ({"dtype": "<i4", "filters": [NARROWED], "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
 ]
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -123,6 +125,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "<i4", "filters": [{**DELTA, "dtype": ">i4"}]}, "filters: delta takes items of >i4, and is given int32"),
     ({"dtype": "<i4", "filters": [NARROWED, DELTA]}, "filters: delta takes items of int32, and is given int8"),
     ({"data_type": "int32", "codecs": [WIDENED, "bytes"]}, "codecs: astype takes items of int16, and is given int32"),
+    ({"dtype": "<f8", "filters": [QUANTIZED]}, "filters: quantize: .* not read its float64 where it stores float32"),
     ({"data_type": "int8", "filters": [{"id": "packbits"}]}, "filters: packbits takes .* given int8"),
     ({"dtype": "<M8", "fill_value": 5}, "fill_value: .* expected 'NaT', found 5"),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from hyperslab.engine import creation
 from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chunks, parse_chunk_shape
 from hyperslab.engine.codec_config import CodecConfig, complete_new
 from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
-from hyperslab.engine.dtypes import NARROW_INTEGERS, DataType, parse_dtype
+from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.engine.fill_value import check_new_item, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
@@ -34,6 +34,7 @@ from hyperslab.engine.v3_codecs import (
     TO_ITEMS,
     Chain,
     NamedConfig,
+    check_filters,
     codecs_of,
     completed,
     parse_codecs,
@@ -52,7 +53,6 @@ from hyperslab.engine.v3_dtypes import (
     named_configuration,
 )
 from hyperslab.errors import BadDefinition, shown
-from hyperslab.wire import numpy_dtype
 
 V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
 """What may be said of a new array of Zarr v3 alone."""
@@ -116,7 +116,7 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     metadata = checked(document)
     if given is not None and not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16":
         _check_byte_order(given, endian_of(dtype.json))
-    _check_filters(metadata, "filters" if read.members.get("filters") else "codecs")
+    read("codecs", lambda _: check_filters(metadata.dtype.numpy, metadata.codecs), None)
     check_usable(metadata)
     return document
 
@@ -131,32 +131,6 @@ def _check_byte_order(codecs: Sequence[NamedConfig], endian: Endian | None) -> N
             raise BadDefinition("codecs", f"bytes.endian: {stored!r}, but the byte order of the dtype is {endian!r}")
         if codec["name"] == "sharding_indexed":
             _check_byte_order(configuration["codecs"], endian)
-
-
-def _check_filters(metadata: ArrayMetadata, member: str) -> None:
-    """Raise `BadDefinition` for a filter of numcodecs whose dtype is not that of the items that reach it: zarr-python
-    would not decode what it encodes. Integers and times of one size are all the same to it."""
-    items = metadata.dtype.numpy
-    for config in metadata.codecs:
-        before = behind = items
-        match config["id"]:
-            case "packbits":
-                before, behind = np.dtype(bool), np.dtype(np.uint8)
-            case "astype":
-                before, behind = (numpy_dtype(config[name]) for name in ("decode_dtype", "encode_dtype"))
-            case "delta" | "fixedscaleoffset" | "quantize":
-                before, behind = numpy_dtype(config["dtype"]), numpy_dtype(config.get("astype", config["dtype"]))
-            case "cast_value":
-                behind = parse_dtype(config["astype"], v3=True).numpy
-        are_whole = _is_whole(before) and _is_whole(items) and config["id"] != "packbits"
-        is_alike = (before.itemsize, before.isnative) == (items.itemsize, items.isnative)
-        if before != items and not (are_whole and is_alike):
-            raise BadDefinition(member, f"{config['id']} takes items of {before}, and is given {items}")
-        items = behind
-
-
-def _is_whole(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biumM" or dtype.name in NARROW_INTEGERS
 
 
 def checked(document: Mapping[str, Any]) -> ArrayMetadata:
