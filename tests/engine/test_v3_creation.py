@@ -29,8 +29,8 @@ WIDENED = {"name": "numcodecs.astype", "configuration": {"decode_dtype": "<i2", 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 
 
-def in_shards(codec: Any) -> dict[str, Any]:
-    return {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": [codec]}}
+def in_shards(codec: Any, **members: Any) -> dict[str, Any]:
+    return {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": [codec], **members}}
 
 
 GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
@@ -86,6 +86,13 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"dtype": "<u4", "filters": [DELTA], "compressor": {"name": "blosc"}}, (100, 200), None),
     ({"dtype": "<f4", "filters": [{"id": "pcodec"}], "compressor": None}, (100, 200), None),
     ({"data_type": "bool", "filters": [{"id": "packbits"}], "compressor": None}, (100, 200), None),
+    ({"data_type": "int32", "codecs": [{"name": "transpose", "configuration": {"order": "F"}}, "bytes"]}, None, None),
+    (
+        {"data_type": "int32", "shards": [20, 40], "codecs": [in_shards("bytes", index_codecs=["bytes", "crc32c"])]},
+        None,
+        (20, 40),
+    ),
+    ({"dtype": ">f4", "compressor": {"id": "pcodec"}}, (100, 200), None),
     ({"dtype": "<f4", "filters": [{"id": "bitround", "keepbits": 3}, DELTA]}, (100, 200), None),
     ({"dtype": "<i4", "filters": [NARROWED], "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
 ]
@@ -114,6 +121,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int8", "dimension_names": ["x"]}, "dimension_names: expected a list of 2"),
     ({"data_type": "int8", "chunk_grid": {"name": "other"}}, "chunk_grid"),
     ({"data_type": "int8", "chunk_grid": GRID, "chunks": [1, 1]}, "chunk_grid"),
+    ({"data_type": "int8", "chunk_grid": GRID, "shards": 0}, "chunk_grid: says"),
     ({"data_type": "int8", "chunk_key_encoding": "v4"}, "chunk_key_encoding"),
     ({"data_type": "int8", "chunk_key_encoding": "v2", "dimension_separator": "/"}, "dimension_separator"),
     ({"data_type": "int8", "unknown": 1}, "unknown: is no member"),

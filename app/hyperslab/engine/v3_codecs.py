@@ -387,9 +387,9 @@ BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs that zarr-python reads without a configuration."""
 
 
-def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
-    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
-    Raises `ValueError` for what are no codecs with names."""
+def completed(codecs: Any, dtype: DataType, rank: int) -> list[NamedConfig]:
+    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out, and
+    the axes of a transpose by number. Raises `ValueError` for what are no codecs with names."""
     if not isinstance(codecs, list):
         raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
     endian, itemsize = endian_of(dtype.json), dtype.itemsize
@@ -407,7 +407,10 @@ def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
         name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
         if name == "sharding_indexed":
-            members["codecs"] = completed(members.get("codecs"), dtype)
+            members["codecs"] = completed(members.get("codecs"), dtype, rank)
+            members["index_codecs"] = completed(members["index_codecs"], parse_dtype("<u8"), rank + 1)
+        if name == "transpose" and members.get("order") in ("C", "F"):
+            members["order"] = [*range(rank)] if members["order"] == "C" else [*reversed(range(rank))]
         if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
             name = f"numcodecs.{name}"
         found.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})

@@ -30,6 +30,7 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
 from hyperslab.engine.v3_codecs import (
+    FROM_ITEMS,
     OWN_CODECS,
     TO_ITEMS,
     Chain,
@@ -94,7 +95,7 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     data_type, dtype = _read_type(read)
     layout = read_layout(read, shape, dtype)
     shards = read("shards", lambda value: _parse_shards(value, len(shape)), None)
-    given = read("codecs", lambda value: None if value is None else completed(value, dtype), None)
+    given = read("codecs", lambda value: None if value is None else completed(value, dtype, len(shape)), None)
     if given is not None:
         for name in ("compressor", "filters", "order"):
             if read.members.get(name) is not None:
@@ -155,8 +156,9 @@ def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
         raise BadDefinition("chunk_grid", str(error)) from None
     if name != "regular" or configuration.keys() != {"chunk_shape"}:
         raise BadDefinition("chunk_grid", "expected a regular grid, with its chunk_shape")
-    codecs = request.get("codecs")
-    member = "shards" if request.get("shards") or (isinstance(codecs, list) and _has_shards(codecs)) else "chunks"
+    codecs, shards = request.get("codecs"), request.get("shards")
+    has_shards = (shards is not None and shards is not False) or (isinstance(codecs, list) and _has_shards(codecs))
+    member = "shards" if has_shards else "chunks"
     said, shape = request.get(member), configuration["chunk_shape"]
     if said is not None and said is not True and said not in ("auto", shape):
         raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(said)}")
@@ -232,7 +234,7 @@ def _codecs_of_v2(
         filters = ({"id": OBJECTS[name_of(data_type)]},)
     named = read.members.get("compressor")
     if isinstance(named, dict) and "name" in named:  # as Zarr v3 has it
-        behind, compressor = read("compressor", lambda value: completed([value], dtype)), None
+        behind, compressor = read("compressor", lambda value: completed([value], dtype, len(chunks))), None
     else:
         behind, compressor = [], read("compressor", parse_compressor, _DEFAULT)
     with of_request():
@@ -294,13 +296,13 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     return creation.first_difference(members, stored, _FITS_V3)
 
 
-_RECASTING: Final = (*TO_ITEMS, "scale_offset", "cast_value", "byteswap")
-"""Codecs that turn items into others."""
+_RECASTING: Final = (*TO_ITEMS, *FROM_ITEMS, "scale_offset", "cast_value", "byteswap", "bits")
+"""Codecs behind which the byte order of the array's items does not show."""
 
 
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
-    """Byte order is that of the items as they are stored: of records, which are always little-endian, and of items that
-    a codec turns into others it says nothing."""
+    """Byte order is that of the items as they are stored: it does not matter for records, which are little-endian, and
+    behind codecs that do not keep it."""
     dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
     if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
         return dtype.newbyteorder("<") == found.newbyteorder("<")
@@ -325,7 +327,7 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     """Codecs of a chunk, or with ``sharding_indexed`` all."""
     data_type = stored.document["data_type"]
     is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
-    codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype)
+    codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype, stored.rank)
     whole = stored.stored_grid.chunks
     found = _chain(stored.document["codecs"], whole, data_type)
     if _has_shards(codecs):
@@ -344,7 +346,10 @@ def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
     if value is None and found is not None:
         return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
     if isinstance(value, dict) and "name" in value:
-        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *completed([value], stored.dtype)]
+        codecs = [
+            {"name": "bytes", "configuration": {"endian": "little"}},
+            *completed([value], stored.dtype, stored.rank),
+        ]
         value = _chain(codecs, stored.chunks, "uint8").configs[-1]
     elif isinstance(value, dict) and value.get("shuffle") == -1:
         itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
