@@ -212,13 +212,18 @@ class Creator:
                 elif array is not None:
                     clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
-            except VersionConflict as conflict:  # another creator was faster: open what it made, if the mode allows
+            except (NodeExists, VersionConflict) as conflict:
+                if replace:
+                    documents.follow(mount, prefix, (), removed_below=True)
+                if isinstance(conflict, NodeExists):
+                    raise
+                # another creator was faster: open what it made, if the mode allows
                 made = self._catalog.find_node(path, fresh=True)
                 if made is None or made.implicit or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return _taken(made, mode, wanted.check_fits)
             made = self._catalog.open_node(path, fresh=True)
-            documents.follow_node(made, above=True)
+            documents.follow_node(made, above=True, removed_below=replace)
             return NewNode(made, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
