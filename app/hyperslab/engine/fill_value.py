@@ -69,8 +69,11 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
 
 
 def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
-    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds."""
+    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds, or is to no
+    other library."""
     kind = dtype.numpy.kind
+    if has_no_unit(dtype.numpy) and not np.isnat(item):
+        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
         raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
     parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" or dtype.numpy.name in EXTENSION_FLOATS else []
@@ -249,9 +252,14 @@ def _parse_time(value: Any, dtype: DType) -> Item:
     return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
 
 
+def has_no_unit(dtype: DType) -> bool:
+    """Whether it is one of times (not spans) of which nothing says what they count."""
+    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _format_time(item: Item) -> int | str:
     """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
-    if item.dtype.kind == "M" and np.datetime_data(item.dtype)[0] == "generic" and np.isnat(item):
+    if has_no_unit(item.dtype) and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 

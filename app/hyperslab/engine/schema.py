@@ -117,12 +117,8 @@ def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
     """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all members, data
     types, fill values, codecs and grids of the arrays in its consolidated metadata, as they are spelled there."""
     grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
-    if (
-        not is_plain
-        or "consolidated_metadata" in document
-        or document.get("storage_transformers")
-        or isinstance(document["chunk_key_encoding"], str)
-    ):
+    extra = document.get("storage_transformers") or "consolidated_metadata" in document
+    if not is_plain or extra or isinstance(document["chunk_key_encoding"], str):
         return False
     if grid["name"] != "regular" or not _knows_type(document["data_type"]):
         return False

@@ -387,9 +387,10 @@ BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs that zarr-python reads without a configuration."""
 
 
-def completed(codecs: Any, dtype: DataType, rank: int) -> list[NamedConfig]:
+def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False) -> list[NamedConfig]:
     """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out, and
-    the axes of a transpose by number. Raises `ValueError` for what are no codecs with names."""
+    the axes of a transpose by number. Raises `ValueError` for what are no codecs with names, and if ``ordered``, for
+    another byte order than that of ``dtype``."""
     if not isinstance(codecs, list):
         raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
     endian, itemsize = endian_of(dtype.json), dtype.itemsize
@@ -406,8 +407,10 @@ def completed(codecs: Any, dtype: DataType, rank: int) -> list[NamedConfig]:
     for codec in codecs:
         name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
+        if ordered and endian and name == "bytes" and members["endian"] != endian:
+            raise ValueError(f"bytes.endian: {members['endian']!r}, but the byte order of the dtype is {endian!r}")
         if name == "sharding_indexed":
-            members["codecs"] = completed(members.get("codecs"), dtype, rank)
+            members["codecs"] = completed(members.get("codecs"), dtype, rank, ordered=ordered)
             members["index_codecs"] = completed(members["index_codecs"], parse_dtype("<u8"), rank + 1)
         if name == "transpose" and members.get("order") in ("C", "F"):
             members["order"] = [*range(rank)] if members["order"] == "C" else [*reversed(range(rank))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chun
 from hyperslab.engine.codec_config import CodecConfig, complete_new
 from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
 from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import check_new_item, zero_item
+from hyperslab.engine.fill_value import check_new_item, has_no_unit, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     check_codecs,
@@ -43,7 +44,6 @@ from hyperslab.engine.v3_codecs import (
 )
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
-    Endian,
     completed_type,
     data_type_of,
     dtype_of,
@@ -95,7 +95,9 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     data_type, dtype = _read_type(read)
     layout = read_layout(read, shape, dtype)
     shards = read("shards", lambda value: _parse_shards(value, len(shape)), None)
-    given = read("codecs", lambda value: None if value is None else completed(value, dtype, len(shape)), None)
+    ordered = not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16"
+    complete = partial(completed, dtype=dtype, rank=len(shape), ordered=ordered)
+    given = None if read.leaves_open("codecs") else read("codecs", complete)
     if given is not None:
         for name in ("compressor", "filters", "order"):
             if read.members.get(name) is not None:
@@ -111,27 +113,13 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
         codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if given is None else given
         if shards is not None:
             stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
-    fill = read("fill_value", lambda value: _new_fill(value, data_type, dtype), None)
+    fill = read("fill_value", lambda value: format_fill(_parse_fill(value, data_type, dtype), dtype), None)
     names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
     document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
     metadata = checked(document)
-    if given is not None and not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16":
-        _check_byte_order(given, endian_of(dtype.json))
     read("codecs", lambda _: check_filters(metadata.dtype.numpy, metadata.codecs), None)
     check_usable(metadata)
     return document
-
-
-def _check_byte_order(codecs: Sequence[NamedConfig], endian: Endian | None) -> None:
-    """Raise `BadDefinition` for a ``bytes`` codec of another byte order than the ``dtype`` of the request, which is
-    None where it has none."""
-    for codec in codecs:
-        configuration = codec.get("configuration", {})
-        stored = configuration.get("endian", endian) if codec["name"] == "bytes" else endian
-        if endian is not None and stored != endian:
-            raise BadDefinition("codecs", f"bytes.endian: {stored!r}, but the byte order of the dtype is {endian!r}")
-        if codec["name"] == "sharding_indexed":
-            _check_byte_order(configuration["codecs"], endian)
 
 
 def checked(document: Mapping[str, Any]) -> ArrayMetadata:
@@ -256,20 +244,9 @@ def _key_encoding(read: Request) -> NamedConfig:
     return {"name": "default" if prefix else "v2", "configuration": {"separator": separator}}
 
 
-def _new_fill(value: Any, data_type: Any, dtype: DataType) -> Any:
-    item = _parse_fill(value, data_type, dtype)
-    if _has_no_unit(dtype.numpy) and not np.isnat(item):
-        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
-    return format_fill(item, dtype)
-
-
-def _has_no_unit(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
-
-
 def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if value is None:
-        if _has_no_unit(dtype.numpy):
+        if has_no_unit(dtype.numpy):
             return np.array("NaT", dtype.numpy)
         return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
     item = fill_of(value, data_type, dtype)
@@ -346,10 +323,7 @@ def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
     if value is None and found is not None:
         return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
     if isinstance(value, dict) and "name" in value:
-        codecs = [
-            {"name": "bytes", "configuration": {"endian": "little"}},
-            *completed([value], stored.dtype, stored.rank),
-        ]
+        codecs = ["bytes", *completed([value], stored.dtype, stored.rank)]
         value = _chain(codecs, stored.chunks, "uint8").configs[-1]
     elif isinstance(value, dict) and value.get("shuffle") == -1:
         itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
