@@ -69,11 +69,8 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
 
 
 def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
-    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds, or is to no
-    other library."""
+    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds."""
     kind = dtype.numpy.kind
-    if has_no_unit(dtype.numpy) and not np.isnat(item):
-        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
         raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
     parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" or dtype.numpy.name in EXTENSION_FLOATS else []

@@ -125,10 +125,14 @@ class ShardLevel:
 
     def split(self, data: Buffer, key: str) -> Index:
         """The index of a whole shard (behind `unwrap`); raises `ChunkCorrupt`."""
-        if len(data) < self.index_nbytes:
-            raise ChunkCorrupt(key, "sharding_indexed", f"{len(data)} bytes are too few for the index of a shard")
-        view = memoryview(data)
-        return self.parse_index(view[: self.index_nbytes] if self.at_start else view[-self.index_nbytes :], key)
+        return self.parse_index(memoryview(data)[slice(*self.index_place((0, len(data)), key))], key)
+
+    def index_place(self, shard: Extent, key: str) -> Extent:
+        """Where the index of a shard lies, which is all of a stored object or a part; raises `ChunkCorrupt`."""
+        start, stop = shard
+        if stop - start < self.index_nbytes:
+            raise ChunkCorrupt(key, "sharding_indexed", f"{stop - start} bytes are too few for the index of a shard")
+        return (start, start + self.index_nbytes) if self.at_start else (stop - self.index_nbytes, stop)
 
     def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
         """What a whole shard (behind `unwrap`) holds, by position in its index, in the order in which it lies there;

@@ -250,6 +250,8 @@ def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
             return np.array("NaT", dtype.numpy)
         return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
     item = fill_of(value, data_type, dtype)
+    if has_no_unit(dtype.numpy) and not np.isnat(item):
+        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if not dtype.is_object:
         check_new_item(value, item, dtype)
     return item
