@@ -46,6 +46,7 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "int32", "codecs": [SHARDED], "shards": [20, 40]}, (10, 20), (20, 40)),
     ({"data_type": "int32", "codecs": [SHARDED], "chunk_grid": GRID}, (10, 20), (50, 40)),
     ({"data_type": "int32", "codecs": ["bytes", "gzip"], "chunk_grid": GRID}, (50, 40), None),
+    ({"data_type": "int32", "chunk_grid": {**GRID, "must_understand": True}}, (50, 40), None),
     (
         {"data_type": "int32", "codecs": ["bytes", {"name": "blosc"}], "shards": [20, 20], "chunks": 10},
         (10, 10),
@@ -121,6 +122,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int8", "dimension_names": ["x"]}, "dimension_names: expected a list of 2"),
     ({"data_type": "int8", "chunk_grid": {"name": "other"}}, "chunk_grid"),
     ({"data_type": "int8", "chunk_grid": GRID, "chunks": [1, 1]}, "chunk_grid"),
+    *(
+        ({"data_type": "int8", "chunk_grid": {**GRID, "configuration": {"chunk_shape": shape}}}, "chunk_grid: expected")
+        for shape in (5, [5, 0], [5, -1], [5, None])
+    ),
     ({"data_type": "int8", "chunk_grid": GRID, "shards": 0}, "chunk_grid: says"),
     ({"data_type": "int8", "chunk_key_encoding": "v4"}, "chunk_key_encoding"),
     ({"data_type": "int8", "chunk_key_encoding": "v2", "dimension_separator": "/"}, "dimension_separator"),

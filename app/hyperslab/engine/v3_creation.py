@@ -142,12 +142,14 @@ def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
         name, configuration = named_configuration(request["chunk_grid"], "a chunk grid")
     except ValueError as error:
         raise BadDefinition("chunk_grid", str(error)) from None
-    if name != "regular" or configuration.keys() != {"chunk_shape"}:
+    shape = configuration.get("chunk_shape")
+    are_sizes = isinstance(shape, list) and all((integral(size) or 0) > 0 for size in shape)
+    if name != "regular" or configuration.keys() != {"chunk_shape"} or not are_sizes:
         raise BadDefinition("chunk_grid", "expected a regular grid, with its chunk_shape")
     codecs, shards = request.get("codecs"), request.get("shards")
     has_shards = (shards is not None and shards is not False) or (isinstance(codecs, list) and _has_shards(codecs))
     member = "shards" if has_shards else "chunks"
-    said, shape = request.get(member), configuration["chunk_shape"]
+    said = request.get(member)
     if said is not None and said is not True and said not in ("auto", shape):
         raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(said)}")
     return {name: value for name, value in request.items() if name != "chunk_grid"} | {member: shape}
@@ -294,6 +296,11 @@ def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
     return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(name_of(value)) == OBJECTS.get(name_of(found))
 
 
+def _fits_grid(stored: ArrayMetadata, value: Any) -> bool:
+    wanted, found = (named_configuration(grid, "a chunk grid") for grid in (value, stored.document["chunk_grid"]))
+    return wanted == found
+
+
 def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
     wanted = _parse_shards(value, len(stored.shape))
     if wanted is None or not stored.levels:
@@ -345,7 +352,7 @@ _FITS_V3: Final[Fits] = {
     **FITS,
     "dtype": _fits_dtype,
     "data_type": _fits_data_type,
-    "chunk_grid": lambda stored, value: bool(value == stored.document["chunk_grid"]),
+    "chunk_grid": _fits_grid,
     "shards": _fits_shards,
     "codecs": _fits_codecs,
     "compressor": _fits_compressor,
