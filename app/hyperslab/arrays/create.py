@@ -166,7 +166,7 @@ class Creator:
             documents.follow(mount, prefix, (), removed_below=True)
             made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # meanwhile, by others
             for key in made:
-                self._store_groups(mount, key.removesuffix(V3), 3, above_children=True)
+                self._store_groups(mount, key.removesuffix(V3), 3, again=True)
             if made:
                 roots = {root for key in made for root in prefixes(key.rpartition("/")[0]) if root.startswith(prefix)}
                 documents.follow(mount, prefix, [root + V3 for root in sorted(roots)])
@@ -274,13 +274,11 @@ class Creator:
         if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
 
-    def _store_groups(
-        self, mount: MountedStore, prefix: str, zarr_format: int, *, above_children: bool = False
-    ) -> None:
+    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int, *, again: bool = False) -> None:
         """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
 
         A group of Zarr v3 has no children without a document: where there are some already, it stays as it is, unless
-        ``above_children``.
+        it had one just now (``again``).
         """
         roots = prefixes(prefix)[:-1]
         found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
@@ -289,7 +287,7 @@ class Creator:
             node = self._catalog.find_node(mount.path(root), fresh=True)
             if isinstance(node, ArrayNode) or (node is not None and not node.implicit):
                 continue
-            if zarr_format == 3 and not above_children and node is not None and self._catalog.some_children(node, 1):
+            if zarr_format == 3 and not again and node is not None and self._catalog.some_children(node, 1):
                 continue
             key = root + (V3 if zarr_format == 3 else ".zgroup")
             with suppress(VersionConflict):  # another creator has made the same group
