@@ -249,9 +249,14 @@ def _parse_time(value: Any, dtype: DType) -> Item:
     return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
 
 
+def has_no_unit(dtype: DType) -> bool:
+    """Whether it is one of times (not spans) of which nothing says what they count."""
+    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _format_time(item: Item) -> int | str:
     """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
-    if item.dtype == np.dtype("M8") and np.isnat(item):
+    if has_no_unit(item.dtype) and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 
