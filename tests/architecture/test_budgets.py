@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2216, 9),
     "api": (5379, 34),
-    "arrays": (6725, 27),  # 520 of it read shards
+    "arrays": (6725, 27),  # 500 of it read shards
     "cache": (172, 1),
     "client": (4196, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 160
-TEST_LINES = 47_857
+TEST_LINES = 47_848
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000
