@@ -258,8 +258,8 @@ def answers(asked_for: Iterable[tuple[str, Asked]]) -> Iterator[tuple[str, Asked
 
 
 def demo_with_plain_values(folder: Path) -> Path:
-    """A copy of the demo store whose numbers are the same on every machine: those that it computes (sines, exponentials)
-    differ in the last bit from processor to processor."""
+    """A copy of the demo store whose numbers are the same on every machine: its sines and exponentials differ
+    from processor to processor in the last bit."""
     copy = folder / "demo"
     shutil.copytree(demo_folder(demo_parent()), copy)
     for document in sorted([*copy.rglob(".zarray"), *copy.rglob("zarr.json")]):
