@@ -1,4 +1,4 @@
-"""A year of sea surface temperature on a planet that never was."""
+"""Synthetic sea surface temperature over a year."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cube() -> dict[str, NDArray[Any]]:
 
 
 def _on_sphere(latitude: Field, longitude: Field) -> Field:
-    """Unit vectors (lat, lon, 3): waves through them have no seam and no poles."""
+    """Unit vectors (lat, lon, 3), so that waves have no seam and no poles."""
     north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
     return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
 
@@ -35,7 +35,7 @@ def _on_sphere(latitude: Field, longitude: Field) -> Field:
 def _waves(
     rng: np.random.Generator, points: Field, wavelengths: tuple[float, ...], drift: Field | None = None
 ) -> Field:
-    """A sum of random plane waves, long ones stronger; ``drift`` (time) moves them along."""
+    """Sum of random plane waves of unit variance, long ones stronger; ``drift`` is their phase by time."""
     shift = np.float32(0) if drift is None else drift[:, None, None]
     total = np.zeros(np.broadcast_shapes(np.shape(shift), points.shape[:-1]), np.float32)
     for wavelength in wavelengths:
@@ -54,4 +54,4 @@ def _temperature(rng: np.random.Generator, points: Field, latitude: Field, days:
     eddies = 0.7 * _waves(rng, points, (0.35, 0.22), drift=(days * 0.07).astype(np.float32))
     weather = 0.08 * rng.standard_normal(eddies.shape, dtype=np.float32)
     temperature = np.maximum(climate + currents + eddies + weather, -1.8)
-    return np.asarray((temperature * 64).round() / 64, dtype=np.float32)  # few bits in use: it compresses
+    return np.asarray((temperature * 64).round() / 64, dtype=np.float32)  # rounded for compression

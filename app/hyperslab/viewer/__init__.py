@@ -1,1 +1,1 @@
-"""The viewer page: static files that speak to the service's own HTTP API, and nothing else."""
+"""Viewer page: static files that use the service's HTTP API."""

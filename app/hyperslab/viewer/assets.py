@@ -1,7 +1,7 @@
-"""The files of the viewer page, read once and kept in memory with their compressed form.
+"""Static files of the viewer page, loaded once, with compressed bodies.
 
-All of them live under one path that holds a digest of their contents (``/viewer/static/{digest}/main.js``), so a
-browser may keep them for ever and modules may import each other by relative names.
+Their paths contain a digest of all contents (``/viewer/static/{digest}/main.js``), so that browsers may cache them
+without expiry, and modules import each other by relative paths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MEDIA_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file; ``gzipped`` is None where compression does not make it smaller."""
+    """Static file; ``gzipped`` is None if compression does not make it smaller."""
 
     body: bytes
     gzipped: bytes | None
@@ -39,7 +39,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """All files by their path under ``static/``; ``digest`` changes when any of them does."""
+    """All files by path below ``static/``, and the digest of their contents."""
 
     digest: str
     files: Mapping[str, Asset]
@@ -48,30 +48,21 @@ class Assets:
         """The HTML page for a service mounted at ``root`` ("" or "/prefix")."""
         prefix = html.escape(root.rstrip("/"))
         template = self.files[PAGE].body.decode()
-        preloads = "\n".join(f'  <link rel="modulepreload" href="{{{{static}}}}/{name}">' for name in self._modules())
+        modules = sorted(n for n in self.files if n.endswith(".js") and "/" not in n and n != "theme.js")  # a script
+        preloads = "\n".join(f'  <link rel="modulepreload" href="{{{{static}}}}/{name}">' for name in modules)
         text = template.replace("  <!-- modules -->", preloads)
         return text.replace("{{static}}", f"{prefix}/viewer/static/{self.digest}").replace("{{root}}", prefix).encode()
-
-    def _modules(self) -> list[str]:
-        """Names of the page's own ES modules: those next to the page, except the script that runs before them."""
-        return sorted(name for name in self.files if name.endswith(".js") and "/" not in name and name != "theme.js")
 
 
 @cache
 def load() -> Assets:
-    """Read every file of the page from the package."""
-    files = {path.relative_to(STATIC).as_posix(): _read(path) for path in sorted(STATIC.rglob("*")) if _served(path)}
+    """Load all files from the package."""
+    files: dict[str, Asset] = {}
     digest = hashlib.sha256()
-    for name, asset in files.items():
-        digest.update(name.encode() + b"\0" + asset.body)
+    for path in sorted(STATIC.rglob("*")):
+        if path.is_file() and path.suffix in _MEDIA_TYPES:
+            name, body = path.relative_to(STATIC).as_posix(), path.read_bytes()
+            gzipped = gzip.compress(body, 6, mtime=0)
+            files[name] = Asset(body, gzipped if len(gzipped) < len(body) else None, _MEDIA_TYPES[path.suffix])
+            digest.update(name.encode() + b"\0" + body)
     return Assets(digest.hexdigest()[:16], files)
-
-
-def _served(path: Path) -> bool:
-    return path.is_file() and path.suffix in _MEDIA_TYPES
-
-
-def _read(path: Path) -> Asset:
-    body = path.read_bytes()
-    gzipped = gzip.compress(body, 6, mtime=0)
-    return Asset(body, gzipped if len(gzipped) < len(body) else None, _MEDIA_TYPES[path.suffix])
