@@ -14,7 +14,7 @@ def main() -> int:
     try:
         from hyperslab.cli import run
 
-        return _flush(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module == "hyperslab":
@@ -26,14 +26,10 @@ def main() -> int:
         extra = "cli" if is_client and module in ("tqdm", "typer") else "server"
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
-
-
-def _flush(code: int) -> int:
-    """Flush stdout and return the exit code; errors such as a full disk are reported in one line."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except OSError as error:
+    except OSError as error:  # such as a full disk
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not code:
             print(f"hyperslab: {error}", file=sys.stderr)

@@ -423,27 +423,24 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
+    """Settings of the environment. ``HYPERSLAB_STORES__NAME``, if it is a URL, is read as ``…__NAME__URL``, so that it
+    combines with other variables of the store."""
     source = EnvSettingsSource(Settings)
-    source.env_vars = _expand_store_urls(source.env_vars)
+    prefix = f"{PREFIX}STORES{DELIMITER}".lower()
+    variables: dict[str, str | None] = {}
+    for name, value in source.env_vars.items():
+        is_url = name.startswith(prefix) and DELIMITER not in name[len(prefix) :] and not (value or "").startswith("{")
+        if is_url:
+            variables.setdefault(f"{name}{DELIMITER}url", value)
+        else:
+            variables[name] = value
+    source.env_vars = variables
     try:
         return source()
     except SettingsError as error:
         named = re.search(r'field "(\w+)"', str(error))
         what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
         raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
-
-
-def _expand_store_urls(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Variables with ``HYPERSLAB_STORES__NAME``, if it is a URL, renamed to ``HYPERSLAB_STORES__NAME__URL``, so that it
-    combines with other variables of the store. Names are in lower case."""
-    prefix = f"{PREFIX}STORES{DELIMITER}".lower()
-    urls = {
-        name: value
-        for name, value in variables.items()
-        if name.startswith(prefix) and DELIMITER not in name[len(prefix) :] and not (value or "").startswith("{")
-    }
-    others = {name: value for name, value in variables.items() if name not in urls}
-    return {f"{name}{DELIMITER}url": value for name, value in urls.items()} | others
 
 
 def _refuse_unknown_variables(environ: Iterable[str]) -> None:
