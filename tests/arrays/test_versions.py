@@ -11,7 +11,7 @@ import pytest
 from hyperslab.arrays.nodes import MountedStore, Recheck, VersionBook
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage import open_store
 from hyperslab.storage.base import MOST_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore

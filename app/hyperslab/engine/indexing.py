@@ -27,12 +27,9 @@ from hyperslab.engine.selection import (
     ListAxis,
     Selection,
     SliceAxis,
-    normalise,
     resolve_indices,
 )
 from hyperslab.errors import BadBody, TooManyIndices
-
-__all__ = ["Axis", "IndexAxis", "ListAxis", "Selection", "SliceAxis", "normalise"]  # with all that is defined here
 
 Part_co = TypeVar("Part_co", covariant=True)
 

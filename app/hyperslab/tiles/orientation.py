@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Axis, Image

@@ -19,9 +19,9 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import normalise
 from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level

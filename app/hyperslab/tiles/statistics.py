@@ -20,7 +20,7 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image
