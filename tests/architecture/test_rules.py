@@ -24,7 +24,7 @@ SMALL_MODULES = {
     *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *("engine.minmax", "streams.ome"),
     "streams.pyramid",  # OME documents name it as what made their levels
-    *("viewer.assets", "welcome", "wire.selections"),
+    *("welcome", "wire.selections"),
 }
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
 

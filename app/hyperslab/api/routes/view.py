@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hyperslab import viewer
 from hyperslab.errors import RouteNotFound
-from hyperslab.viewer import assets
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
@@ -35,7 +35,7 @@ def is_page(path: bytes) -> bool:
 
 async def page(request: Request) -> Response:
     """The HTML page; it finds out in the browser what the path in its address holds."""
-    body = assets.load().page(request.scope.get("root_path", ""))
+    body = viewer.load().page(request.scope.get("root_path", ""))
     headers = {
         "Cache-Control": "no-cache",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -50,9 +50,9 @@ async def static(request: Request) -> Response:
 
     Raises `RouteNotFound`.
     """
-    loaded = assets.load()
+    loaded = viewer.load()
     asset = loaded.files.get(request.path_params["name"])
-    if asset is None or request.path_params["name"] == assets.PAGE:
+    if asset is None or request.path_params["name"] == viewer.PAGE:
         raise RouteNotFound(request.url.path)
     current = request.path_params["digest"] == loaded.digest
     headers = {
@@ -69,7 +69,7 @@ async def static(request: Request) -> Response:
 
 async def favicon(request: Request) -> Response:
     """The mark of the page, for clients that ask for the old name."""
-    asset = assets.load().files["mark.svg"]
+    asset = viewer.load().files["mark.svg"]
     return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
 
 
