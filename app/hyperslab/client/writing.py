@@ -180,7 +180,7 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
 def _headers(endpoint: Endpoint, shape: tuple[int, ...]) -> dict[str, str]:
     """Headers for values of a shape."""
     headers = {"Content-Type": endpoint.accept, wire.ARRAY_SHAPE: _json(shape)}
-    if len(endpoint.dtype_text) <= wire.LONGEST_DTYPE:
+    if len(endpoint.dtype_text) <= wire.MAX_DTYPE_BYTES:
         headers[wire.ARRAY_DTYPE] = endpoint.dtype_text
     return headers
 

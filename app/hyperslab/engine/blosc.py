@@ -18,7 +18,7 @@ from numcodecs import blosc, lz4
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import BLOSC_MOST_BYTES, CodecConfig
+from hyperslab.engine.codec_config import BLOSC_MAX_BYTES, CodecConfig
 
 blosc.use_threads = False  # chunks are decoded concurrently; Blosc's global thread pool would serialise them
 
@@ -155,10 +155,7 @@ def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
     """Decode frames of one block each into the rows of ``out`` (uint8) by one call of the library, as a single frame.
     Returns False if that is not possible, also for invalid frames, for which `decompress` raises."""
     count, size = out.shape
-    if (
-        any(len(frame) < HEADER_BYTES + 8 or frame[:12] != rows[0][:12] for frame in rows)
-        or out.size > BLOSC_MOST_BYTES
-    ):
+    if any(len(frame) < HEADER_BYTES + 8 or frame[:12] != rows[0][:12] for frame in rows) or out.size > BLOSC_MAX_BYTES:
         return False
     try:
         header = BloscHeader.parse(rows[0], size)
@@ -189,8 +186,8 @@ def _is_one_block(frame: Buffer, streams: int) -> bool:
 
 def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
     """Encode into a frame; ``config`` as in ``.zarray``. Raises `ValueError` for data that are too large."""
-    if data.nbytes > BLOSC_MOST_BYTES:
-        raise ValueError(f"a blosc frame holds at most {BLOSC_MOST_BYTES} bytes, the chunk has {data.nbytes}")
+    if data.nbytes > BLOSC_MAX_BYTES:
+        raise ValueError(f"a blosc frame holds at most {BLOSC_MAX_BYTES} bytes, the chunk has {data.nbytes}")
     name, level = config.get("cname", "lz4"), config.get("clevel", 5)
     options = config.get("shuffle", 1), config.get("blocksize", 0), config.get("typesize") or typesize
     frame: bytes = blosc.compress(data, b"lz4" if name == "snappy" else name.encode(), level, *options)

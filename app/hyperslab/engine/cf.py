@@ -68,7 +68,10 @@ class Times:
                 counts = (np.where(valid, numbers, 0) * np.int64(self.step)).astype(np.int64) + np.int64(self.first)
                 return np.where(valid, counts, _NOT_A_TIME).view(_TIME).astype(dtype, copy=False)
         texts = np.full(numbers.shape, "NaT", _DATE_TEXT)
-        texts[valid] = self._texts(numbers[valid])
+        try:
+            texts[valid] = [date.isoformat() for date in _dates(numbers[valid], self.units, self.calendar)]
+        except (ValueError, OverflowError):  # one is not a date and stays a number
+            texts[valid] = [self._text(number) for number in numbers[valid]]
         if dtype.kind == "U":
             return texts
         try:
@@ -80,12 +83,6 @@ class Times:
             reason = "times before 1678 or after 2262 do not fit into it: ask for dtype=<M8[us]"
             raise NotRepresentable(self.units, str(dtype), reason)
         return found
-
-    def _texts(self, numbers: NDArray) -> list[str]:
-        try:
-            return [date.isoformat() for date in _dates(numbers, self.units, self.calendar)]
-        except (ValueError, OverflowError):  # one is not a date and stays a number
-            return [self._text(number) for number in numbers]
 
     def _text(self, number: Any) -> str:
         try:

@@ -120,7 +120,7 @@ def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
         raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
     if codec == "zstd" and full["checksum"] is False:
         del full["checksum"]  # the default, and TensorStore refuses the member
-    limit = {"blosc": BLOSC_MOST_BYTES, "lz4": LZ4_MOST_BYTES}.get(codec, chunk_nbytes)
+    limit = {"blosc": BLOSC_MAX_BYTES, "lz4": LZ4_MAX_BYTES}.get(codec, chunk_nbytes)
     if chunk_nbytes > limit:
         raise ValueError(f"{codec} encodes at most {limit} bytes, a chunk has {chunk_nbytes}")
     return full
@@ -203,8 +203,8 @@ def _are_lzma_filters(value: Any) -> bool:
 
 LZMA_MEMORY: Final = 256 << 20
 """Maximum bytes of an LZMA decoder's dictionary."""
-BLOSC_MOST_BYTES: Final = 2**31 - 1 - 16
-LZ4_MOST_BYTES: Final = 0x7E000000
+BLOSC_MAX_BYTES: Final = 2**31 - 1 - 16
+LZ4_MAX_BYTES: Final = 0x7E000000
 """Maximum decoded bytes of a frame or block."""
 
 _TEXT_ENCODINGS: Final = frozenset(

@@ -24,11 +24,11 @@ from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
 NDArray = npt.NDArray[Any]
 
-MOST_GROWTH: Final = 32
+MAX_GROWTH: Final = 32
 """Maximum growth between two codecs: 16 times for bytes cast to the widest numbers, doubled for incompressible data."""
-LEAST_LIMIT: Final = 1 << 20
+MIN_LIMIT: Final = 1 << 20
 """Bytes allowed between two codecs in any case, for small chunks of numbers cast to text."""
-LEAST_STREAM: Final = 64 << 10
+MIN_STREAM: Final = 64 << 10
 """Bytes of a chunk below which it is decoded whole."""
 
 
@@ -43,13 +43,13 @@ def make_codec(
     links = make_links(configs, stage)
     alone = configs[0] if len(configs) == 1 else None
     partial = make_partial(alone, chunks, dtype=dtype, order=order) if alone or not configs else None
-    whole = alone is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
+    whole = alone is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < MIN_STREAM
     start = None if whole or alone is None else streams.STARTS.get(alone["id"])
     fast = alone is not None and alone["id"] in ("blosc", "lz4") and alone.get("cname") not in ("zlib", "zstd")
     effort = 1.0 if fast else 4.0 if configs else 0.25
     last = links[-1].decoded if links else stage
     unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0
-    most_stored = 2 * max(last.nbytes, unsized) + LEAST_LIMIT
+    most_stored = 2 * max(last.nbytes, unsized) + MIN_LIMIT
     sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
     memory = 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
     return ChunkCodec(
@@ -60,11 +60,11 @@ def make_codec(
 def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
     """The links of a codec chain, in the order of encoding, starting from a stage; raises `Inflates`."""
     links: list[Link] = []
-    limit = max(MOST_GROWTH * stage.nbytes, LEAST_LIMIT)
+    limit = max(MAX_GROWTH * stage.nbytes, MIN_LIMIT)
     for index, config in enumerate(configs):
         link = _MAKERS[config["id"]](config, stage)
         if link.unsized:
-            limit = max(limit, 2 * UNSIZED_LIMIT + LEAST_LIMIT)
+            limit = max(limit, 2 * UNSIZED_LIMIT + MIN_LIMIT)
         stage, is_last = link.encoded, index == len(configs) - 1
         if stage.nbytes > limit and not (is_last and stage == link.decoded.compressed()):
             raise Inflates(index, stage.nbytes, limit)

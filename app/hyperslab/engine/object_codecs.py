@@ -19,7 +19,7 @@ from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
-MOST_VALUES: Final = 1 << 24
+MAX_VALUES: Final = 1 << 24
 """Maximum number of values in a chunk's items, which take up to 1 GiB of memory."""
 
 _PACKED_SIZES: Final = {
@@ -69,7 +69,7 @@ def json2_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         text = str(data, encoding)
-        if len(text) > 2 * MOST_VALUES:  # each value takes two characters or more
+        if len(text) > 2 * MAX_VALUES:  # each value takes two characters or more
             bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
             _check_values(sum(map(bare.count, "[{:,")))
         return _unpacked(json.loads(text, strict=strict), stage)
@@ -110,9 +110,9 @@ def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: b
 
 
 def _check_packed(data: Buffer) -> None:
-    """Raise `ValueError` for more than about `MOST_VALUES` values; nested values follow their container."""
+    """Raise `ValueError` for more than about `MAX_VALUES` values; nested values follow their container."""
     at, count, stop = 0, 0, len(data)
-    while stop > MOST_VALUES and at < stop and count <= MOST_VALUES:
+    while stop > MAX_VALUES and at < stop and count <= MAX_VALUES:
         first = data[at]
         width, more = _PACKED_LENGTHS.get(first, (0, 0))
         at += _PACKED_SIZES.get(first, 1) + width + more + int.from_bytes(data[at + 1 : at + 1 + width], "big")
@@ -121,8 +121,8 @@ def _check_packed(data: Buffer) -> None:
 
 
 def _check_values(count: int) -> None:
-    if count > MOST_VALUES:
-        raise ValueError(f"the items consist of more than {MOST_VALUES} values")
+    if count > MAX_VALUES:
+        raise ValueError(f"the items consist of more than {MAX_VALUES} values")
 
 
 def _unpacked(packed: Any, stage: Stage) -> NDArray:

@@ -130,7 +130,7 @@ class PartialDecoder:
                 return None
             frame = BloscFrame(header, data)
             blocks = self._blocks(frame, runs)
-            if not _saves(frame, blocks):
+            if not _pays(header, len(blocks), _length([frame.span(*part) for part in blocks])):
                 return None
             return self._decode(frame, _source_of([(0, data)]), blocks, runs, np.empty(self._nbytes, np.uint8))
         except (ValueError, RuntimeError) as error:
@@ -179,11 +179,6 @@ class PartialDecoder:
         """Runs in decoded bytes."""
         size = self._dtype.itemsize
         return [(start * size, stop * size) for start, stop in runs]
-
-
-def _saves(frame: BloscFrame, blocks: Sequence[Run]) -> bool:
-    """Whether decoding these ranges of blocks is faster than decoding the whole frame."""
-    return _pays(frame.header, len(blocks), _length([frame.span(*part) for part in blocks]))
 
 
 def _pays(header: BloscHeader, frames: int, needed: int) -> bool:

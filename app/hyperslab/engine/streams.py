@@ -20,7 +20,7 @@ from numcodecs import lz4, zstd
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import LZ4_MOST_BYTES, LZMA_MEMORY, CodecConfig
+from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig
 
 Out = NDArray[Any] | None
 MakeStream: TypeAlias = Callable[[], Any]
@@ -163,14 +163,14 @@ def _little(data: Buffer, at: int, width: int) -> int:
 def decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
     """The decoded size as uint32, then an LZ4 block."""
     size = _little(data, 0, 4)
-    if size > limit or (out is not None and size != limit) or len(data) > LZ4_MOST_BYTES:
+    if size > limit or (out is not None and size != limit) or len(data) > LZ4_MAX_BYTES:
         raise ValueError(f"the header says {size} bytes decoded, expected {limit}")
     return lz4.decompress(data, out)
 
 
 def encode_lz4(data: memoryview, config: CodecConfig) -> bytes:
-    if data.nbytes > LZ4_MOST_BYTES:
-        raise ValueError(f"lz4 takes at most {LZ4_MOST_BYTES} bytes, the chunk has {data.nbytes}")
+    if data.nbytes > LZ4_MAX_BYTES:
+        raise ValueError(f"lz4 takes at most {LZ4_MAX_BYTES} bytes, the chunk has {data.nbytes}")
     block: bytes = lz4.compress(data, _within(config.get("acceleration", 1), 1, 65537))
     return block
 

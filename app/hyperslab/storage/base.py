@@ -129,14 +129,14 @@ Keep: TypeAlias = Callable[[str, bool], bool]
 """Predicate of keys not to delete; its second argument is whether the key is a symbolic link."""
 
 
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 """Default size limit of values to read."""
 
 
-def check_size(key: str, size: int, most: int) -> None:
-    """Raise `errors.StoredTooLarge` for a value of more than ``most`` bytes."""
-    if size > most:
-        raise StoredTooLarge(key, size, most)
+def check_size(key: str, size: int, max_bytes: int) -> None:
+    """Raise `errors.StoredTooLarge` for a value of more than ``max_bytes``."""
+    if size > max_bytes:
+        raise StoredTooLarge(key, size, max_bytes)
 
 
 class VersionConflict(Exception):
@@ -157,7 +157,7 @@ def check_version(key: str, current: str | None, expected: str | Absent | None) 
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 """Attempts to read a value that changes meanwhile."""
 
 
@@ -203,12 +203,12 @@ class Store(ABC):
         return self._capabilities
 
     @abstractmethod
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        """The whole value; raises `errors.StoredTooLarge` for more than ``most`` bytes, without reading them."""
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+        """The whole value; raises `errors.StoredTooLarge` for more than ``max_bytes``, without reading them."""
 
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
+    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
         """`get` for each key, concurrently from a remote store."""
-        return list(self._map(partial(self.get, most=most), keys))
+        return list(self._map(partial(self.get, max_bytes=max_bytes), keys))
 
     @abstractmethod
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
@@ -223,7 +223,7 @@ class Store(ABC):
         Raises `VersionConflict` if the key does not have the ``version``.
         """
         requests = merge(ranges) or [(0, 1)]  # at least one, for the version
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             parts = list(self._map(lambda request: self.get_part(key, *request), requests))
             found = [part for part in parts if part is not None]
             if not found:
@@ -244,7 +244,7 @@ class Store(ABC):
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
         """The last ``nbytes`` bytes of a value, or all of a shorter one."""
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             entry = self.stat(key)
             if entry is None:
                 return None

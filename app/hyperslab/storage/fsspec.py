@@ -15,8 +15,8 @@ from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-unty
 
 from hyperslab.errors import BadDefinition, HyperslabError, StoreDenied, StoreError, StoreTimeout
 from hyperslab.storage.base import (
-    MOST_BYTES,
-    MOST_TRIES,
+    MAX_ATTEMPTS,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -57,14 +57,14 @@ class FsspecStore(Store):
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, most))
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, max_bytes))
         return None if found is None else Stored(found[0], found[1].version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(path: str, entry: Entry) -> Part:
             if start == 0 and entry.size <= stop:
-                data = self._whole(path, entry, max(stop, MOST_BYTES))
+                data = self._whole(path, entry, max(stop, MAX_BYTES))
                 return Part(replace(entry, size=len(data)), 0, data)  # some file systems report no sizes
             end = min(stop, entry.size or stop)
             return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
@@ -131,11 +131,11 @@ class FsspecStore(Store):
     def check(self) -> None:
         self._require_root("")
 
-    def _whole(self, path: str, entry: Entry, most: int) -> bytes:
+    def _whole(self, path: str, entry: Entry, max_bytes: int) -> bytes:
         """A whole value; the size is checked again, as some file systems report none."""
-        check_size(entry.key, entry.size, most)
-        data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, most + 1))
-        check_size(entry.key, len(data), most)
+        check_size(entry.key, entry.size, max_bytes)
+        data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, max_bytes + 1))
+        check_size(entry.key, len(data), max_bytes)
         return data
 
     def _path(self, key: str) -> str:
@@ -145,7 +145,7 @@ class FsspecStore(Store):
         """The result of ``read`` and the entry of its version, retried if that changes meanwhile."""
         with self._commits.hold(key, shared=True):  # `pipe_file` truncates a file before it writes
             before = self.stat(key)
-            for _ in range(MOST_TRIES):
+            for _ in range(MAX_ATTEMPTS):
                 if before is None:
                     return None
                 data = self._find(key, read, self._path(key), before)

@@ -24,7 +24,7 @@ from urllib3.util import Url, parse_url
 
 from hyperslab.errors import BadDefinition, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
-    MOST_BYTES,
+    MAX_BYTES,
     Capabilities,
     Entry,
     Listing,
@@ -68,13 +68,13 @@ class HttpStore(Store):
         timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
         self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        part = self._whole(key, most)
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+        part = self._whole(key, max_bytes)
         return None if part is None else Stored(part.data, part.entry.version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request if the server supports ranges and versions; else the whole value."""
-        answer = self._ask("GET", key, (start, stop), max(stop, 4 * MOST_BYTES))  # the server may ignore ranges
+        answer = self._ask("GET", key, (start, stop), max(stop, 4 * MAX_BYTES))  # the server may ignore ranges
         if answer is None:
             return None
         if answer.status == 206 and (part := answer.part(key, start, stop)) is not None:
@@ -120,25 +120,25 @@ class HttpStore(Store):
             self._capabilities = replace(self._capabilities, listable=is_index)
         return self._capabilities.listable
 
-    def _whole(self, key: str, most: int = MOST_BYTES) -> Part | None:
-        answer = self._ask("GET", key, most=most)
+    def _whole(self, key: str, max_bytes: int = MAX_BYTES) -> Part | None:
+        answer = self._ask("GET", key, max_bytes=max_bytes)
         return None if answer is None else answer.whole(key)
 
     def _target(self, key: str) -> str:
         return self._base + quote(key, safe="/!$&'()*+,;=:@~") + self._query
 
     def _ask(
-        self, method: str, key: str, part: tuple[int, int] | None = None, most: int = MOST_BYTES
+        self, method: str, key: str, part: tuple[int, int] | None = None, max_bytes: int = MAX_BYTES
     ) -> _Answer | None:
         """The response with its body: of success, or 416 to a range request; None for 404.
 
-        Raises `errors.StoreError` for other statuses, and `StoredTooLarge` for more than ``most`` bytes.
+        Raises `errors.StoreError` for other statuses, and `StoredTooLarge` for more than ``max_bytes``.
         """
         headers = self._headers | ({} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"})
         for attempt in attempts(self._config.retries + 1):
             last = attempt == self._config.retries
             try:
-                answer = self._follow(method, key, headers, most)
+                answer = self._follow(method, key, headers, max_bytes)
             except HTTPError as error:
                 if last:
                     late = isinstance(error, RequestTimeout) and not isinstance(error, NewConnectionError)
@@ -148,7 +148,7 @@ class HttpStore(Store):
                 if last or answer.status not in (429, 500, 502, 503, 504):
                     break
         if method == "HEAD" and answer.status in (403, 405, 501):  # 403: the URL may be signed for GET only
-            return self._ask("GET", key, part, most)
+            return self._ask("GET", key, part, max_bytes)
         requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
         if answer.status == 404 or (key and not requested.endswith("/") and final == f"{requested}/"):
             return None  # the latter is a redirect to the index page of a directory
@@ -157,12 +157,12 @@ class HttpStore(Store):
         kinds = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
         raise kinds.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
-    def _follow(self, method: str, key: str, headers: dict[str, str], most: int) -> _Answer:
+    def _follow(self, method: str, key: str, headers: dict[str, str], max_bytes: int) -> _Answer:
         """The response after redirects; raises `errors.StoreError` for one to another origin."""
         url = self._target(key)
         for _ in range(6):
             raw = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
-            answer = _receive(raw, url, key, most)
+            answer = _receive(raw, url, key, max_bytes)
             location = answer.headers.get("Location") if answer.status in (301, 302, 303, 307, 308) else None
             if location is None:
                 return answer
@@ -226,16 +226,16 @@ class _Answer:
         return Part(Entry(key, int(size), version, self.modified), start, self.data)
 
 
-def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, most: int) -> _Answer:
-    """Read a response; raises `StoredTooLarge` for a value of more than ``most`` bytes, reading at most one more."""
+def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, max_bytes: int) -> _Answer:
+    """Read a response; raises `StoredTooLarge` for a value of more than ``max_bytes``, reading at most one more."""
     is_value, size = answer.status in (200, 206), answer.length_remaining or 0
-    limit = most if is_value else MOST_BYTES
+    limit = max_bytes if is_value else MAX_BYTES
     try:
         data = b"" if size > limit else answer.read(limit + 1)
         if max(size, len(data)) > limit:
             answer.close()
             if is_value:
-                raise StoredTooLarge(key, max(size, len(data)), most)
+                raise StoredTooLarge(key, max(size, len(data)), max_bytes)
     finally:
         answer.release_conn()
     return _Answer(answer.status, answer.headers, url, data)

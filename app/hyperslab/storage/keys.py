@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from hyperslab.errors import BadPath
-from hyperslab.wire import LONGEST_KEY
+from hyperslab.wire import MAX_KEY_BYTES
 
 HIDDEN: Final = ".hyperslab"
 """Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
@@ -36,8 +36,8 @@ def normalise_path(text: str) -> str:
         length = len(path.encode())
     except UnicodeEncodeError:
         raise BadPath(_printable(text), "it is not UTF-8") from None
-    if length > LONGEST_KEY:
-        raise BadPath(_printable(text), f"it has {length} bytes of UTF-8, the limit is {LONGEST_KEY}")
+    if length > MAX_KEY_BYTES:
+        raise BadPath(_printable(text), f"it has {length} bytes of UTF-8, the limit is {MAX_KEY_BYTES}")
     return path
 
 

@@ -14,7 +14,7 @@ from typing import Final, ParamSpec, TypeVar
 from hyperslab.errors import StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
-    MOST_BYTES,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -87,9 +87,9 @@ class LocalStore(Store):
     def url(self) -> str:
         return f"file://{self._fence.root}"
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         def whole(stat: os.stat_result) -> Sequence[Range]:
-            check_size(key, stat.st_size, most)
+            check_size(key, stat.st_size, max_bytes)
             return ((0, stat.st_size),)
 
         found = self._read(key, whole)

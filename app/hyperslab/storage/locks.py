@@ -133,10 +133,14 @@ class FileLocks:
             except OSError as error:
                 if attempt or error.errno not in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
                     raise
-                if error.errno == errno.ENOENT:
-                    self._make_directory()
-                else:
+                if error.errno != errno.ENOENT:
                     self.tidy()
+                    continue
+                above = ""  # not the root itself: an unmounted disk must not reappear as an empty folder
+                for part in self._directory.split("/"):
+                    with self._fence.opened(above) as folder, suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=folder)
+                    above = f"{above}/{part}".lstrip("/")
         raise AssertionError("the second attempt returns or raises")
 
     def _remove(self, name: str, folder: int) -> None:
@@ -156,14 +160,6 @@ class FileLocks:
             return os.path.samestat(os.fstat(descriptor), self._fence.stat(f"{self._directory}/{name}"))
         except FileNotFoundError:
             return False
-
-    def _make_directory(self) -> None:
-        """Create the directory, but not the root: an unmounted disk must not reappear as an empty folder."""
-        above = ""
-        for name in self._directory.split("/"):
-            with self._fence.opened(above) as folder, suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder)
-            above = f"{above}/{name}".lstrip("/")
 
 
 def _digest(key: str, size: int) -> str:

@@ -17,8 +17,8 @@ from obstore.exceptions import BaseError
 from hyperslab.errors import StoreError
 from hyperslab.storage.base import (
     ABSENT,
-    MOST_BYTES,
-    MOST_TRIES,
+    MAX_ATTEMPTS,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -91,10 +91,10 @@ class ObjectStore(Store):
             return replace(self._capabilities, conditional_put=True, writers_safe=WritersSafe.REPLICAS)
         return replace(self._capabilities, conditional_delete=self._conditional is False)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         def read() -> Stored | None:
             result = obstore.get(self._client, self._path(key))
-            check_size(key, result.meta["size"], most)
+            check_size(key, result.meta["size"], max_bytes)
             data = memoryview(result.bytes())
             return None if data == memoryview(TOMBSTONE) else Stored(data, version_of(self._connection, result.meta))
 
@@ -193,13 +193,13 @@ class ObjectStore(Store):
         """A part of a value, or more; raises `FileNotFoundError`."""
         path = self._path(key)
         start, stop = (0, 0) if isinstance(requested, dict) else requested
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 result = obstore.get(self._client, path, options={"range": requested})
             except BaseError as error:
                 if means_whole_values_only(error):
                     result = obstore.get(self._client, path)
-                    check_size(key, result.meta["size"], max(stop, MOST_BYTES))
+                    check_size(key, result.meta["size"], max(stop, MAX_BYTES))
                 elif means_past_the_end(error):
                     entry = self._head(key)
                     if entry is None or entry.size <= start:  # else somebody has written more of it since

@@ -16,7 +16,7 @@ from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Axis, Image
-from hyperslab.tiles.query import MOST_ASPECT
+from hyperslab.tiles.query import MAX_ASPECT
 
 _PREFIXES: Final = {
     "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "hecto": 2, "kilo": 3, "mega": 6,
@@ -117,7 +117,7 @@ def _aspect(down: _Steps, across: _Steps, *, spatial: bool) -> float:
         ratio = down.size / across.size if same and units == [None, None] else 1.0
     else:
         ratio = down.size * units[0] / (across.size * units[1])
-    usable = 1 / MOST_ASPECT <= ratio <= MOST_ASPECT and abs(ratio - 1) > 0.02  # nearly square cells stay pixels
+    usable = 1 / MAX_ASPECT <= ratio <= MAX_ASPECT and abs(ratio - 1) > 0.02  # nearly square cells stay pixels
     return float(f"{ratio:.6g}") if usable else 1.0
 
 

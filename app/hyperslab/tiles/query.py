@@ -18,7 +18,7 @@ Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
 Component = Literal["abs", "real", "imag", "phase"]
 
 COMPONENTS: Final = ("abs", "real", "imag", "phase")
-MOST_ASPECT: Final = 1000.0
+MAX_ASPECT: Final = 1000.0
 """The largest ratio of the height of a cell to its width, and the inverse of the smallest."""
 
 
@@ -197,8 +197,8 @@ _SINGLE: Final[Mapping[str, _Parser]] = {
     "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
     "flip": (_flip, "auto, none, or axes of the plane, for example lat"),
     "aspect": (
-        lambda text: text if text == "auto" else _within(1 / MOST_ASPECT, MOST_ASPECT)(text),
-        f"auto, or the height of a cell divided by its width, from {1 / MOST_ASPECT:g} to {MOST_ASPECT:g}",
+        lambda text: text if text == "auto" else _within(1 / MAX_ASPECT, MAX_ASPECT)(text),
+        f"auto, or the height of a cell divided by its width, from {1 / MAX_ASPECT:g} to {MAX_ASPECT:g}",
     ),
     "field": (_text, "the name of a field"),
     "gamma": (_within(0.01, 100), "a number from 0.01 to 100"),

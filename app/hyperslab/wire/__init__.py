@@ -30,7 +30,7 @@ ARRAY_SHAPE: Final = "Array-Shape"
 """Shape of the body as JSON, for example ``[4,512,512]``."""
 ARRAY_DTYPE: Final = "Array-Dtype"
 """Dtype of the body as JSON in Zarr v2 form, for example ``"<u2"`` or ``[["x","<i4"]]``."""
-LONGEST_DTYPE: Final = 4 << 10
+MAX_DTYPE_BYTES: Final = 4 << 10
 """Bytes of a dtype above which the header is omitted: proxies limit headers to 4 or 8 KiB. The node document has any
 dtype."""
 ARRAY_CHUNKS: Final = "Array-Chunks"
@@ -81,7 +81,7 @@ PROBLEM: Final = "application/problem+json"
 PARTIAL_UPLOAD: Final = "application/partial-upload"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-LONGEST_KEY: Final = 1024
+MAX_KEY_BYTES: Final = 1024
 """Maximum length of a key in bytes of UTF-8: the limit of S3 and GCS."""
 
 
