@@ -333,7 +333,7 @@ def _respond(settings: Settings, path: str) -> int:
     try:
         answer(create_app(settings), f"/{path.removeprefix('/')}", show, _write_out)
     except CutShort:
-        print("the body could not be read to its end: what is there of it is not whole", file=sys.stderr)
+        print("the body could not be read to its end: the output is incomplete", file=sys.stderr)
         return 1
     finally:
         sys.stdout.flush()

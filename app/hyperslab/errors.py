@@ -77,7 +77,7 @@ class HyperslabError(Exception):
     title: ClassVar[str] = "Error"
     http_status: ClassVar[int] = 500
     sentence: ClassVar[str] = ""
-    beside = cast("Mapping[str, Any]", MappingProxyType({}))
+    extra = cast("Mapping[str, Any]", MappingProxyType({}))
     """Further members of the problem document, such as the progress of the request."""
 
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import quote
 
 from hyperslab import __version__
@@ -16,10 +15,15 @@ from hyperslab.storage.config import public_url
 def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     """The message; ``base`` is the URL of the service."""
     surveys = _surveys(settings)
+    width = max(map(len, settings.stores))
+    stores: list[str] = []
+    for name, store in settings.stores.items():
+        stores += [f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"]
+        stores += [f"  {'':{width}}  {line}" for line in (surveys[name].lines() if name in surveys else ())]
     authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if settings.read_tokens else ""
     lines = [
         f"Hyperslab {__version__} serves",
-        *_stores(settings, surveys),
+        *stores,
         "",
         f"Look     {base}/",
         f"Read on  {base}/docs",
@@ -41,14 +45,6 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
     finally:
         for mount in mounts:
             mount.store.close()
-
-
-def _stores(settings: Settings, surveys: dict[str, Survey]) -> Iterator[str]:
-    width = max(map(len, settings.stores))
-    for name, store in settings.stores.items():
-        yield f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"
-        if name in surveys:
-            yield from (f"  {'':{width}}  {line}" for line in surveys[name].lines())
 
 
 def _demo_lines(base: str) -> list[str]:

@@ -68,7 +68,9 @@ def with_query(url: str, name: str, argument: str | None) -> str | None:
     """
     values = {*parse_qs(_split(url).query).get(name, ()), argument} - {None, ""}
     if len(values) > 1:
-        raise BadParameter(name=name, value=sorted(map(str, values)), expected="one value, in the URL or beside it")
+        raise BadParameter(
+            name=name, value=sorted(map(str, values)), expected="one value, in the URL or as an argument"
+        )
     return next(iter(values), None)
 
 

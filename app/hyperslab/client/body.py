@@ -89,7 +89,7 @@ class Body:
         if not self.position:
             return self._request
         if self.etag is None:
-            raise BodyChanged("a part of this body cannot be asked for")
+            raise BodyChanged("the body has no ETag, so its rest cannot be requested")
         return self._request.with_headers({"Range": f"bytes={self.position}-", "If-Range": self.etag})
 
     def _take(self, response: Response) -> Response:

@@ -193,7 +193,7 @@ def _replacement(current: Any, new: Any, where: str) -> Any:
 def open_session(
     connections: int, headers: Mapping[str, str] | None, transport: Transport | None, token: str | None
 ) -> Session:
-    """A session over ``transport``, by default an `HTTPTransport` with so many connections.
+    """A session over ``transport``, by default an `HTTPTransport` with at most ``connections`` connections.
 
     The token defaults to the environment's, unless ``headers`` have an Authorization. Raises `ValueError` for both
     token and Authorization, and `BadParameter` for an invalid token.

@@ -71,7 +71,7 @@ def download(
         expected = f"a file in a folder that is there and can be written to, which {folder} is not"
         raise BadParameter(name="output", value=str(output), expected=expected)
     if form is None and suffix and suffix not in _FORMATS and not piped:
-        expected = f"a name that ends in {', '.join(_FORMATS)}, or a format beside it: these can be written"
+        expected = f"a name that ends in {', '.join(_FORMATS)}, or an explicit format"
         raise BadParameter(name="output", value=str(output), expected=expected)
     query = {"field": with_query(url, "field", field), "decode": with_query(url, "decode", None)}
     with closing(open_session(1, None, None, token)) as session:

@@ -45,17 +45,13 @@ def _tissues(radius: Field, side: Field, folds: Field, waves: Field) -> Field:
     furrow = np.exp(-((ridge / width) ** 2)) * _step(radius - 0.70, 0.03)
     fissure = np.exp(-((side / 0.016) ** 2)) * _step(radius - 0.36, 0.03)
     brain = GREY + (WHITE - GREY) * white
-    brain = brain + (CSF - brain) * np.maximum(np.maximum(furrow, fissure), _ventricles(radius, side, waves))
+    horn = ((np.abs(side) - 0.13 - 0.10 * radius) / 0.075) ** 2 + (radius / 0.42) ** 2
+    ventricles = _step(0.95 + 0.10 * waves - horn, 0.12)  # lateral
+    brain = brain + (CSF - brain) * np.maximum(np.maximum(furrow, fissure), ventricles)
     tissue = CSF + (brain - CSF) * _step(0.985 - radius, 0.008)
     tissue = tissue + (BONE - tissue) * _step(radius - 1.02, 0.006)
     tissue = tissue + (SCALP - tissue) * _step(radius - 1.085, 0.008)
     return np.where(radius < 1.135, tissue, np.float32(0))
-
-
-def _ventricles(radius: Field, side: Field, waves: Field) -> Field:
-    """The lateral ventricles, from 0 to 1."""
-    horn = ((np.abs(side) - 0.13 - 0.10 * radius) / 0.075) ** 2 + (radius / 0.42) ** 2
-    return _step(0.95 + 0.10 * waves - horn, 0.12)
 
 
 def _step(x: Field, softness: float) -> Field:

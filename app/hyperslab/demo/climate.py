@@ -18,18 +18,14 @@ def cube() -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(3)
     latitude = (88 - 176 * np.arange(ROWS) / (ROWS - 1)).astype(np.float32)
     longitude = (np.arange(COLUMNS) * 360 / COLUMNS - 179).astype(np.float32)
-    points = _on_sphere(latitude, longitude)
+    north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
+    # unit vectors, so that waves have no seam and no poles
+    points = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
     land = _waves(rng, points, wavelengths=(1.6, 0.8, 0.4, 0.2)) > 0.55
     days = np.arange(DAYS, dtype=np.int32)
     temperature = _temperature(rng, points, latitude, days)
     temperature[:, land] = np.nan
     return {"sst": temperature, "land": land, "time": days, "lat": latitude, "lon": longitude}
-
-
-def _on_sphere(latitude: Field, longitude: Field) -> Field:
-    """Unit vectors (lat, lon, 3), so that waves have no seam and no poles."""
-    north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
-    return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
 
 
 def _waves(

@@ -37,19 +37,13 @@ def _nuclei(rng: np.random.Generator, centres: Field) -> tuple[Field, NDArray[np
     labels = np.zeros((DEPTH, HEIGHT, WIDTH), np.uint16)
     texture = 0.9 + 0.24 * smooth_noise(rng, light.shape, (2, 6, 6)) + 0.14 * smooth_noise(rng, light.shape, (1, 3, 3))
     for number, (y, x) in enumerate(centres, start=1):
-        window = (slice(None), *_window(y, x, 52))
+        edges = [slice(max(int(c) - 52, 0), min(int(c) + 52, size)) for c, size in ((y, HEIGHT), (x, WIDTH))]
+        window = (slice(None), *edges)
         depth = _nucleus_depth(rng, window, (y, x))
         inside = 1 / (1 + np.exp(-14 * depth))
         light[window] = np.maximum(light[window], rng.uniform(800, 1700) * inside)
         labels[window][depth > 0] = number
     return light * np.maximum(texture, 0.2), labels
-
-
-def _window(y: float, x: float, radius: int) -> tuple[slice, slice]:
-    return (
-        slice(max(int(y) - radius, 0), min(int(y) + radius, HEIGHT)),
-        slice(max(int(x) - radius, 0), min(int(x) + radius, WIDTH)),
-    )
 
 
 def _nucleus_depth(rng: np.random.Generator, window: tuple[slice, ...], centre: tuple[float, float]) -> Field:

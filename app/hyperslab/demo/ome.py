@@ -59,19 +59,16 @@ def _multiscale(name: str, axes: str, levels: int = LEVELS) -> dict[str, Any]:
     return {
         "version": "0.4",
         "name": name,
-        "axes": [_axis(axis) for axis in axes],
+        "axes": [
+            {"name": "c", "type": "channel"} if axis == "c" else {"name": axis, "type": "space", "unit": "micrometer"}
+            for axis in axes
+        ],
         "datasets": [
             {"path": str(level), "coordinateTransformations": _transformations(axes, 2**level)}
             for level in range(levels)
         ],
         "type": "mean" if "c" in axes else "nearest",
     }
-
-
-def _axis(name: str) -> dict[str, str]:
-    if name == "c":
-        return {"name": "c", "type": "channel"}
-    return {"name": name, "type": "space", "unit": "micrometer"}
 
 
 def _transformations(axes: str, factor: int) -> list[dict[str, Any]]:

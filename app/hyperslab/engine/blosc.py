@@ -51,7 +51,7 @@ class BloscHeader(NamedTuple):
 
     @classmethod
     def parse(cls, head: Buffer, limit: int, *, exact: bool = True) -> BloscHeader:
-        """The header of a frame of ``limit`` decoded bytes, or if not ``exact``, at most so many; raises
+        """The header of a frame of ``limit`` decoded bytes, or if not ``exact``, of at most ``limit``; raises
         `ValueError`."""
         if len(head) < HEADER_BYTES:
             raise ValueError(f"{len(head)} bytes are too few for the header of a frame")
@@ -140,7 +140,7 @@ class BloscFrame:
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
-    """Decode a whole frame of at most ``limit`` decoded bytes, or of exactly so many into ``out`` (uint8).
+    """Decode a whole frame of at most ``limit`` decoded bytes, or with ``out`` (uint8), of exactly its size.
 
     The header is checked before, as the library trusts it. Raises `ValueError`, and the library's `RuntimeError`.
     """
@@ -172,7 +172,7 @@ def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
 
 
 def _is_one_block(frame: Buffer, streams: int) -> bool:
-    """Whether a frame consists of one block of so many streams."""
+    """Whether a frame consists of one block of ``streams`` streams."""
     at, size = HEADER_BYTES + 4, len(frame)
     if _ENDS.unpack_from(frame, 12) != (size, at):
         return False

@@ -17,7 +17,7 @@ Separator = Literal[".", "/"]
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
-    """Chunks along an axis of ``size`` items: each of ``chunk`` items, or with ``edges`` at most so many.
+    """Chunks along an axis of ``size`` items: each of ``chunk`` items, or with ``edges`` of at most ``chunk``.
 
     ``edges`` of chunks of several lengths: the first item of each, and the end of the last; else empty.
     """

@@ -232,7 +232,7 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     except Exception as error:
         protocol, _, path = config.url.partition("://")
         if protocol in ("zip", "tar", "libarchive") and "::" not in config.url and "fo" not in config.options:
-            raise BadDefinition("url", f"names no archive; what is in a file is {protocol}::{path}") from error
+            raise BadDefinition("url", f"names no archive; the content of a file is {protocol}::{path}") from error
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
     read_only = {"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"}

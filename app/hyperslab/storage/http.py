@@ -289,4 +289,4 @@ def _printable(url: str, location: str) -> str:
     try:
         return parse_url(urljoin(url, location))._replace(auth=None, query=None, fragment=None).url[:200]
     except ValueError:
-        return "what is no URL"
+        return "an invalid URL"

@@ -17,7 +17,6 @@ from PIL import Image
 
 from hyperslab import wire
 from hyperslab.tiles.render import Bytes, Indexed, Planes, Raster, flatten, to_planes
-from hyperslab.tiles.resample import Mask
 
 try:
     from isal import isal_zlib
@@ -72,7 +71,11 @@ def _encode_png(raster: Raster) -> bytes:
         index = palette[index, 0]
     transparent: int | None = None
     if hidden is not None:  # an index that no visible pixel has is made the transparent one
-        transparent = len(palette) if not is_grey and len(palette) < 256 else _unused_index(index, hidden)
+        if is_grey or len(palette) == 256:
+            unused = np.flatnonzero(np.bincount(index.ravel(), ~hidden.ravel(), minlength=256) == 0)
+            transparent = int(unused[0]) if unused.size else None
+        else:
+            transparent = len(palette)
         if transparent is None:
             alpha = np.where(hidden, np.uint8(0), np.uint8(255))
             return _assemble(np.stack([index, alpha], axis=-1) if is_grey else _interleaved(to_planes(raster)))
@@ -113,13 +116,6 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def _is_opaque_grey(raster: Indexed) -> bool:
     red, green, blue, alpha = raster.palette.T
     return bool((alpha == 255).all() and (red == green).all() and (green == blue).all())
-
-
-def _unused_index(index: Bytes, hidden: Mask) -> int | None:
-    """The first byte that no visible pixel has, if any."""
-    counts = np.bincount(index.ravel(), ~hidden.ravel(), minlength=256)
-    unused = np.flatnonzero(counts == 0)
-    return int(unused[0]) if unused.size else None
 
 
 def _interleaved(planes: Planes) -> Bytes:

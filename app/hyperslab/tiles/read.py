@@ -89,7 +89,7 @@ class RegionReader:
         if estimate.chunks * estimate.level.array.metadata.chunk_nbytes <= limit and estimate.nbytes <= STRIP_BYTES:
             return None  # the common case, without the longer calculation
         decoded = estimate.decoded
-        return TooLarge("what is decoded for one picture", decoded, limit) if decoded > limit else None
+        return TooLarge("the chunks under one picture, decoded", decoded, limit) if decoded > limit else None
 
     def minzoom(self, frame: Frame) -> int:
         """The coarsest zoom whose tiles are within the limits; the finest zoom if none is."""

@@ -147,20 +147,17 @@ def _unpack_item(kind: str, data: memoryview, depth: int) -> Any:
         case "l":
             item = _unpack(data, depth + 1)
         case "m":
-            item = _unpack_map(_unpack(data, depth + 1))
+            parts = _unpack(data, depth + 1)
+            if len(parts) % 2:
+                raise ValueError("a map has as many values as keys")
+            if not all(isinstance(key, str | bytes | int | float | None) for key in parts[::2]):
+                raise ValueError("the keys of a map are text, bytes or numbers")
+            item = dict(zip(parts[::2], parts[1::2], strict=True))
         case "0" if not len(data):
             pass
         case _:
             raise ValueError(f"{len(data)} bytes are no item of kind {kind!r}")
     return item
-
-
-def _unpack_map(parts: list[Any]) -> dict[Any, Any]:
-    if len(parts) % 2:
-        raise ValueError("a map has as many values as keys")
-    if not all(isinstance(key, str | bytes | int | float | None) for key in parts[::2]):
-        raise ValueError("the keys of a map are text, bytes or numbers")
-    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _unpack_array(data: memoryview) -> np.ndarray:

@@ -204,7 +204,7 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
     if error is not None:
-        error.beside = {"arrays": offsets}
+        error.extra = {"arrays": offsets}
         raise error
     return json_response({"arrays": offsets})
 
