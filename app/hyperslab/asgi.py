@@ -44,9 +44,17 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
     for name, each in settings.stores.items():
         try:
             store = open_store(_from_settings(StoreConfig, each, name=name, options=each.revealed_options()))
-            assumed = dict(_assumed_document(path, members) for path, members in each.assume_metadata.items())
         except BadDefinition as error:
             raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
+        assumed = {}
+        for path, members in each.assume_metadata.items():
+            member = f"stores.{name}.assume_metadata.{path}"
+            try:
+                assumed[normalise_path(path)] = completed_document(members)
+            except BadPath as error:
+                raise BadDefinition(member, str(error)) from error
+            except BadDefinition as error:
+                raise BadDefinition(f"{member}.{error.member}", error.reason) from error
         mounts.append(_from_settings(MountedStore, each, name=name, store=store, assume_metadata=assumed))
     return mounts
 
@@ -67,13 +75,3 @@ def _from_settings(cls: type[T], settings: Settings | StoreSettings, **others: A
     """An instance of a dataclass, with ``others`` and all other fields from the settings of the same names."""
     names = [field.name for field in fields(cls) if field.init and field.name not in others]  # type: ignore[arg-type]
     return cls(**others, **{name: getattr(settings, name) for name in names})
-
-
-def _assumed_document(path: str, members: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Normalised path and complete document of ``assume_metadata``."""
-    try:
-        return normalise_path(path), completed_document(members)
-    except BadPath as error:
-        raise BadDefinition(f"assume_metadata.{path}", str(error)) from error
-    except BadDefinition as error:
-        raise BadDefinition(f"assume_metadata.{path}.{error.member}", error.reason) from error

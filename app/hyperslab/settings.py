@@ -390,7 +390,13 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     """The effective settings; ``overrides`` come from the command line, nested as in TOML. Raises `BadSettings`."""
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
-    _refuse_unknown_variables(os.environ)
+    for variable in sorted(os.environ):
+        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
+            continue  # the latter is the client's
+        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
+        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
+        if keys[0] == "stores" and len(keys) > 2:
+            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
     sources: list[tuple[Mapping[str, Any], str]] = [
         (overrides or {}, ""),
         (_read_environment(), "the environment"),
@@ -441,16 +447,6 @@ def _read_environment() -> dict[str, Any]:
         named = re.search(r'field "(\w+)"', str(error))
         what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
         raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
-
-
-def _refuse_unknown_variables(environ: Iterable[str]) -> None:
-    for variable in sorted(environ):
-        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
-            continue  # not settings; the latter is the client's
-        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
-        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
-        if keys[0] == "stores" and len(keys) > 2:
-            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
 
 
 def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:

@@ -16,23 +16,23 @@ def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     """The message; ``base`` is the URL of the service."""
     surveys = _surveys(settings)
     width = max(map(len, settings.stores))
-    stores: list[str] = []
+    lines = [f"Hyperslab {__version__} serves"]
     for name, store in settings.stores.items():
-        stores += [f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"]
-        stores += [f"  {'':{width}}  {line}" for line in (surveys[name].lines() if name in surveys else ())]
-    authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if settings.read_tokens else ""
-    lines = [
-        f"Hyperslab {__version__} serves",
-        *stores,
-        "",
-        f"Look     {base}/",
-        f"Read on  {base}/docs",
-        f"Try{' (with a token in HYPERSLAB_TOKEN)' if settings.read_tokens else ''}",
+        lines += [f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"]
+        lines += [f"  {'':{width}}  {line}" for line in surveys[name].lines()] if name in surveys else []
+    token = " (with a token in HYPERSLAB_TOKEN)" if settings.read_tokens else ""
+    authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if token else ""
+    lines += ["", f"Look     {base}/", f"Read on  {base}/docs", f"Try{token}"]
+    examples = [
+        f"{base}/v1/metadata/demo",
+        f"'{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
+        f"-o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
+        f"-o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
     ]
-    examples = _demo_lines(base) if demo else _store_lines(settings, surveys, base)
+    examples = examples if demo else _store_lines(settings, surveys, base)
     lines += [f"  curl{authorization} {line}" for line in examples]
-    lines += [f"Links are for a proxy that serves this below {settings.root_path}"] if settings.root_path else []
-    return "\n".join([*lines, "", "Stop with Ctrl-C."])
+    below = f"Links are for a proxy that serves this below {settings.root_path}"
+    return "\n".join([*lines, *([below] if settings.root_path else []), "", "Stop with Ctrl-C."])
 
 
 def _surveys(settings: Settings) -> dict[str, Survey]:
@@ -45,15 +45,6 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
     finally:
         for mount in mounts:
             mount.store.close()
-
-
-def _demo_lines(base: str) -> list[str]:
-    return [
-        f"{base}/v1/metadata/demo",
-        f"'{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
-        f"-o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
-        f"-o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
-    ]
 
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:

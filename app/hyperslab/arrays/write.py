@@ -29,7 +29,7 @@ from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, object_memory
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, put_values, split_selection, values_of
+from hyperslab.engine.indexing import ChunkProjection, put_values, values_of
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import (
     HyperslabError,
@@ -89,7 +89,7 @@ class Writer:
 
         def choose(array: ArrayNode) -> Plan:
             chosen = resolve_field(array, field)
-            selection, chosen = split_selection(select(array, chosen, items), array.metadata.rank, chosen)
+            selection, chosen = select(array, chosen, items)
             if seen is not None and not selection.same_cells(seen):  # values for one frame would go into later ones
                 now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
                 raise WriteConflict(array.path, f"{now}: the array was resized")

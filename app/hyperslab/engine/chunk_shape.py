@@ -144,7 +144,7 @@ def chosen_chunks(
     """The chunk shape for a layout, by default of ``most`` elements, or of 16 MiB if that is less."""
     inner = _elements_of_item(dtype)
     largest = (16 << 20) * inner // dtype.itemsize
-    default = 1 << 16 if dtype.is_object else min(most, largest)
+    default = 1 << 16 if dtype.numpy.hasobject else min(most, largest)
     return choose_chunks(
         shape,
         chunk_shape=layout.chunk_shape,

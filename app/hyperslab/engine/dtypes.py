@@ -78,11 +78,6 @@ class DataType:
         """Bytes of an item (of a pointer, for objects)."""
         return self.numpy.itemsize
 
-    @property
-    def is_object(self) -> bool:
-        """Whether the items are objects, which need an object codec."""
-        return self.numpy.hasobject
-
     def field(self, name: str) -> Field:
         """The field of this name; raises `KeyError`."""
         for field in self.fields:

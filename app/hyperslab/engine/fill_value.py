@@ -37,7 +37,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     `ValueError`."""
     if value is None:
         return None
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         codec = object_codec(codecs)
         if codec == "vlen-bytes":
             value = b"" if _is_zero(value) else from_base64(value)
@@ -60,7 +60,7 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
     """`parse_fill_value` of a new fill value: also raises `ValueError` for a finite number that is not finite in this
     dtype, and for text that would be truncated. Stored ones are read like that by other libraries."""
     item = parse_fill_value(value, dtype, codecs)
-    if item is not None and not dtype.is_object:
+    if item is not None and not dtype.numpy.hasobject:
         check_new_item(value, item, dtype)
     return item
 
@@ -89,7 +89,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
     """The strict JSON of an item (NaN and infinities are strings); the inverse of `parse_fill_value`."""
     if item is None:
         return None
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         value: Any = item[()]
         return _to_base64(value) if isinstance(value, bytes) else value
     return _kind(dtype.numpy)[1](item)
@@ -97,7 +97,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
     """The item for a fill value of null: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
         item = object_item(empty.get(object_codec(codecs)))
     else:
@@ -114,7 +114,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
     """
     if value is None:
         return False
-    codec = object_codec(codecs) if dtype.is_object else None
+    codec = object_codec(codecs) if dtype.numpy.hasobject else None
     is_text = codec in ("vlen-utf8", "categorize") or dtype.numpy.kind in "SU"
     return codec != "vlen-bytes" and not (is_text and _is_zero(value))
 
@@ -243,9 +243,14 @@ def _parse_time(value: Any, dtype: DType) -> Item:
     return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
 
 
+def has_no_unit(dtype: DType) -> bool:
+    """Whether it is one of times (not spans) of which nothing says what they count."""
+    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _format_time(item: Item) -> int | str:
     """The number of units; ``"NaT"`` for times without a unit, of which numpy and zarr-python read nothing else."""
-    if item.dtype == np.dtype("M8") and np.isnat(item):
+    if has_no_unit(item.dtype) and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 

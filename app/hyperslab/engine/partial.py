@@ -45,7 +45,7 @@ def make_partial(
     """The partial decoder of an array without filters; None for other compressors than Blosc, and for small chunks."""
     slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
     nbytes = math.prod(chunks) * dtype.itemsize
-    if dtype.is_object or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
+    if dtype.numpy.hasobject or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
         return None
     is_blosc = compressor is not None and compressor["id"] == "blosc"
     return PartialDecoder(chunks, dtype, order, is_blosc=is_blosc) if compressor is None or is_blosc else None
