@@ -250,7 +250,7 @@ def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_or_has_begun
     service = build([MountedStore("data", store, writable=True)])
     body, asked = VALUES.tobytes(), asking(SLICE)
     put = f"PUT /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with served(create_app(service), timeout_keep_alive=5) as url:
+    with served(create_app(service), timeout_keep_alive=2) as url:
         warmed(url, SLICE)
         with dial(url) as asking_again, dial(url) as beginning, dial(url) as uploading:
             for connection, more in ((beginning, asked[:20]), (uploading, put + body[:10])):
@@ -258,7 +258,7 @@ def test_who_asks_nothing_more_is_let_go_and_who_asks_again_in_time_or_has_begun
                 assert receive(connection, 1)[0][0] == 200
             for _ in range(3):
                 assert repeat(asking_again, asked, 1)[0][0] == 200
-                time.sleep(2)  # six seconds in all
+                time.sleep(0.9)  # 2.7 seconds in all
             beginning.sendall(asked[20:])
             uploading.sendall(body[10:])
 

@@ -39,7 +39,7 @@ def indices(size: int) -> st.SearchStrategy[Any]:
 
 
 @given(items=st.tuples(*[indices(size) for size in CUBE.shape]), form=st.sampled_from(["raw", "npy"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...], form: str) -> None:
     expected = CUBE
     for axis, item in reversed(list(enumerate(items))):

@@ -280,17 +280,17 @@ def test_who_takes_nothing_is_let_go_and_its_memory_is_free(tmp_path: Path) -> N
 def test_who_takes_its_time_gets_all(folder: Path) -> None:
     """Each piece in time, all of them together not."""
     with (
-        running(folder, ApiOptions(idle_seconds=4), cache_bytes=0, slab_bytes=SLAB) as found,
+        running(folder, ApiOptions(idle_seconds=2), cache_bytes=0, slab_bytes=SLAB) as found,
         open_request(found.url, TARGET, receive_buffer=1 << 16) as connection,
     ):
         began, received = time.monotonic(), bytearray()
         while not received.endswith(VALUES[-1].tobytes()) and (piece := connection.recv(1 << 16)):
             received += piece
-            ahead = 5 * len(received) / VALUES.nbytes - (time.monotonic() - began)
-            time.sleep(max(0.0, ahead))  # five seconds in all, at an even pace
+            ahead = 2.5 * len(received) / VALUES.nbytes - (time.monotonic() - began)
+            time.sleep(max(0.0, ahead))  # at an even pace
 
     assert received.endswith(VALUES.tobytes())
-    assert time.monotonic() - began > 4
+    assert time.monotonic() - began > 2
 
 
 @pytest.mark.parametrize("query", ["", "?format=json", "?format=csv&select=:,0"])

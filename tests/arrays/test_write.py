@@ -53,7 +53,7 @@ def distinct(items: tuple[SelectionItem, ...], shape: tuple[int, ...]) -> tuple[
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_writing_a_selection_equals_numpy_and_zarr_python_reads_it(tmp_path: Path, case: Any) -> None:
     """Any selection that can be read can be written; all cells it does not name keep their values."""

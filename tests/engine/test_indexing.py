@@ -36,7 +36,7 @@ def read(case: Case, selection: Selection) -> Array:
 
 
 @given(cases())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
 

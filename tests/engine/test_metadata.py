@@ -186,7 +186,7 @@ _CODECS = st.builds(lambda name, members: {**members, "id": name}, _CODEC_IDS, s
 _MEMBERS = st.dictionaries(st.sampled_from(sorted(_document())), _JUNK, max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_MEMBERS, st.none() | _CODECS, st.lists(_CODECS, max_size=2))
 def test_junk_opens_or_is_refused_and_never_fails_otherwise(
     members: dict[str, Any], compressor: Any, filters: list[Any]

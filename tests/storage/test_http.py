@@ -73,9 +73,9 @@ class TestFaults:
             with pytest.raises(kind):
                 read()
 
-    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(8.0), Truncate(1_000)], ids=str)
+    @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(3.0), Truncate(1_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, proxy: FaultProxy, fault: Fault) -> None:
-        store = web(proxy.url, timeout=5.0 if isinstance(fault, Delay) else 60.0)
+        store = web(proxy.url, timeout=1.5 if isinstance(fault, Delay) else 60.0)
         proxy.inject(fault)
 
         stored = store.get("k")
