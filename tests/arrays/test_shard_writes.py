@@ -17,7 +17,6 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
-from hyperslab.storage.base import MOST_BYTES, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 
@@ -255,11 +254,10 @@ class RewrittenStore(CountingStore):
 
     key, then = "", b""
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        if key == self.key:
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "get" and keys[0] == self.key:
             self.key = ""
-            self.inner.put(key, self.then)
-        return super().get(key, most)
+            self.inner.put(keys[0], self.then)
 
 
 def test_a_shard_that_is_rewritten_before_it_is_read_is_of_one_version_beside_its_cached_chunks(tmp_path: Path) -> None:

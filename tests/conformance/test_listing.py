@@ -42,13 +42,9 @@ class WatchedStore(CountingStore):
             self.listed[prefix] = number
             yield entry
 
-    def stat(self, key: str) -> Entry | None:
-        self.asked.append(key)
-        return super().stat(key)
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.asked.extend(keys)
-        return super().versions(prefix, keys)
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation in ("stat", "versions"):
+            self.asked.extend(keys)
 
     def forget(self) -> None:
         self.listed.clear()
