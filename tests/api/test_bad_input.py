@@ -19,6 +19,7 @@ from hyperslab.arrays.service import build
 from hyperslab.errors import StoreError, StoreTimeout
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import RawAnswer, Running, request, running, write_array
+from tests.documents import zarray
 from tests.server import served
 
 PYTHON = re.compile(r"\b(None|True|False|dict|tuple|NoneType)\b|\(\d+,\)|<class|object at 0x|dtype\(|\sb'")
@@ -214,16 +215,7 @@ def test_the_page_of_a_problem_explains_its_code(example: Running) -> None:
     assert json.loads(request(example.url, "/problems/internal-error").body)["members"] == ["id"]
 
 
-GOOD = {
-    "zarr_format": 2,
-    "shape": [4],
-    "chunks": [2],
-    "dtype": "<i4",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+GOOD = zarray()
 
 
 def test_a_broken_document_is_a_bad_gateway_that_names_the_member(tmp_path: Path) -> None:

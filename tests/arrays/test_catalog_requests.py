@@ -13,19 +13,11 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.errors import NodeNotFound
 from hyperslab.storage import open_store
+from tests.documents import zarray
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Bucket, S3Server
 
-ARRAY = {
-    "zarr_format": 2,
-    "shape": [4],
-    "chunks": [2],
-    "dtype": "<i4",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+ARRAY = zarray()
 CONSOLIDATED = {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "g/h/a/.zarray": ARRAY}}
 
 Put = Callable[[Mapping[str, Any]], None]

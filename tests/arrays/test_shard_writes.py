@@ -19,6 +19,7 @@ from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
+from tests.documents import zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:Combining a")
 
@@ -52,10 +53,9 @@ CODECS: dict[str, Codecs] = {
 
 def make(folder: Path, codecs: Codecs, shape: Sequence[int], shard: Sequence[int] = (6, 9)) -> None:
     """An array ``a`` of int32, whose fill value is 7."""
-    document = {"zarr_format": 3, "node_type": "array", "shape": [*shape], "data_type": "int32", "fill_value": 7}
-    document |= {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [*shard]}}, "codecs": codecs}
     (folder / "a").mkdir()
-    (folder / "a" / "zarr.json").write_text(json.dumps({**document, "chunk_key_encoding": {"name": "default"}}))
+    document = zarr_json(shape, shard, "int32", fill_value=7, codecs=codecs)
+    (folder / "a" / "zarr.json").write_text(json.dumps(document))
 
 
 class Model:

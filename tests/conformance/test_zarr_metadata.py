@@ -17,6 +17,7 @@ from zarr_metadata.model import read_array_metadata_v2, read_node_metadata_v3
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BrokenData
+from tests.documents import LITTLE, zarr_json, zarray
 
 Document = dict[str, Any]
 
@@ -25,28 +26,10 @@ def named(name: str, **configuration: Any) -> Document:
     return {"name": name, "configuration": configuration}
 
 
-BYTES: Final = named("bytes", endian="little")
-ARRAY: Final[Document] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [8, 6],
-    "data_type": "int16",
-    "chunk_grid": named("regular", chunk_shape=[4, 6]),
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [BYTES],
-}
+BYTES: Final = LITTLE
+ARRAY: Final[Document] = zarr_json([8, 6], [4, 6])
 GROUP: Final[Document] = {"zarr_format": 3, "node_type": "group"}
-V2: Final[Document] = {
-    "zarr_format": 2,
-    "shape": [8, 6],
-    "chunks": [4, 6],
-    "dtype": "<i2",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+V2: Final[Document] = zarray([8, 6], [4, 6], "<i2")
 ANYTHING: list[Any] = [None, 5, -1, 1.5, True, "x", "", [], {}, [None], [1], ["x"], {"name": "x"}, "3", 3.0, [8, -6]]
 ANYTHING += [[8, 6.0], [8, True], ["a", "b"], ["a", None], ["a", "a"], [{}], "group", [8, 6, 1]]
 ABSENT: Final = object()

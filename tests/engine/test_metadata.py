@@ -24,6 +24,7 @@ from hyperslab.engine.metadata import (
 from hyperslab.errors import BadMetadata, BrokenData
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases
+from tests.documents import zarray
 from tests.engine import dtype_strategies as dtypes
 
 _DEVIATED = [case for case in cases("metadata") if deviation("metadata", case["id"]) is not None]
@@ -34,17 +35,7 @@ def _raw(case: Case) -> bytes:
 
 
 def _document(**members: Any) -> dict[str, Any]:
-    usual = {
-        "zarr_format": 2,
-        "shape": [20, 30],
-        "chunks": [10, 10],
-        "dtype": "<i4",
-        "compressor": None,
-        "fill_value": 0,
-        "order": "C",
-        "filters": None,
-    }
-    return {**usual, **members}
+    return {**zarray([20, 30], [10, 10]), **members}
 
 
 def _parse(**members: Any) -> ArrayMetadata:

@@ -18,14 +18,14 @@ from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
 from hyperslab.engine.v3 import parse_document
+from tests.documents import LITTLE, zarr_json, zarray
 from tests.engine.oracles import tensorstore_open
 
 _TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
 
 
 def _document(**members: Any) -> dict[str, Any]:
-    usual = {"zarr_format": 2, "shape": [20, 30], "chunks": [10, 10], "dtype": "<u2", "compressor": None}
-    return {**usual, "fill_value": None, "order": "C", "filters": None, **members}
+    return {**zarray([20, 30], [10, 10], "<u2", fill_value=None), **members}
 
 
 def _ours(document: dict[str, Any], field: str | None = None) -> dict[str, Any]:
@@ -146,19 +146,10 @@ def test_huge_fill_value_is_left_out() -> None:
 @pytest.mark.parametrize("sharded", [False, True])
 def test_an_array_of_v3_has_the_schema_of_tensorstore(tmp_path: Path, *, sharded: bool) -> None:
     """What is written at once is a shard, and the codec is that of a ``zarr.json``."""
-    inner: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
-    shard = {"chunk_shape": [2, 3], "codecs": inner, "index_codecs": inner, "index_location": "end"}
+    shard = {"chunk_shape": [2, 3], "codecs": [LITTLE], "index_codecs": [LITTLE], "index_location": "end"}
     turned = {"name": "transpose", "configuration": {"order": [1, 0]}}
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [8, 6],
-        "data_type": "int16",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": 0,
-        "codecs": [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, *inner],
-    }
+    codecs = [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, LITTLE]
+    document = zarr_json([8, 6], [4, 6], codecs=codecs)
     (tmp_path / "zarr.json").write_bytes(dump_json(document))
     array = parse_document(dump_json(document), "zarr.json").array
     assert array is not None
