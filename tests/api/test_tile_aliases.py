@@ -31,9 +31,6 @@ def grey(body: bytes) -> Array:
     return found[..., 0]
 
 
-# --- Deep Zoom -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_deep_zoom_tiles_fit_together(server: Running, overlap: int) -> None:
     query = f"?overlap={overlap}&tile_size=128"
@@ -67,9 +64,6 @@ def test_the_format_of_tiles_can_be_chosen(server: Running) -> None:
     tile = request(server.url, "/v1/tile/data/a_files/9/0_0.webp")
 
     assert (image.attrib["Format"], tile.headers["content-type"]) == ("webp", "image/webp")
-
-
-# --- IIIF ------------------------------------------------------------------------------------------------------
 
 
 def test_every_tile_of_the_description_shows_its_part(server: Running) -> None:

@@ -38,9 +38,6 @@ def array(url: str) -> RemoteArray:
     return RemoteGroup(url).create_array("a", data=VALUES, chunks=(8, 8), mode="replace")
 
 
-# --- nothing is lost -------------------------------------------------------------------------------------------
-
-
 def test_increments_of_several_writers_are_all_there(array: RemoteArray) -> None:
     """Boxes that overlap, of several chunks each; every writer has connections of its own."""
     boxes: list[Any] = [np.s_[2:15, 3:20], np.s_[5:18, 10], np.s_[::3, [3, 11, 19]]]
@@ -105,9 +102,6 @@ def test_whoever_never_comes_first_is_told(array: RemoteArray, monkeypatch: pyte
     assert array[0, 0] == -3
 
 
-# --- nothing is done twice -------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def proxied(proxy: Proxy) -> RemoteArray:
     return RemoteArray(proxy.add("store/a", VALUES, (8, 8)))
@@ -162,9 +156,6 @@ def test_a_function_that_takes_its_time_finds_a_connection(tmp_path: Path) -> No
         array.change(np.s_[0], slow)
 
         np.testing.assert_array_equal(array[0], VALUES[0] + 1)
-
-
-# --- tags ------------------------------------------------------------------------------------------------------
 
 
 def test_a_tag_lets_one_write_through_and_the_new_one_the_next(array: RemoteArray) -> None:

@@ -75,9 +75,6 @@ def test_indices_beyond_64_bits_do_not_wrap_around(key: Any) -> None:
         select(key, (10,))
 
 
-# --- boxes -----------------------------------------------------------------------------------------------------------
-
-
 @st.composite
 def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
     """An index, a range or a list for each axis, none of them empty."""

@@ -131,9 +131,6 @@ def test_null_is_the_whole_axis_as_in_zarr_python() -> None:
     assert parse_chunk_shape(None, 3) == ()
 
 
-# --- zarr-python's guess -------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(0, 10**6), max_size=4), st.sampled_from([1, 2, 8, 150]))
 def test_guessed_chunks_are_of_a_size_that_can_be_worked_with(shape: list[int], itemsize: int) -> None:
     chunks = guess_chunks(shape, itemsize)

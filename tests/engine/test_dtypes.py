@@ -89,9 +89,6 @@ def test_new_arrays_get_the_spelling_that_every_library_reads() -> None:
     ]
 
 
-# --- cleaning --------------------------------------------------------------------------------------------------
-
-
 def test_clean_returns_the_array_itself_where_there_is_nothing_to_do() -> None:
     for text, values in (("<i4", [1, 2]), ("|b1", [True, False]), ("int4", [0, 7])):
         dtype = parse_dtype(text)

@@ -41,8 +41,6 @@ def test_fill_value_is_written_as_tensorstore_writes_it(case: Case) -> None:
     assert json.dumps(written) == json.dumps(reference["written_json"])
 
 
-# --- round trips -----------------------------------------------------------------------------------------------
-
 _BIT_EXACT = (
     dtypes.integers | dtypes.complexes | dtypes.times | dtypes.byte_strings | dtypes.raw | dtypes.structured_dtypes
 )
@@ -149,9 +147,6 @@ def test_floats_of_8_bits_are_rounded_once_as_in_tensorstore(case: tuple[str, fl
     assert item.tobytes() == tensorstore_open(_document(spelled, number))[0].read().result().tobytes()
 
 
-# --- edges beside the vectors ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("spelled", "value", "stored"),
     [
@@ -208,9 +203,6 @@ def test_spelling_with_no_or_two_meanings_is_refused(spelled: str, value: Any) -
         parse_fill_value(value, parse_dtype(spelled))
 
 
-# --- objects -----------------------------------------------------------------------------------------------------
-
-
 def _missing(case: Case) -> Any:
     codecs = case["doc"]["filters"]
     dtype = parse_dtype("|O")
@@ -264,9 +256,6 @@ def test_fill_of_objects_means_what_their_codec_says(codec: str, value: Any, rea
 def test_fill_that_the_object_codec_cannot_mean_is_refused(codec: str, value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_fill_value(value, parse_dtype("|O"), [{"id": codec}])
-
-
-# --- other libraries -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

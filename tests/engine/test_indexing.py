@@ -189,9 +189,6 @@ def test_cells_that_hold_lists_are_copied_as_cells() -> None:
     assert scalar[()] == [9, 9]
 
 
-# --- normalising -------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 12), st.data())
 def test_progressions_have_one_spelling(size: int, data: st.DataObject) -> None:
     item = data.draw(axis_items(size).filter(lambda item: isinstance(item, slice)))
@@ -242,9 +239,6 @@ def test_more_indices_than_axes_are_refused() -> None:
 def test_what_numpy_does_not_understand_is_refused(items: tuple[SelectionItem, ...]) -> None:
     with pytest.raises(BadSelection):
         normalise(items, (10, 5))
-
-
-# --- points ------------------------------------------------------------------------------------------------------
 
 
 @given(st.data(), st.integers(0, 20))
@@ -317,9 +311,6 @@ def test_bad_points_are_refused() -> None:
         broadcast_points([[0]], (6, 7))
     with pytest.raises(BadBody):
         broadcast_points([[0, 1], [0, 1, 2]], (6, 7))
-
-
-# --- oracles -----------------------------------------------------------------------------------------------------
 
 
 def _axis_indices(axis: IndexAxis | SliceAxis | ListAxis) -> list[int]:

@@ -42,16 +42,10 @@ def _parse(**members: Any) -> ArrayMetadata:
     return ArrayMetadata.parse(dump_json(_document(**members)), ".zarray")
 
 
-# --- vectors -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", _DEVIATED, ids=case_id)
 def test_document_that_only_others_refuse_opens(case: Case) -> None:
     assert not case["expect"]["accept"]
     assert ArrayMetadata.parse(_raw(case), ".zarray").document["zarr_format"] == 2
-
-
-# --- members -------------------------------------------------------------------------------------------------------
 
 
 _WRONG: dict[str, list[Any]] = {
@@ -112,9 +106,6 @@ def test_bare_nan_is_read_and_written_as_a_string() -> None:
     assert json.loads(metadata.to_bytes())["fill_value"] == "NaN"
 
 
-# --- writing back ----------------------------------------------------------------------------------------------------
-
-
 def test_resizing_keeps_every_other_member_unknown_ones_included() -> None:
     document = _document(foo={"a": [1, 2**70]}, _nczarr_array={"dimrefs": ["/x"]}, dtype="<u1")
 
@@ -157,9 +148,6 @@ def test_documents_survive_being_read_and_written(
     assert parse_json(metadata.to_bytes()) == document
 
 
-# --- hostile documents -------------------------------------------------------------------------------------------
-
-
 _JUNK = st.recursive(
     st.none()
     | st.booleans()
@@ -196,9 +184,6 @@ def test_junk_opens_or_is_refused_and_never_fails_otherwise(
 def test_document_of_no_end_is_refused_unread() -> None:
     with pytest.raises(BadMetadata, match="limit"):
         ArrayMetadata.parse(b" " * (MAX_ARRAY_BYTES + 1), ".zarray")
-
-
-# --- groups, attributes, consolidated metadata -------------------------------------------------------------------
 
 
 def test_group_may_hold_other_members() -> None:

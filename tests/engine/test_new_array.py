@@ -30,9 +30,6 @@ def _stored(**members: Any) -> ArrayMetadata:
     return ArrayMetadata.from_document(_new(**members), ".zarray")
 
 
-# --- defaults ----------------------------------------------------------------------------------------------------
-
-
 def test_shape_and_dtype_are_enough() -> None:
     assert new_document({"shape": [20, 30], "dtype": "<u2"}) == {
         "zarr_format": 2,
@@ -111,9 +108,6 @@ def test_compressor_is_completed_and_kept_readable() -> None:
     assert _new(filters=[])["filters"] is None
 
 
-# --- chunks ------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["|S7", "|V5", "<u2", [["a", "|S3", [2]]], [["a", "<c16", [3, 5]]], [["a", "<f4"]]]),
@@ -174,9 +168,6 @@ def test_layout_decides_the_order_where_nothing_else_does() -> None:
     assert _new(chunk_layout={"inner_order": [1, 0]})["order"] == "F"
     assert _new(chunk_layout={"inner_order_soft_constraint": [1, 0]}, order="C")["order"] == "C"
     assert _new(order="F")["order"] == "F"
-
-
-# --- refusals ----------------------------------------------------------------------------------------------------
 
 
 _STREAM_LEVELS = {"zlib": (10, -1), "gzip": (-1,), "bz2": (0,), "zstd": (23, -131073)}
@@ -265,9 +256,6 @@ def test_what_must_be_said_is_named(name: str) -> None:
     assert caught.value.member == name
 
 
-# --- as a whole ---------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None)
 @given(dtypes.simple_dtypes | dtypes.structured_dtypes, st.lists(st.integers(0, 1000), max_size=4))
 def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shape: list[int]) -> None:
@@ -280,9 +268,6 @@ def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shap
     assert first_difference(request, stored) is None
     assert first_difference(document, stored) is None
     assert new_document(document) == document
-
-
-# --- comparing with a stored array -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

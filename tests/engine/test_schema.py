@@ -90,9 +90,6 @@ def test_every_field_of_every_array_has_the_schema_of_tensorstore(
         assert _ours(document, name) == _theirs(document, field=name)
 
 
-# --- what TensorStore has no words for -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("members", "expected"),
     [

@@ -31,20 +31,7 @@ def _document(dtype: Any, fill: Any = None, filters: Any = None) -> dict[str, An
 
 _STRINGS = ["|b1", "|u1", "<i2", ">u8", "<f2", "<c8", "|S2", "<U2", "|V2", "<M8[25s]", "<m8[ns]", "bfloat16", "int4"]
 _FILLS = [
-    None,
-    0,
-    1,
-    1.0,
-    2.5,
-    True,
-    "",
-    "NaN",
-    "NaT",
-    "-Infinity",
-    "0x7fc0",
-    "YWI=",
-    "2020-01-01",
-    [0, 0],
+    *(None, 0, 1, 1.0, 2.5, True, "", "NaN", "NaT", "-Infinity", "0x7fc0", "YWI=", "2020-01-01", [0, 0]),
     ["NaN", 1.0],
 ]
 _FIELDS: list[list[Any]] = [

@@ -95,9 +95,6 @@ def numbers(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query =
     return found
 
 
-# --- the same by other means ------------------------------------------------------------------------------------
-
-
 def slow_tile(plane: Array, factor: int, place: tuple[int, int], size: int = 256) -> tuple[Array, Array]:
     """Means of the cells under each pixel of a tile, and which pixels have none: NaN and beyond the edge.
 

@@ -57,17 +57,8 @@ def test_maps_through_given_colours_hit_each_of_them() -> None:
     assert lut[[0, 255]].tolist() == [[0, 0, 0, 255], [255, 255, 255, 0]]
     assert lut[127, 0] >= 254
     assert tint((255, 128, 0))[255].tolist() == [255, 128, 0, 255]
-    assert np.bincount(spread(np.arange(12, dtype=np.uint8).reshape(3, 4))[:, 0]).tolist() == [
-        86,
-        0,
-        0,
-        0,
-        85,
-        0,
-        0,
-        0,
-        85,
-    ]
+    spread_out = np.bincount(spread(np.arange(12, dtype=np.uint8).reshape(3, 4))[:, 0])
+    assert spread_out.tolist() == [86, 0, 0, 0, 85, 0, 0, 0, 85]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i4", "<u8", ">i8"])

@@ -103,9 +103,6 @@ def test_a_position_stays_on_the_axis_in_every_level(size: int, factor: int) -> 
     assert all(0 <= level_index(i, factor, cells) == i // factor < cells for i in range(size))
 
 
-# --- Deep Zoom -------------------------------------------------------------------------------------------------
-
-
 @given(sides, sides, st.integers(0, 3), st.data())
 def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
     height: int, width: int, overlap: int, data: st.DataObject
@@ -124,9 +121,6 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
         min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
     )
     assert grid.deep_zoom_region(level, rows, 0, overlap=overlap) is None
-
-
-# --- IIIF ------------------------------------------------------------------------------------------------------
 
 
 def parse(region: str = "full", size: str = "max", rotation: str = "0", file: str = "default.png") -> iiif.ImageRequest:

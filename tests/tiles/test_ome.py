@@ -40,9 +40,6 @@ def plate(**changes: Any) -> Json:
     return {"plate": {k: v for k, v in block.items() if v is not None}}
 
 
-# --- images ----------------------------------------------------------------------------------------------------
-
-
 def test_a_valid_image_is_read_whole() -> None:
     found = read_ome(image(type="gaussian"))
 
@@ -205,9 +202,6 @@ def test_the_attributes_of_version_5_are_found_in_their_place() -> None:
     assert found.multiscale.version == "0.5"
 
 
-# --- channels --------------------------------------------------------------------------------------------------
-
-
 def test_channels_have_colours_windows_and_places_to_begin() -> None:
     omero = {
         "channels": [{**CHANNEL, "active": False, "inverted": True}],
@@ -263,9 +257,6 @@ def test_null_says_as_much_as_a_member_that_is_missing() -> None:
     document["multiscales"][0]["coordinateTransformations"] = None
 
     assert read_ome({**document, **nothing}) == read_ome(image())
-
-
-# --- labels, plates, wells, collections ------------------------------------------------------------------------
 
 
 def test_the_last_of_several_colours_for_one_label_counts() -> None:

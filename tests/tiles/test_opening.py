@@ -35,9 +35,6 @@ def ramp(*shape: int, dtype: str = "<u2") -> Array:
     return found
 
 
-# --- what info.json says ---------------------------------------------------------------------------------------
-
-
 def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None:
     levels = [ramp(2, 10, 600, 500), ramp(2, 10, 300, 250), ramp(2, 10, 150, 125)]
     window = {"min": 0, "max": 4095, "start": 100, "end": 900}
@@ -211,9 +208,6 @@ def test_what_omero_says_needs_no_sample(tmp_path: Path, tiles: Tiles) -> None:
     assert drawn[..., 2].max() == 255
 
 
-# --- levels and labels -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("levels", "axes", "kept", "problems"),
     [
@@ -248,9 +242,6 @@ def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -
     assert found["labels"] == [{"name": name, "path": f"data/a/labels/{name}"} for name in ("cells", "nuclei")]
     assert "labels[1]" in found["problems"][0]
     assert (label["kind"], label["labels"]) == ("labels", [])
-
-
-# --- broken metadata -------------------------------------------------------------------------------------------
 
 
 OUTSIDE = {"path": "../x", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}
@@ -365,9 +356,6 @@ def test_channels_without_a_colour_have_one_in_turn_and_samples_of_photographs_t
     assert colours("data/many") == [*turn, *turn[:2]]
     assert colours("data/one") == ["FFFFFF"]
     assert colours("data/photograph")[:3] == ["FF0000", "00FF00", "0000FF"]
-
-
-# --- plates, wells, collections --------------------------------------------------------------------------------
 
 
 def write_plate(folder: Path, height: int = 100, width: int = 80) -> dict[str, Array]:

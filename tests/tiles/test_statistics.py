@@ -57,9 +57,6 @@ def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path, tiles: Tile
     assert found["percentiles"]["99.9"] == 200
 
 
-# --- boxes of a sample -----------------------------------------------------------------------------------------
-
-
 def cells(box: list[SelectionItem]) -> int:
     return prod(len(range(item.start, item.stop, item.step or 1)) for item in box if isinstance(item, slice))
 

@@ -256,9 +256,6 @@ def test_a_field_of_a_record_is_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     np.testing.assert_array_equal(raw, plane["rgb"].transpose(2, 0, 1))
 
 
-# --- levels ----------------------------------------------------------------------------------------------------
-
-
 def pyramid(base: Array, factors: list[int]) -> list[Array]:
     """Levels that can be told apart: each holds its own number."""
     shapes = [tuple(-(-n // f) for n in base.shape) for f in factors]
@@ -372,9 +369,6 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles:
     same_picture(found, expected)
 
 
-# --- colours ---------------------------------------------------------------------------------------------------
-
-
 def channels_image(folder: Path) -> Array:
     stack = values_of("<u2", (3, SIZE, SIZE)) * 10
     window, other = ({"min": 0, "max": 1000, "start": start, "end": end} for start, end in ((0, 500), (100, 900)))
@@ -482,9 +476,6 @@ def test_numbers_of_labels_are_labels_unless_their_mean_is_wanted(tmp_path: Path
     assert (means == 2).all()
 
 
-# --- windows ---------------------------------------------------------------------------------------------------
-
-
 def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.zeros((2 * SIZE, 2 * SIZE), np.int16)
     plane[:SIZE], plane[SIZE:] = 100, 300
@@ -508,9 +499,6 @@ def test_rare_extremes_do_not_make_a_picture_dark_unless_they_are_wanted(tmp_pat
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
     assert (wide[:200, :200, 0] > 0).sum() == 1
-
-
-# --- tags and the cache ----------------------------------------------------------------------------------------
 
 
 def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_else(
