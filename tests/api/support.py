@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from hyperslab.api.app import create_app
@@ -26,6 +25,7 @@ from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from tests.arrays.counting import CountingStore, is_document
+from tests.arrays.support import zarr_array
 from tests.server import served
 
 
@@ -184,10 +184,7 @@ def open_request(
 
 def write_array(folder: Path, name: str, values: NDArray[Any], chunks: tuple[int, ...], **options: Any) -> NDArray[Any]:
     """Write ``values`` as a Zarr v2 array with zarr-python 3 and return them."""
-    array = zarr.create_array(
-        str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, **options
-    )
-    array[...] = values
+    zarr_array(folder, values, chunks, name, **options)
     return values
 
 

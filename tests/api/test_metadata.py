@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,8 @@ import zarr
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import Running, running, serving
+from tests.api.support import running, serving
 from tests.tiles.remote import RemoteStore
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
 
 
 def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:

@@ -15,12 +15,6 @@ from hyperslab.errors import StoreError
 from tests.api.support import Running, request, running
 
 
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
-
-
 @pytest.mark.parametrize(
     "target", ["/healthz", "/readyz", "/v1", "/v1/", "/metrics", "/openapi.json", "/docs", "/problems/bad-path", "/"]
 )

@@ -22,13 +22,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
 from tests.api.conftest import CUBE
-from tests.api.support import Running, npy, running, serving, write_array
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url, timeout=30) as found:
-        yield found
+from tests.api.support import npy, running, serving, write_array
 
 
 def indices(size: int) -> st.SearchStrategy[Any]:

@@ -24,7 +24,7 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.errors import StoreError
 from tests.api.support import Running, open_request, request, running, write_array
-from tests.server import running_server
+from tests.server import running_server, wait_until
 
 VALUES = np.random.default_rng(7).integers(0, 2**16, (64, 128, 512), dtype="<u2")
 """8 MiB in 64 chunks of 128 KiB, one a plane."""
@@ -56,13 +56,6 @@ def fail_at(key: str, times: int = 1) -> Callable[[str], None]:
             raise StoreError("data", asked, "the disk is on fire")
 
     return before_chunk
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def metric(running_: Running, name: str) -> float:
