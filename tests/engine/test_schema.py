@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorstore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
@@ -39,26 +35,6 @@ def _theirs(document: dict[str, Any], **spec: Any) -> Any:
 def _strict(value: Any) -> Any:
     """The value with NaN and infinities as strings."""
     return parse_json(dump_json(value))
-
-
-def _base64(values: Any, dtype: Any) -> str:
-    item = np.zeros((), parse_dtype(dtype).numpy)
-    for name, value in values.items():
-        item[name] = value
-    return base64.b64encode(item.tobytes()).decode()
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_several_fields_of_which_none_is_named_are_shown_as_bytes(order: str) -> None:
-    document = _document(dtype=_TWO_FIELDS, order=order)
-
-    assert _ours(document) == _ours(document, "") == _theirs(document, open_as_void=True)
-
-
-def test_one_field_may_be_named_and_need_not() -> None:
-    document = _document(dtype=[["x", "<i4", [2]]])
-
-    assert _ours(document) == _ours(document, "x") == _theirs(document) == _theirs(document, field="x")
 
 
 @pytest.mark.parametrize("dtype", [_TWO_FIELDS, "<i4"], ids=["structured", "plain"])
@@ -114,25 +90,6 @@ def test_other_dtypes_are_stated_in_the_nearest_terms(members: dict[str, Any], e
     schema = _ours(_document(**members))
 
     assert {name: schema[name] for name in expected} == expected
-
-
-def test_filters_and_other_compressors_are_given_as_stored() -> None:
-    delta, lzma = {"id": "delta", "dtype": "<u2"}, {"id": "lzma"}
-
-    assert _ours(_document(filters=[delta], compressor=lzma))["codec"] == {
-        "driver": "zarr",
-        "compressor": lzma,
-        "filters": [delta],
-    }
-
-
-def test_schema_is_strict_json_for_any_fill() -> None:
-    fields = [["a", "<f4", [3]], ["b", "<c8"]]
-    nan = np.array([0x7FC00001, 0x7F800000, 0xFF800000], np.uint32).view("<f4")
-    document = _document(dtype=fields, fill_value=_base64({"a": nan, "b": complex(math.nan, 1)}, fields))
-
-    assert _ours(document, "a")["fill_value"] == ["NaN", "Infinity", "-Infinity"]
-    assert _ours(document, "b")["fill_value"] == ["NaN", 1.0]
 
 
 def test_huge_fill_value_is_left_out() -> None:

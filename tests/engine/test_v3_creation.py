@@ -166,14 +166,6 @@ def test_a_stored_array_is_what_is_asked_for_or_not(wanted: dict[str, Any], memb
     assert (None if difference is None else difference[0]) == member
 
 
-@pytest.mark.parametrize(
-    ("members", "wanted"),
-    [({}, 2), ({"zarr_format": None}, 2), ({"zarr_format": 2.0}, 2), ({"zarr_format": 3, "shards": True}, 3)],
-)
-def test_the_format_is_2_unless_3_is_said(members: dict[str, Any], wanted: int) -> None:
-    assert requested_format(members) == wanted
-
-
 @pytest.mark.parametrize("members", [{"zarr_format": 4}, {"zarr_format": "3"}, {"shards": [1]}, {"data_type": "int8"}])
 def test_a_format_that_is_none_is_refused(members: dict[str, Any]) -> None:
     with pytest.raises(BadDefinition):
