@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from hyperslab.tiles.colour import COLORMAPS, blended, label_colours, named_lut, parse_colour, parse_rgba, spread, tint
+from hyperslab.tiles.colour import COLORMAPS, blended, label_colours, named_lut, spread, tint
 
 
 @pytest.mark.parametrize("name", COLORMAPS)
@@ -27,10 +27,6 @@ def test_maps_are_those_that_everybody_knows() -> None:
     assert named_lut("tab10")[[0, 25, 26]].tolist() == [[31, 119, 180, 255]] * 2 + [[255, 127, 14, 255]]
 
 
-def test_other_maps_of_the_library_have_their_namespace() -> None:
-    assert named_lut("cmocean:thermal").shape == (256, 4)
-
-
 @pytest.mark.parametrize("name", ["nope", "nope_r", "cmocean:nope", ":viridis", "viridis:", "", "Viridis", "[1]"])
 def test_unknown_maps_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"colour map|one of"):
@@ -40,15 +36,6 @@ def test_unknown_maps_are_refused(name: str) -> None:
 def test_tables_cannot_be_changed_by_who_uses_them() -> None:
     with pytest.raises(ValueError, match="read-only"):
         named_lut("viridis")[0] = 0
-
-
-def test_colours_are_hexadecimal() -> None:
-    assert parse_colour("#00ff7F") == parse_colour("00FF7F") == (0, 255, 127)
-    assert parse_colour("0f8") == (0, 255, 136)
-    assert parse_rgba("01020304") == (1, 2, 3, 4)
-    for text in ("", "green", "12", "12345", "1234567", "ggg", "##000", "١٢٣"):
-        with pytest.raises(ValueError, match="hexadecimal"):
-            parse_colour(text)
 
 
 def test_maps_through_given_colours_hit_each_of_them() -> None:

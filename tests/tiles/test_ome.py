@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.faces import dimensions_in, v2_attributes, v3_attributes
-from hyperslab.tiles.ome import Cell, Mosaic, Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
+from hyperslab.tiles.ome import Cell, Mosaic, Window, broken_dataset_paths, label_paths, read_ome, series_paths
 from tests.tiles.support import axes_json
 
 Json = dict[str, Any]
@@ -347,12 +347,6 @@ def test_old_plates_place_their_wells_by_path() -> None:
     assert found.cells == (Cell("B/1", 1, 0),)
 
 
-def test_a_well_knows_its_fields() -> None:
-    found = read_ome({"well": {"images": [{"path": "0", "acquisition": 2}, {"path": "1"}]}}).mosaic
-
-    assert found == Mosaic("well", None, 1, 2, (Cell("0", 0, 0), Cell("1", 0, 1)))
-
-
 @pytest.mark.parametrize(
     ("images", "paths"),
     [
@@ -387,12 +381,6 @@ def test_a_broken_image_still_names_its_arrays() -> None:
     assert broken_dataset_paths(image(axes=None)) == ("0", "1")
     assert broken_dataset_paths({"multiscales": 3}) == ()
     assert broken_dataset_paths({"multiscales": [{"datasets": [{"path": 1}, None]}]}) == ()
-
-
-def test_other_attributes_are_not_ours() -> None:
-    assert read_ome({"title": "x", "_ARRAY_DIMENSIONS": ["y"]}) == Ome()
-    assert read_ome({}).is_empty
-    assert read_ome({"bioformats2raw.layout": 3}).is_collection
 
 
 JSON = st.recursive(

@@ -137,20 +137,6 @@ def test_a_picture_begins_where_its_metadata_wants_if_there_is_such_a_place(
     assert info(tiles, "data/a")["selection"] == {"z": index}
 
 
-def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
-    levels = [np.zeros((2, 64, 64), np.uint8), np.stack([np.full((32, 32), 9, np.uint8), ramp(32, 32, dtype="u1")])]
-    write_image(tmp_path / "a", levels, "cyx")
-
-    first = histogram_document(tiles, "data/a", parse_query([("bins", "4")]))
-    second = histogram_document(tiles, "data/a", parse_query([("c", "1"), ("bins", "8")]))
-
-    assert (first["min"], first["max"], sum(first["counts"]), first["exact"]) == (9, 9, 1024, True)
-    counts, edges = np.histogram(levels[1][1], bins=8, range=(0, 255))
-    assert (second["counts"], second["edges"]) == (counts.tolist(), edges.tolist())
-    assert (second["channel"], second["level"]) == (1, "data/a/1")
-    assert second["percentiles"]["50"] in (127, 128)
-
-
 def write_damaged_image(folder: Path, damaged: list[str], extra: dict[str, Any] | None = None) -> None:
     """An image of two levels, of which the coarser is one chunk; ``damaged`` chunks cannot be decoded."""
     write_image(folder, [ramp(64, 64), ramp(64, 64)[::2, ::2] + 7], "yx", extra, compressors=None)
@@ -193,19 +179,6 @@ def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path, 
     assert [problem for problem in found["problems"] if "a/1/0.0" in problem]
     assert found["channels"][0]["window"] == {"min": 0, "max": 65535, "start": 0, "end": 65535}
     assert given["problems"] == found["problems"]
-
-
-def test_what_omero_says_needs_no_sample(tmp_path: Path, tiles: Tiles) -> None:
-    """A damaged level takes nothing away from the others."""
-    window = {"min": 0, "max": 4095, "start": 100, "end": 900}
-    omero = {"omero": {"channels": [{"color": "0000FF", "window": window}]}}
-    write_damaged_image(tmp_path / "a", ["1/0.0"], omero)
-
-    found = info(tiles, "data/a")
-    drawn = pixels(tile(tiles, "data/a", (0, 0, 0)))
-
-    assert found["channels"][0]["window"] == window
-    assert drawn[..., 2].max() == 255
 
 
 @pytest.mark.parametrize(
@@ -484,20 +457,6 @@ def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path, tiles: Tiles) ->
 
     assert found["height"] >= 3000 * 4
     assert shown[0, 0].tolist() == [9, 9, 9, 255]
-
-
-@pytest.mark.parametrize("series", [None, ["0", "1"], ["1"], "broken"])
-def test_a_collection_shows_its_first_image(tmp_path: Path, tiles: Tiles, series: Any) -> None:
-    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
-    for i in range(2):
-        write_image(tmp_path / "a" / str(i), [np.full((4, 4), i, np.uint8)], "yx")
-    if series is not None:
-        write_attributes(tmp_path / "a" / "OME", {"series": series})
-
-    found = info(tiles, "data/a")
-
-    assert found["path"] == ("data/a/1" if series == ["1"] else "data/a/0")
-    assert len(found["problems"]) == (1 if series == "broken" else 0)
 
 
 @pytest.mark.parametrize("name", ["/", "//", ".", "..", "nowhere", "OME"])

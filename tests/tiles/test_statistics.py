@@ -72,10 +72,6 @@ def slices(box: list[SelectionItem], chunks: Sequence[int]) -> Iterator[tuple[sl
         yield item, chunk
 
 
-def test_a_small_array_is_looked_at_whole() -> None:
-    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, most_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
-
-
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))
 def test_boxes_lie_in_single_chunks_but_for_tiny_ones_and_are_not_too_many(
     sides: list[tuple[int, int]], most: int

@@ -528,17 +528,6 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     assert len(different) == 8
 
 
-def test_a_tile_is_drawn_once_and_kept(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
-
-    first = draw(tiles.tile("data/a", parse_query([]), (0, 0, 0), "png"))
-    second = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png")
-
-    assert second.cached() is first
-    assert draw(second) is first
-    assert tiles.cache_stats().entries == 1
-
-
 def test_windows_follow_the_data_when_they_are_looked_at_again(
     tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -626,17 +615,6 @@ def test_a_picture_of_a_group_without_a_document_is_not_replayed(tmp_path: Path,
     (tmp_path / "a" / "image" / ".zgroup").unlink()
 
     assert not tiles.tile("data/a/image", parse_query([]), (0, 0, 0), "png").sources
-
-
-def test_attributes_alone_can_change_a_picture(tmp_path: Path, tiles: Tiles) -> None:
-    channels_image(tmp_path / "a")
-    grey = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
-
-    before = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
-    attributes = tiles.images.catalog.open_group("data/a").attributes
-    write_attributes(tmp_path / "a", {**attributes, "omero": grey})
-
-    assert tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag != before
 
 
 def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
