@@ -275,21 +275,3 @@ def test_a_shard_that_is_rewritten_before_it_is_read_is_of_one_version_beside_it
 
     np.testing.assert_array_equal(read_all(service), -values)
     assert not store.key
-
-
-def test_selections_that_repeat_and_reorder_go_where_numpy_puts_them(tmp_path: Path) -> None:
-    """zarr-python #4203."""
-    make(tmp_path, CODECS["plain"], (12, 18))
-    expected: NDArray = np.full((12, 18), 7, "<i4")
-    with service_on(tmp_path) as service:
-        rows, columns = [11, 0, 5, 6, 3], [17, 2, 9, 1]
-        values = np.arange(20, dtype="<i4").reshape(5, 4)
-        service.writer.write(A, (rows, columns), values)
-        expected[np.ix_(rows, columns)] = values
-        points = [np.array([4, 4, 11, 4]), np.array([4, 5, 17, 4])]
-        service.writer.write_points(A, points, np.array([50, 51, 52, 53], "<i4"))
-        expected[tuple(points)] = [50, 51, 52, 53]
-        back = (slice(8, 2, -1), slice(None, None, -1))
-        service.writer.write(A, back, np.arange(6 * 18, dtype="<i4").reshape(6, 18))
-        expected[back] = np.arange(6 * 18).reshape(6, 18)
-        np.testing.assert_array_equal(read_all(service), expected)

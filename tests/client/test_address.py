@@ -70,9 +70,3 @@ def test_urls_are_quoted() -> None:
     )
     assert address.url("slice", field="ü&=").endswith("?field=%C3%BC%26%3D")
     assert Address.parse(address.url("metadata")) == address
-
-
-def test_children_have_addresses_below() -> None:
-    assert Address("http://h", "").child("demo").path == "demo"
-    assert Address("http://h", "demo").child("/a/b/").path == "demo/a/b"
-    assert Address("http://h", "demo/a").name == "a"

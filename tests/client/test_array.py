@@ -166,14 +166,6 @@ def test_an_array_without_axes_has_one_value_and_no_length(proxy: Proxy) -> None
         len(array)
 
 
-def test_an_empty_selection_asks_for_nothing(proxy: Proxy) -> None:
-    array = open_copy(proxy, CUBE, (3, 4, 5))
-    keys: list[Any] = [slice(3, 3), [], (slice(None), slice(5, 2)), np.zeros((10, 11, 12), bool)]
-    for key in keys:
-        assert_same(array[key], CUBE[key])
-    assert not proxy.calls_of("slice")
-
-
 def test_out_takes_the_values_wherever_it_lies_in_memory(proxy: Proxy) -> None:
     array = open_copy(proxy, CUBE, (3, 4, 5))
     whole, turned = np.zeros((12, 11, 20), "<i4"), np.zeros((2, 3, 12), "<i4", order="F")

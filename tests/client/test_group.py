@@ -111,10 +111,6 @@ def test_a_name_that_the_server_refuses_is_a_missing_key(proxy: Proxy, group: Re
         group["a\nb"]
 
 
-def test_names_are_read_as_the_server_reads_them(group: RemoteGroup) -> None:
-    assert group["/deep//b/"].path == group["deep\\b"].path == "store/deep/b"
-
-
 def test_arrays_and_groups_are_told_apart(group: RemoteGroup) -> None:
     assert [(name, array.shape) for name, array in group.arrays()] == [("a", (3, 4))]
     assert [name for name, _ in group.groups()] == ["deep", "empty"]
@@ -258,14 +254,6 @@ def test_data_that_do_not_fit_replace_nothing(proxy: Proxy, group: RemoteGroup) 
     assert np.array_equal(proxy.values("store/a"), PLANE)
 
 
-def test_data_are_read_as_the_dtype_that_is_asked_for(proxy: Proxy, group: RemoteGroup) -> None:
-    group.create_array("new", data=[2**64 - 1, 0], dtype="u8")
-    records = group.create_array("records", data=[(1, b"a"), (2, b"b")], dtype=[("x", "i4"), ("s", "S1")])
-
-    assert proxy.values("store/new").tolist() == [2**64 - 1, 0]
-    assert records[...].tolist() == [(1, b"a"), (2, b"b")]
-
-
 @pytest.mark.parametrize("dtype", [str, "S", [("x", str)]])
 def test_text_without_a_length_is_refused_with_what_can_be_done(dtype: Any) -> None:
     with pytest.raises(ValueError, match="vlen-utf8"):
@@ -282,16 +270,6 @@ def test_what_exists_is_opened_or_replaced_by_mode_or_the_servers_exception(grou
     assert np.array_equal(opened[...], PLANE)
     assert not list(replaced)
     assert replaced.attrs == {"a": 1}
-
-
-def test_nodes_are_deleted(proxy: Proxy, group: RemoteGroup) -> None:
-    del group["a"]
-    group.delete("deep", recursive=True)
-
-    assert "store/a" not in proxy.root
-    assert [call.query.get("recursive") for call in proxy.calls_of("metadata", "DELETE")] == [None, "true"]
-    with pytest.raises(KeyError):
-        del group["a"]
 
 
 def test_a_deletion_whose_answer_is_lost_has_deleted_and_one_that_was_refused_has_not(

@@ -14,7 +14,7 @@ from hyperslab.client.address import Address
 from hyperslab.client.definition import define_array
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.node import open_session
-from hyperslab.client.values import as_stored, decode_objects, encode_objects, format_fill_value, parse_fill_value
+from hyperslab.client.values import decode_objects, encode_objects, format_fill_value, parse_fill_value
 
 STRUCTURED = np.dtype([("x", "<i4"), ("y", "|S2")])
 
@@ -157,17 +157,6 @@ def test_objects_go_both_ways(shape: tuple[int, ...]) -> None:
     assert [type(item) for item in decoded.flat] == [type(item) for item in items]
 
 
-def test_ragged_arrays_are_objects_too() -> None:
-    values = np.empty(2, object)
-    values[0], values[1] = np.array([1, 2], "<i2"), [3]
-
-    held = as_stored(values, {"id": "vlen-array", "dtype": "<i2"})
-    first, second = decode_objects(encode_objects(held), (2,))
-
-    assert first.dtype == second.dtype == np.dtype("<i2")
-    assert (first.tolist(), second.tolist()) == ([1, 2], [3])
-
-
 def test_objects_of_another_number_are_refused() -> None:
     with pytest.raises(errors.BadBody, match="number of objects"):
         decode_objects(encode_objects(np.array(["a", "b"], object)), (3,))
@@ -184,12 +173,3 @@ def endpoint(**members: Any) -> Endpoint:
 def test_a_document_that_is_no_array_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(errors.BadMetadata, match="s/a"):
         endpoint(**broken)
-
-
-def test_padding_travels_but_is_no_field() -> None:
-    dtype = [["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]]
-
-    parsed = endpoint(dtype=dtype)
-
-    assert parsed.dtype.names == ("a", "b")
-    assert (parsed.dtype.itemsize, parsed.item_nbytes) == (20, 20)
