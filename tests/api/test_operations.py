@@ -91,15 +91,6 @@ def test_the_root_of_the_api_lists_the_routes(client: httpx.Client) -> None:
     assert all(client.get(link).status_code == 200 for link in listed["links"].values())
 
 
-def test_the_documentation_is_one_page_that_needs_nothing_else(client: httpx.Client) -> None:
-    answer = client.get("/docs")
-
-    assert "/v1/slice/{path}" in answer.text
-    assert "<script" not in answer.text
-    assert not re.search(r'(src|href)="(https?:)?//', answer.text)
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-
-
 def test_the_description_links_to_the_site_that_is_configured(example_store: Path) -> None:
     with running(example_store, ApiOptions(documentation_url="https://docs.example/?a&b")) as found:
         description = json.loads(request(found.url, "/openapi.json").body)

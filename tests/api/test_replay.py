@@ -303,13 +303,6 @@ def test_the_path_that_a_proxy_cuts_off_is_not_part_of_what_is_cached(folder: Pa
     assert elsewhere.status == 404
 
 
-def test_a_fragment_is_no_part_of_what_is_asked_for(server: Running, folder: Path) -> None:
-    write_array(folder, "a#", VALUES + 1, (5, 5))
-    assert warmed(server.url, "/v1/slice/data/a%23").body == (VALUES + 1).tobytes()
-
-    assert request(server.url, "/v1/slice/data/a#?select=1").body == VALUES.tobytes()
-
-
 def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
     warmed(server.url, "/v1/slice/data/a?select=0,0")  # the array is known then, and one of its chunks
     before = server.service.cache.stats()

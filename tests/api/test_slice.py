@@ -202,16 +202,6 @@ def test_several_ranges_come_as_multipart(request: pytest.FixtureRequest, fixtur
     assert [part["Content-Type"] for part in parts] == ["application/x-npy"] * 3
 
 
-def test_a_range_is_not_looked_at_before_the_conditions(client: httpx.Client) -> None:
-    etag = client.head("/v1/slice/data/cube?select=0").headers["etag"]
-    beyond = {"Range": "bytes=99999999-"}
-
-    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-None-Match": etag}).status_code == 304
-    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-Match": '"x"'}).status_code == 412
-    assert client.get("/v1/slice/data/cube?select=0", headers=beyond).status_code == 416
-    assert client.head("/v1/slice/data/cube?select=0", headers=beyond).status_code == 200
-
-
 def test_an_answer_over_a_cap_is_refused_with_a_split_that_fits(example_store: Path) -> None:
     options = ApiOptions(max_response_bytes=10_000, max_json_bytes=2_000)
     with running(example_store, options) as found, httpx.Client(base_url=found.url) as fresh:

@@ -63,13 +63,6 @@ def metric(running_: Running, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
 
-def test_a_large_slice_arrives_whole(large: Running) -> None:
-    answer = httpx.get(large.url + TARGET + "?select=::-1")
-
-    assert answer.content == VALUES[::-1].tobytes()
-    assert sorted(large.store.chunk_gets()) == sorted(f"a/{i}.0.0" for i in range(64))
-
-
 def test_a_failure_before_the_first_slab_is_a_problem(large: Running) -> None:
     large.store.before_chunk = fail_at("a/0.0.0")
 

@@ -68,16 +68,6 @@ def test_an_array_named_like_a_level_is_found(pictures: Running) -> None:
     np.testing.assert_array_equal(npy(answer.body), CHANNELS[1])
 
 
-def test_the_description_leads_to_its_tiles(pictures: Running) -> None:
-    answer = request(pictures.url, f"{TILE}/volume/info.json?z=2&colormap_name=magma")
-
-    info = json.loads(answer.body)
-    (template,) = info["tiles"]
-    assert template == f"{pictures.url}{TILE}/volume/{{z}}/{{x}}/{{y}}.png?z=2&colormap_name=magma"
-    target = template.removeprefix(pictures.url).format(z=info["maxzoom"], x=0, y=1)
-    assert request(pictures.url, target).status == 200
-
-
 def test_broken_metadata_is_told_and_the_array_shown(pictures: Running) -> None:
     info = json.loads(request(pictures.url, f"{TILE}/broken/info.json").body)
     tile = request(pictures.url, f"{TILE}/broken/1/0/0.npy")

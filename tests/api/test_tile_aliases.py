@@ -59,13 +59,6 @@ def test_deep_zoom_has_no_tiles_outside(server: Running, target: str) -> None:
     assert request(server.url, f"/v1/tile/data/{target}?empty=204").status == 204
 
 
-def test_the_format_of_tiles_can_be_chosen(server: Running) -> None:
-    image = ET.fromstring(request(server.url, "/v1/tile/data/a.dzi?format=webp").body)
-    tile = request(server.url, "/v1/tile/data/a_files/9/0_0.webp")
-
-    assert (image.attrib["Format"], tile.headers["content-type"]) == ("webp", "image/webp")
-
-
 def test_every_tile_of_the_description_shows_its_part(server: Running) -> None:
     info = json.loads(request(server.url, "/v1/tile/iiif/data/a/info.json").body)
     base = info["id"].removeprefix(server.url)
