@@ -1,5 +1,6 @@
 """``python -m tests.benchmarks.frames PROGRAM TARGET CASE FRAMES``: sends frames as fast as they are taken, and says
-how long it took until all are stored. ``TARGET``: the URL of a service or, for acquire-zarr, a folder."""
+how long it took until all are stored. ``TARGET``: the URL of a stream, that of a service for ``append``, a folder for
+acquire-zarr."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def frames(case: str) -> list[np.ndarray[Any, Any]]:
 
 def stream(url: str, case: str, count: int) -> None:
     some = frames(case)
-    with RemoteStream(f"{url}/v1/stream/data/ours", settings(case), if_exists="replace") as sending:
+    with RemoteStream(url, settings(case), if_exists="replace") as sending:
         for number in range(count):
             sending.append(some[number % len(some)])
 

@@ -393,7 +393,7 @@ def _refuse_twice(read: _Object, name: str, values: Sequence[Any]) -> None:
 
 def _dtype(value: Any, *, v3: bool) -> DataType:
     dtype = parse_dtype(named_dtype(value), v3=v3)
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         raise ValueError("frames have items of a fixed size, objects do not")
     return dtype
 

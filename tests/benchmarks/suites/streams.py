@@ -1,5 +1,8 @@
 """Acquisition: frames a second next to acquire-zarr, which writes in its own process, and next to ``/v1/append``; and
-how soon a frame that is stored is seen."""
+how soon a frame that is stored is seen.
+
+The targets compare equal durability: acquire-zarr does not wait for the disk. Waiting for it is shown apart.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from tests.benchmarks.suite import Bench, Measurement, Outcome, Suite, Table, Ta
 from tests.server import Server
 
 OURS: Final = "RemoteStream"
+SYNCED: Final = "RemoteStream, fsynced"
 ACQUIRE: Final = "acquire-zarr"
 APPEND: Final = "/v1/append"
 SHARES: Final = {"uncompressed": 0.7, "Blosc LZ4": 0.9, "mean pyramid": 0.7}
@@ -34,20 +38,21 @@ SEEN: Final = {"visible in /v1/slice": 0.05, "visible in the coarsest tile": 1.0
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     folder = bench.folder / "streams"
-    with quiet_server({"data": {"url": str(folder / "served"), "writable": True}}, workers=1) as server:
+    stores = {
+        "data": {"url": str(folder / "served"), "writable": True, "durability": "rename"},
+        "synced": {"url": str(folder / "synced"), "writable": True},
+    }
+    with quiet_server(stores, workers=1) as server:
+        streams = {OURS: f"{server.url}/v1/stream/data/ours", SYNCED: f"{server.url}/v1/stream/synced/ours"}
         for case in LARGE:
             bench.say(f"  {case}")
             count = 30 if bench.quick else 100
-            programs = {
-                OURS: partial(_sent, "stream", server.url, case, count, server),
-                ACQUIRE: partial(_sent, "acquire", str(folder / "acquire"), case, count, None),
-            }
+            programs = {name: partial(_sent, "stream", url, case, count, server) for name, url in streams.items()}
+            programs[ACQUIRE] = partial(_sent, "acquire", str(folder / "acquire"), case, count, None)
             yield from summary(case, take_turns(programs, bench.effort))
         bench.say(f"  {SMALL}")
-        programs = {
-            OURS: partial(_sent, "stream", server.url, SMALL, 400, server),
-            APPEND: partial(_appended, folder / "served", server, 30 if bench.quick else 200),
-        }
+        programs = {name: partial(_sent, "stream", url, SMALL, 400, server) for name, url in streams.items()}
+        programs[APPEND] = partial(_appended, folder / "served", server, 30 if bench.quick else 200)
         yield from summary(SMALL, take_turns(programs, bench.effort))
         for case, seconds in zip(SEEN, _latencies(server, 10 if bench.quick else 50), strict=True):
             found = {"wall": float(np.median(seconds)), "worst": max(seconds)}
@@ -100,7 +105,7 @@ def _latencies(server: Server, count: int) -> tuple[list[float], list[float]]:
 def tables(outcome: Outcome) -> list[Table]:
     rows = []
     for case in (*SHARES, SMALL):
-        for program in (OURS, ACQUIRE, APPEND):
+        for program in (OURS, SYNCED, ACQUIRE, APPEND):
             wall, cpu = outcome.value(case, program), outcome.value(case, program, "cpu")
             if wall is not None:
                 share = None if program == OURS else ratio(wall, outcome.value(case, OURS))
