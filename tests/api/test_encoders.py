@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from hyperslab.api.values_out import encode_csv, encode_json, encode_objects, npy_header
+from hyperslab.api.values_out import check_form, encode_csv, encode_json, encode_objects, npy_header
 from hyperslab.errors import NotRepresentable
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
@@ -194,3 +194,8 @@ def test_other_cells_are_text(values: NDArray[Any], text: str) -> None:
 def test_what_is_no_table_is_refused(values: NDArray[Any]) -> None:
     with pytest.raises(NotRepresentable):
         encode_csv(values)
+
+
+def test_objects_are_never_pickled() -> None:
+    with pytest.raises(NotRepresentable, match="pickle"):
+        check_form("npy", (1,), np.dtype(object))

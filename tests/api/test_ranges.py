@@ -106,3 +106,7 @@ def test_a_multipart_body_parses_as_mime_and_has_the_size_foretold() -> None:
     assert isinstance(parts, list)
     assert [part["Content-Range"] for part in parts] == ["bytes 0-9/100", "bytes 50-50/100"]  # type: ignore[index]
     assert [part.get_payload(decode=True) for part in parts] == [body[:10], body[50:51]]  # type: ignore[union-attr]
+
+
+def test_a_range_of_an_empty_body_is_ignored() -> None:
+    assert parse_range("bytes=0-99", 0) is None

@@ -752,3 +752,10 @@ def test_a_read_only_store_refuses_every_write(tmp_path: Path) -> None:
             problem(answer, 403, "read-only")
 
     assert snapshot(tmp_path) == before
+
+
+def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client: httpx.Client) -> None:
+    make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10])
+
+    for body in (b"[1]", b"[]", b"[[[1]]]"):
+        assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40

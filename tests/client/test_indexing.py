@@ -102,3 +102,9 @@ def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
 
     assert all(len(box.text) < 5000 for box in boxes)
     assert [i for box in boxes for i in wire.parse_selection(box.text)[0]] == indices  # type: ignore[union-attr]
+
+
+def test_huge_axes_cost_nothing() -> None:
+    assert select((slice(5, None), -1), (2**62 - 1, 2**40)).axes == (range(5, 2**62 - 1), 2**40 - 1)
+    axis = select(slice(10**17, 10**17 + 1000), (10**18,)).axes[0]
+    assert len(Box.of((axis,)).cut((1,), 1, 100)) == 10

@@ -144,19 +144,6 @@ def test_fill_values_that_the_array_cannot_hold_are_refused(dtype: Any, value: A
 OBJECTS = ["a", "ü\ud800", "", b"\x00\xff", None, True, -1, 2**70, 1.5, [1, ["x", {"k": b"v"}]], {}, {1: None}]
 
 
-@pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 1, 6), ()])
-def test_objects_go_both_ways(shape: tuple[int, ...]) -> None:
-    items = OBJECTS if shape else [["a", 1]]
-    values = np.empty(len(items), object)
-    values[:] = items
-
-    decoded = decode_objects(encode_objects(values.reshape(shape)), shape)
-
-    assert decoded.shape == shape
-    assert decoded.reshape(-1).tolist() == items
-    assert [type(item) for item in decoded.flat] == [type(item) for item in items]
-
-
 def test_objects_of_another_number_are_refused() -> None:
     with pytest.raises(errors.BadBody, match="number of objects"):
         decode_objects(encode_objects(np.array(["a", "b"], object)), (3,))

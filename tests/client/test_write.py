@@ -56,18 +56,6 @@ def test_one_value_keeps_all_its_bits(proxy: Proxy, bits: str) -> None:
     assert stored(proxy).tobytes().hex() == 3 * bits
 
 
-def test_a_big_write_is_cut_on_chunk_edges(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.writing.SMALLEST_BOX", 4000)
-    monkeypatch.setattr("hyperslab.client.writing.LARGEST_BOX", 4000)
-    values = np.arange(64 * 50, dtype="<u4").reshape(64, 50)
-
-    make(proxy, np.zeros_like(values), (16, 50))[3:] = values[3:]
-
-    selections = sorted(call.query["select"] for call in proxy.calls_of("slice", "PUT"))
-    assert selections == ["16:32,0:50", "32:48,0:50", "3:16,0:50", "48:64,0:50"]
-    assert np.array_equal(stored(proxy)[3:], values[3:])
-
-
 def test_progress_reaches_its_end_where_an_index_comes_twice_and_for_objects(proxy: Proxy) -> None:
     told: list[tuple[int, int]] = []
     twice, objects = np.zeros((6, 4), "<i4"), np.array(["", "", ""], object)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 from typing import Any
 
@@ -242,3 +243,11 @@ def test_a_chunk_has_other_bytes_that_decode_to_the_same(name: str) -> None:
     assert other != data
     np.testing.assert_array_equal(array.codec.decode(other, "0"), chunk)
     assert array_of([5000], "<u2").encode_otherwise(chunk, chunk.tobytes()) is None
+
+
+def test_equal_chunks_have_equal_gzip_bytes() -> None:
+    codec = array_of([50], "<i4", {"id": "gzip", "level": 9}).codec
+    chunk = np.arange(50, dtype="<i4")
+
+    assert codec.encode(chunk) == codec.encode(chunk)
+    assert gzip.decompress(codec.encode(chunk)) == chunk.tobytes()

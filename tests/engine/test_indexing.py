@@ -64,17 +64,6 @@ def test_writing_is_the_same_projection_flipped(case: Case) -> None:
 
 
 @given(cases())
-def test_filling_reaches_the_same_cells_of_the_output_as_copying(case: Case) -> None:
-    selection = normalise(case.items, case.grid.shape)
-    out = np.full(selection.shape, -2)
-
-    for projection in project(selection, case.grid):
-        projection.put_out(np.asarray(7), out)
-
-    assert (out == 7).all()
-
-
-@given(cases())
 def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
     coords = [projection.coords for projection in project(selection, case.grid)]

@@ -191,20 +191,6 @@ def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str
     assert caught.value.reason
 
 
-@pytest.mark.parametrize(
-    ("dtype", "chunks", "filters"),
-    [
-        ("|u1", [9999], [{"id": "shuffle", "elementsize": 3}]),  # a few items would be no multiple of three
-        ("|O", [], [{"id": "vlen-bytes"}]),
-        ("<f4", [1 << 24], [{"id": "quantize", "digits": 2, "dtype": "<f4"}]),
-    ],
-)
-def test_filters_that_fit_are_taken(dtype: str, chunks: list[int], filters: list[Any]) -> None:
-    made = new_document({"shape": chunks, "chunks": chunks, "dtype": dtype, "filters": filters})
-
-    assert [config["id"] for config in made["filters"]] == [config["id"] for config in filters]
-
-
 @settings(deadline=None)
 @given(dtypes.simple_dtypes | dtypes.structured_dtypes, st.lists(st.integers(0, 1000), max_size=4))
 def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shape: list[int]) -> None:

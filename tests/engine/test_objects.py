@@ -141,17 +141,6 @@ def test_hostile_objects_are_refused(config: Config, data: bytes) -> None:
         codec.decode(data, "0")
 
 
-def test_object_codecs_on_numbers_read_as_numbers_or_fail() -> None:
-    numbers = array_of([3], "<i8", filters=[JSON2]).codec
-    strings = array_of([3], "<i8", filters=[VLEN_UTF8]).codec
-
-    assert numbers.decode(b'[1,2,3,"|O",[3]]', "0").tolist() == [1, 2, 3]
-    with pytest.raises(ChunkCorrupt):
-        numbers.decode(b'["a",2,3,"<i8",[3]]', "0")
-    with pytest.raises(ChunkCorrupt):
-        strings.decode(_vlen(3, b"a", b"b", b"c"), "0")
-
-
 @pytest.mark.parametrize(
     ("config", "item", "read"),
     [

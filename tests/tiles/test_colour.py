@@ -63,11 +63,6 @@ def test_neighbouring_labels_can_be_told_apart() -> None:
     assert (colours.max(axis=1) > 180).all()
 
 
-def test_nothing_is_shown_of_the_background_unless_it_has_a_colour() -> None:
-    assert label_colours(np.array([0])).tolist() == [[0, 0, 0, 0]]
-    assert label_colours(np.array([0]), {0: (1, 2, 3, 4)}).tolist() == [[1, 2, 3, 4]]
-
-
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", ">u2", "<i4", "<i8", "<u8", "<f4", "<f8"])
 def test_chosen_colours_are_those_of_equal_values(dtype: str) -> None:
     values = [0, 1, 0.1, 2.5, -7, 255, 2**53, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 1e300]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles import iiif
 from hyperslab.tiles.image import Level
-from hyperslab.tiles.pyramid import Region, Span, TileGrid, axis_factor, box_edges, choose_level
+from hyperslab.tiles.pyramid import Region, Span, TileGrid, axis_factor, box_edges
 
 GRID = TileGrid(600, 1000, 256)
 sides = st.integers(1, 5000)
@@ -57,13 +57,6 @@ def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
     full: int, size: int, ratio: float | None, factor: float
 ) -> None:
     assert axis_factor(full, size, ratio) == factor
-
-
-@pytest.mark.parametrize(("step", "expected"), [(1, 1), (1.9, 1), (2, 2), (3, 2), (4, 4), (64, 8)])
-def test_the_coarsest_level_that_is_fine_enough_is_taken(step: float, expected: float) -> None:
-    levels = [level(1.0, f, f) for f in (1.0, 2.0, 4.0, 8.0)]
-
-    assert choose_level(levels, (1, 2), (step, step)).factors[1] == expected
 
 
 @given(st.integers(1, 500), st.sampled_from([1.0, 2.0, 2.5, 3.0]), st.integers(0, 5), st.integers(1, 40))

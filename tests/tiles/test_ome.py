@@ -144,20 +144,6 @@ def test_what_is_broken_in_an_image_is_left_out_and_named(
         assert [axis.name for axis in found.multiscale.axes][2:] == ["x"]
 
 
-def test_a_level_without_a_path_costs_only_that_level() -> None:
-    datasets = [{"path": "0"}, {"path": None}, "1", {"path": "2"}]
-
-    found = read_ome({"multiscales": [{"version": "0.1", "datasets": datasets}]})
-
-    assert found.multiscale is not None
-    assert [dataset.path for dataset in found.multiscale.datasets] == ["0", "2"]
-    assert len(found.problems) == 2
-
-
-def test_not_more_problems_are_told_than_anybody_reads() -> None:
-    assert len(read_ome({"image-label": {"colors": [1.5, *range(1000)]}}).problems) == 101
-
-
 @pytest.mark.parametrize("number", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
 @pytest.mark.parametrize(
     ("place", "document"),
@@ -251,23 +237,6 @@ def test_channels_that_make_no_sense_are_left_out_and_a_broken_one_keeps_its_pla
     assert len(found.problems) == 1
 
 
-def test_null_says_as_much_as_a_member_that_is_missing() -> None:
-    nothing = {"omero": None, "image-label": None, "plate": None, "well": None, "coordinateTransformations": None}
-    document = image()
-    document["multiscales"][0]["coordinateTransformations"] = None
-
-    assert read_ome({**document, **nothing}) == read_ome(image())
-
-
-def test_the_last_of_several_colours_for_one_label_counts() -> None:
-    colors = [{"label-value": 1, "rgba": [0, 0, 0, 0]}, {"label-value": 1.0, "rgba": [1, 2, 3, 4]}, {"label-value": 2}]
-
-    found = read_ome({"image-label": {"version": "0.4", "colors": colors, "source": {"image": "../../"}}})
-
-    assert found.image_label is not None
-    assert found.image_label == {1: (1, 2, 3, 4)}
-
-
 @pytest.mark.parametrize(
     "block",
     [
@@ -340,13 +309,6 @@ def test_what_is_broken_in_a_plate_is_left_out_and_named(change: Json, member: s
     assert member in found.problems[0]
 
 
-def test_old_plates_place_their_wells_by_path() -> None:
-    found = read_ome(plate(version="0.1", wells=[{"path": "B/1"}])).mosaic
-
-    assert found is not None
-    assert found.cells == (Cell("B/1", 1, 0),)
-
-
 @pytest.mark.parametrize(
     ("images", "paths"),
     [
@@ -375,12 +337,6 @@ def test_lists_of_labels_and_images_are_read() -> None:
     assert label_paths({"labels": [3, "cells"]}, problems) == ("cells",)
     assert len(problems) == 1
     assert "labels[0]" in problems[0]
-
-
-def test_a_broken_image_still_names_its_arrays() -> None:
-    assert broken_dataset_paths(image(axes=None)) == ("0", "1")
-    assert broken_dataset_paths({"multiscales": 3}) == ()
-    assert broken_dataset_paths({"multiscales": [{"datasets": [{"path": 1}, None]}]}) == ()
 
 
 JSON = st.recursive(

@@ -390,19 +390,6 @@ def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path, 
     assert coarse[int(top) - 1, int(left)].tolist()[3] == 0
 
 
-def test_a_well_shows_its_fields_side_by_side(tmp_path: Path, tiles: Tiles) -> None:
-    write_plate(tmp_path / "a")
-
-    found = info(tiles, "data/a/A/1")
-    shown = pixels(tile(tiles, "data/a/A/1", (found["maxzoom"], 0, 0)))
-    field = info(tiles, "data/a/A/1/0")
-
-    assert (found["kind"], [image["path"] for image in found["images"]]) == ("well", ["data/a/A/1/0", "data/a/A/1/1"])
-    assert shown[0, 0].tolist() == [50, 50, 50, 255]
-    assert shown[0, found["images"][1]["x"]].tolist() == [51, 51, 51, 255]
-    assert field["kind"] == "multiscale"
-
-
 @pytest.mark.parametrize("path", ["data/a", "data/a/A/1", "data/a/A/1/0"])
 def test_a_field_that_no_image_has_is_told_of(tmp_path: Path, tiles: Tiles, path: str) -> None:
     write_plate(tmp_path / "a")

@@ -48,11 +48,6 @@ def test_what_makes_no_sense_is_refused_with_its_name(name: str, text: str) -> N
     assert raised.value.expected
 
 
-def test_a_parameter_that_is_there_once_may_not_come_twice() -> None:
-    with pytest.raises(BadParameter, match="once"):
-        parse_query([("gamma", "1"), ("gamma", "2")])
-
-
 @given(st.lists(st.tuples(st.sampled_from([*sorted(PARAMETERS), "z"]), st.text(max_size=12)), max_size=4))
 def test_no_text_breaks_the_parser(pairs: list[tuple[str, str]]) -> None:
     with suppress(BadParameter):

@@ -43,14 +43,6 @@ def test_bytes_through_a_table_are_the_same_as_one_by_one(values: np.ndarray, in
     )
 
 
-@pytest.mark.parametrize("gamma", [0.5, 2.2])
-def test_gamma_bends_before_rounding(gamma: float) -> None:
-    values = np.linspace(0, 1, 101)
-    scale = Scale(0, 1, gamma)
-
-    assert to_steps(values, scale).tolist() == [step_of(v, scale) for v in values]
-
-
 def test_the_widest_and_the_narrowest_windows_work() -> None:
     info = np.iinfo(np.int64)
     ends = np.array([info.min, 0, info.max])

@@ -110,12 +110,3 @@ def test_no_more_chunks_are_looked_at_than_allowed_however_few_cells_are_wanted(
         boxes = sample_boxes(shape, chunks, {0: 7}, most_cells=1 << 20, most_chunks=most)
         assert 1 <= sum(touched(box[1:], chunks[1:]) for box in boxes) <= most
         assert {box[0] for box in boxes} == {7}
-
-
-def test_boxes_are_spread_over_all_axes() -> None:
-    boxes = sample_boxes((1000, 1000, 1000), (10, 10, 10), {}, most_cells=64_000)
-
-    for axis in range(3):
-        starts = [item.start for box in boxes if isinstance(item := box[axis], slice)]
-        assert len(starts) == 64
-        assert np.histogram(starts, bins=8, range=(0, 1000))[0].min() >= 4

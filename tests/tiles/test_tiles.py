@@ -31,7 +31,6 @@ from tests.tiles.support import (
     same_picture,
     slow_grey,
     slow_steps,
-    slow_tile,
     tile,
     tiles_on,
     write_array,
@@ -297,17 +296,6 @@ def test_both_ways_to_round_the_size_of_a_level_give_whole_tiles(tmp_path: Path,
     assert found[0, :2, 3].tolist() == [255, 255]
 
 
-def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path, tiles: Tiles) -> None:
-    plane = values_of("<f4", (500, 300))
-    write_array(tmp_path / "a", plane, (128, 128))
-
-    found = numbers(tiles, "data/a", (0, 0, 0), [SMALL])
-
-    values, hidden = slow_tile(plane, 8, (0, 0), SIZE)
-    np.testing.assert_array_equal(found, values[: -(-500 // 8), : -(-300 // 8)])
-    assert not hidden[: found.shape[0], : found.shape[1]].any()
-
-
 def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tiles) -> None:
     floats = np.ones((100, 90), "<f4")
     floats[:8, :8] = np.nan
@@ -322,16 +310,6 @@ def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tile
     assert (mean[4:, 4:] == 1).all()
     assert (count[:4, :4] == np.iinfo(np.int64).min).all()
     assert (count[4:, 4:] == 1).all()
-
-
-def test_positions_outside_the_plane_follow_the_level(tmp_path: Path, tiles: Tiles) -> None:
-    base = values_of("u1", (8, 200, 200))
-    coarse = np.broadcast_to(np.arange(4, dtype=np.uint8)[:, None, None] * 10, (4, 100, 100))
-    write_image(tmp_path / "a", [base, coarse], "zyx")
-
-    shown = [numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "100"), ("z", str(z))])[0, 0] for z in range(8)]
-
-    assert shown == [0, 0, 10, 10, 20, 20, 30, 30]
 
 
 def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
