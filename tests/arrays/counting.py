@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hyperslab.storage.base import (
-    MOST_BYTES,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -61,12 +61,12 @@ class CountingStore(Store):
     def capabilities(self) -> Capabilities:
         return replace(self.inner.capabilities, **self.claims)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         self._read(key)
-        return self.inner.get(key, most)
+        return self.inner.get(key, max_bytes)
 
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        return [self.get(key, most) for key in keys]
+    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
+        return [self.get(key, max_bytes) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         self._read(key)

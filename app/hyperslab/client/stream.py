@@ -1,4 +1,4 @@
-"""`RemoteStream`: frames of an instrument, sent while they come, and kept until the server has stored them."""
+"""`RemoteStream`: sends frames of an instrument in the background, and buffers them until they are stored."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from hyperslab.client.values import as_values, dump_json
 from hyperslab.errors import BadParameter, MismatchingUploadOffset
 from hyperslab.wire.streams import StreamSettings
 
-PATIENCE: Final = RetryPolicy(attempts=20, longest_wait=10.0)
-"""About two minutes, in which a server may be restarted."""
-LARGEST_BODY: Final = 256 << 20
-"""Bytes of frames that travel in one request, where so many wait; a larger frame travels alone. The benchmark of it is
-the suite ``streams``."""
+RETRY: Final = RetryPolicy(attempts=20, longest_wait=10.0)
+"""About two minutes, enough for a restart of the server."""
+MAX_BODY: Final = 256 << 20
+"""Bytes of frames per request; a larger frame is sent alone. Set by the benchmark suite ``streams``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """Frames that wait: their bytes from ``start`` on, counted from the beginning of the array. ``data`` is None for
-    frames that are missing, for a ``reason``."""
+    """Queued frames: bytes ``[start, stop)`` of the array; ``data`` is None for skipped frames, with a ``reason``."""
 
     start: int
     stop: int
@@ -44,13 +42,13 @@ class _Frames:
 
 @dataclass(slots=True)
 class StreamedArray:
-    """One array of a stream: its frames' shape and dtype, and how many frames there are.
+    """An array of a stream.
 
     Attributes:
         key: The key of the array in the settings.
-        path: Where it lies: ``{store}/{path in the store}``.
+        path: ``{store}/{path in the store}``.
         frame_shape: Lines and columns of a frame.
-        dtype: Of the items of a frame.
+        dtype: The dtype of the items.
     """
 
     key: str
@@ -60,17 +58,17 @@ class StreamedArray:
     _stored: int
     _sent: int
     _end: int
-    _waiting: deque[_Frames] = field(default_factory=deque)
+    _queue: deque[_Frames] = field(default_factory=deque)
     _busy: bool = False
 
     @classmethod
     def parse(cls, key: str, members: Mapping[str, Any]) -> StreamedArray:
-        """From the state of a stream."""
+        """The array in the state of a stream."""
         frame = members["frame"]
-        begin = members["offset"] - members["offset"] % frame["nbytes"]  # a part of a frame is sent again, and compared
-        stored = min(begin, members["durable"] * frame["nbytes"])
+        start = members["offset"] - members["offset"] % frame["nbytes"]  # a partial frame is sent again, and compared
+        stored = min(start, members["durable"] * frame["nbytes"])
         dtype = wire.dtype_from_json(frame["dtype"])
-        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, begin, begin)
+        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, start, start)
 
     @property
     def frame_nbytes(self) -> int:
@@ -79,36 +77,35 @@ class StreamedArray:
 
     @property
     def appended(self) -> int:
-        """Frames that were appended or skipped, those of earlier senders too."""
+        """Frames appended or skipped, also by earlier senders."""
         return self._end // self.frame_nbytes
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored: no restart of anything loses them. With ``ack=memory``, those that were
-        stored at the last `flush` or `finish`."""
+        """Frames in the server's storage, which survive restarts; with ``ack=memory``, as of the last `flush` or
+        `finish`."""
         return self._stored // self.frame_nbytes
 
 
 class RemoteStream:
     """A stream of a Hyperslab server, to which an instrument appends frames; they are sent in the background.
 
-    A frame is kept until the server has acknowledged it, and sent again where a connection breaks or the server is
-    restarted. `append` waits where too many are kept. At the end of a ``with`` block the stream is finished; where the
-    block raises, what was appended is stored, and the stream can be resumed. The methods may be called from several
-    threads.
-    What goes wrong in the background is raised by the next call.
+    Frames are buffered until the server acknowledges them, and sent again after a broken connection or a restart of
+    the server. `append` blocks while the buffer is full. Leaving a ``with`` block finishes the stream; after an
+    exception, appended frames are still stored, and the stream can be resumed. Errors in the background are raised by
+    the next call. Thread-safe.
 
     Args:
-        url: Where the stream is: ``…/v1/stream/{store}/{path}``, or any URL of the group.
-        settings: What the stream makes, as JSON has it or as `StreamSettings`; None for a stream that is there.
-        if_exists: What to do where a stream is there already: ``"error"``, ``"resume"`` it where it was cut off, or
-            ``"replace"`` it and what it has made.
-        max_pending: How many frames may be appended and not yet be stored; then `append` waits.
-        connections: Maximum concurrent requests: so many arrays are sent at a time.
+        url: The URL of the stream, ``…/v1/stream/{store}/{path}``, or any other URL of the group.
+        settings: Stream settings, as JSON or `StreamSettings`; None for an existing stream.
+        if_exists: For an existing stream: ``"error"``, ``"resume"`` after its last frame, or ``"replace"`` it and its
+            arrays.
+        max_pending: Maximum number of appended frames that are not yet stored.
+        connections: Maximum number of concurrent requests, one per array.
         token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
         headers: Request headers that are added to each request.
         progress: True for a progress bar, or a function of the bytes stored and the bytes appended.
-        transport: What sends requests, instead of an `HTTPTransport` with default settings.
+        transport: By default an `HTTPTransport` with default settings.
     """
 
     def __init__(
@@ -128,19 +125,19 @@ class RemoteStream:
             raise ValueError(f"max_pending={max_pending}: expected at least 1")
         self._address = Address.parse(url)
         self._session = open_session(connections, headers, transport, token)
-        self._session.retry = PATIENCE
+        self._session.retry = RETRY
         self._max_pending, self._pending = max_pending, 0
         self._failure: BaseException | None = None
         self._closing = False
         self._ready: deque[StreamedArray] = deque()
-        self._spare: deque[memoryview] = deque(maxlen=max_pending)
+        self._free_buffers: deque[memoryview] = deque(maxlen=max_pending)
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
-            once = if_exists == "error"  # a second one would meet what the first has made
+            once = if_exists == "error"  # a retry would conflict with the stream that the first request created
             request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
         with ExitStack() as stack:
             self._advance = stack.enter_context(report(progress, None, self._address.name))
@@ -149,10 +146,10 @@ class RemoteStream:
         epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
-        begun = sum(array._sent for array in self._arrays.values())
-        self._advance(begun, begun)
+        sent = sum(array._sent for array in self._arrays.values())
+        self._advance(sent, sent)
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -161,11 +158,11 @@ class RemoteStream:
 
     @property
     def arrays(self) -> Mapping[str, StreamedArray]:
-        """The arrays by key, each with the number of its frames that are ``appended`` and ``durable``."""
+        """The arrays by key."""
         return self._arrays
 
     def array(self, key: str | None = None) -> StreamedArray:
-        """The array of a key, which may be left out where there is one. Raises `BadParameter`."""
+        """The array of a key, by default the only one; raises `BadParameter`."""
         if key is None and len(self._arrays) == 1:
             return next(iter(self._arrays.values()))
         if key not in self._arrays:
@@ -174,24 +171,24 @@ class RemoteStream:
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored, of all arrays together; `arrays` has them one by one."""
+        """Stored frames of all arrays; see `StreamedArray.durable`."""
         return sum(array.durable for array in self._arrays.values())
 
     def state(self) -> dict[str, Any]:
-        """The state of the stream, as the server describes it now."""
+        """The current state of the stream, from the server."""
         return self._session.read_json(Request("GET", self._url()))[0]
 
     # --- sending -------------------------------------------------------------------------------------------------
 
     def append(self, frame: Any, key: str | None = None) -> int:
-        """Append a frame (lines, columns), or a stack of frames (…, lines, columns) in their order; returns the index
-        of the first. The values are copied. Waits while `max_pending` frames are not stored.
+        """Append a frame (lines, columns) or a stack of frames (…, lines, columns), and return the index of the first.
+        The values are copied. Blocks while ``max_pending`` frames are not stored.
 
         Raises:
             TypeError: The values do not fit the dtype of the array.
             ValueError: The shape is not that of frames.
-            BadParameter: No array has this key, or there are several and none is given.
-            HyperslabError: What the server raised for earlier frames; nothing more is sent.
+            BadParameter: The key is unknown, or missing with several arrays.
+            HyperslabError: The server's error for an earlier frame; nothing more is sent.
         """
         array = self.array(key)
         values = as_values(frame, array.dtype)
@@ -206,37 +203,37 @@ class RemoteStream:
         return array.appended if first is None else first
 
     def skip(self, frames: int, key: str | None = None, *, reason: str = "dropped") -> int:
-        """Say that so many frames will never come: they read as fill values, and are listed as missing. Returns the
-        index of the first."""
+        """Skip frames that are lost: they read as fill values, and are listed as missing. Returns the index of the
+        first."""
         array = self.array(key)
         if frames < 0:
             raise ValueError(f"frames={frames}: expected at least 0")
         return self._enqueue(array, frames * array.frame_nbytes, None, reason) if frames else array.appended
 
     def flush(self) -> dict[str, Any]:
-        """Wait until all that was appended is stored, and have the server store it in chunks; returns the state."""
+        """Wait until all appended frames are stored as chunks, also partial ones; returns the state."""
         self._drain()
         request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
-        return self._noted(self._session.read_json(request)[0])
+        return self._update(self._session.read_json(request)[0])
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
-        """Wait until all is stored, and end the stream: it takes no more frames. Returns its last state.
+        """Wait until all frames are stored, and end the stream, which then takes no more frames; returns the state.
 
-        ``pad`` fills up a last frame that came in part, ``drop`` leaves it out.
+        A partial last frame is an error, unless ``pad`` completes it or ``drop`` discards it.
         """
         self._drain()
-        flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
+        flags = {name: "true" for name, is_set in (("pad", pad), ("drop", drop)) if is_set}
         state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
         self._stop()
-        return self._noted(state)
+        return self._update(state)
 
     def discard(self) -> None:
-        """Give the stream up, and remove what it has made."""
+        """End the stream, and delete its arrays."""
         self._stop()
         self._session.read(Request("DELETE", self._url(discard="true"), self._epoch, removes=True))
 
     def close(self) -> None:
-        """Wait until all that was appended is stored, and leave the stream as it is: it can be resumed."""
+        """Wait until all appended frames are stored, without ending the stream: it can be resumed."""
         try:
             self._drain()
         finally:
@@ -264,14 +261,14 @@ class RemoteStream:
         appended = sum(array.appended for array in self._arrays.values())
         return f"<RemoteStream {self.path}, {len(self._arrays)} arrays, {self.durable} of {appended} frames stored>"
 
-    # --- what waits ----------------------------------------------------------------------------------------------
+    # --- queue ---------------------------------------------------------------------------------------------------
 
     def _buffer(self, array: StreamedArray) -> memoryview:
-        """Memory for a frame; that of one that is stored, where there is some: new pages cost more than the copy."""
+        """A buffer for a frame, reused if possible: page faults of a new one cost more than the copy."""
         with self._changed:
-            data = self._spare.pop() if self._spare else None
+            data = self._free_buffers.pop() if self._free_buffers else None
         if data is None or len(data) != array.frame_nbytes or array.dtype.names:
-            return np.zeros(array.frame_nbytes, np.uint8).data  # zeros also between the fields of a record
+            return np.zeros(array.frame_nbytes, np.uint8).data  # zeros in the padding of records
         return data
 
     def _enqueue(self, array: StreamedArray, nbytes: int, data: memoryview | None, reason: str = "") -> int:
@@ -281,7 +278,7 @@ class RemoteStream:
             if self._closing:
                 raise ValueError("the stream is closed")
             start, array._end = array._end, array._end + nbytes
-            array._waiting.append(_Frames(start, array._end, data, reason))
+            array._queue.append(_Frames(start, array._end, data, reason))
             self._pending += 1
             self._advance(0, nbytes)
             if not array._busy:
@@ -304,7 +301,7 @@ class RemoteStream:
             self._check()
 
     def _stop(self) -> None:
-        """End the threads, and what they are sending."""
+        """Stop the threads, and cancel their requests."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -314,10 +311,10 @@ class RemoteStream:
         self._progress.close()
         self._session.close()
 
-    # --- the threads ---------------------------------------------------------------------------------------------
+    # --- sender threads ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Send what waits, an array at a time: the one that has waited longest comes first."""
+        """Send queued frames, of one array at a time, first come first served."""
         try:
             while True:
                 with self._changed:
@@ -325,11 +322,11 @@ class RemoteStream:
                     if self._closing or self._failure:
                         return
                     array = self._ready.popleft()
-                with self._cancel.at_work():
+                with self._cancel.scope():
                     self._send(array)
                 with self._changed:
-                    array._busy = bool(array._waiting)
-                    self._ready += [array] if array._waiting else []
+                    array._busy = bool(array._queue)
+                    self._ready += [array] if array._queue else []
                     self._changed.notify_all()
         except Exception as error:
             with self._changed:
@@ -337,30 +334,30 @@ class RemoteStream:
                 self._changed.notify_all()
 
     def _send(self, array: StreamedArray) -> None:
-        """Send the frames that have been waiting longest, as many as one request should carry."""
-        most = max(1, min(self._max_pending // 2, LARGEST_BODY // array.frame_nbytes))
+        """Send one request with the first queued frames of an array."""
+        limit = max(1, min(self._max_pending // 2, MAX_BODY // array.frame_nbytes))
         with self._changed:
-            first, *others = islice(array._waiting, most)
+            first, *others = islice(array._queue, limit)
         if first.data is None:
             at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
             document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
             headers = {"Content-Type": wire.JSON, **self._epoch}
             self._session.read(Request("POST", self._url("skip"), headers, document, safe=True))
-            self._settle(array, first.stop)
+            self._acknowledge(array, first.stop)
             return
         parts = [first, *takewhile(lambda part: part.data is not None, others)]
         self._send_bytes(array, parts, array._sent, parts[-1].stop)
 
     def _send_bytes(self, array: StreamedArray, frames: Sequence[_Frames], start: int, stop: int) -> None:
-        """Send the bytes ``[start, stop)``. If the server has some of them already, as a connection broke or an earlier
-        sender left a part of a frame, it has to agree that they are the same, and the rest is sent."""
-        said = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
+        """Send the bytes ``[start, stop)``. If the server already has some of them, after a broken connection or from
+        an earlier sender, these are sent on their own for it to compare, then the rest."""
         body = [
             each.data[max(0, start - each.start) : stop - each.start]
             for each in frames
             if each.data is not None and each.start < stop and start < each.stop
         ]
-        headers = {"Content-Type": wire.RAW, **said, **self._epoch}
+        position = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
+        headers = {"Content-Type": wire.RAW, **position, **self._epoch}
         request = Request("PATCH", self._url(key=array.key), headers, body, safe=True)
         try:
             answer = self._session.read(request)
@@ -371,22 +368,22 @@ class RemoteStream:
             self._send_bytes(array, frames, start, offset)
         else:
             sent = min(int(answer.headers[wire.UPLOAD_OFFSET]), stop)
-            self._settle(array, sent, stored=answer.status != 202)
+            self._acknowledge(array, sent, stored=answer.status != 202)
 
-    def _settle(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
-        """Note how far the server has taken an array, and perhaps ``stored`` it, and drop the frames that it has."""
+    def _acknowledge(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
+        """Record the bytes that the server has received, and perhaps ``stored``, and drop their frames."""
         with self._changed:
             self._advance(max(0, sent - array._sent))
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
-            while array._waiting and array._waiting[0].stop <= array._sent:
-                data = array._waiting.popleft().data
-                self._spare += [] if data is None else [data]
+            while array._queue and array._queue[0].stop <= array._sent:
+                data = array._queue.popleft().data
+                self._free_buffers += [] if data is None else [data]
                 self._pending -= 1
             self._changed.notify_all()
 
-    def _noted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A state, of which it is noted how far arrays are stored."""
+    def _update(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Update `durable` from a state, which is returned."""
         for key, array in self._arrays.items():
             array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
         return state

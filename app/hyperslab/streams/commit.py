@@ -1,8 +1,7 @@
 """Commits: rows of an array move from its head to chunks, by the ordinary write path, and then its shapes follow.
 
-First the chunks of level 0 and of all others, then the shapes, that of level 0 first: its rows are stored from then on,
-and a coarser level that is behind is made of them. Whoever is killed in between leaves what the next commit writes
-again.
+First the chunks of level 0 and of all others, then the shapes, that of level 0 first: coarser levels can be made from
+its rows. After a kill, the next commit writes the same again.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, normalise
+from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
