@@ -40,7 +40,7 @@ from hyperslab.streams.tail import Tail, Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
-from tests.server import running_server, served
+from tests.server import running_server, served, wait_until
 from tests.streams.model import Model, Sender
 from tests.streams.support import Lab, dimension, place_of
 
@@ -82,13 +82,6 @@ def client(lab: Lab) -> httpx.Client:
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return list(rng.integers(0, 200, (count, *model.frame_shape)).astype(model.dtype))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def opened(client: httpx.Client, path: str, *arrays: dict[str, Any], **settings: Any) -> None:
