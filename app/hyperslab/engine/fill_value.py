@@ -316,7 +316,7 @@ def _nan_from_bits(text: str, dtype: DType) -> Item:
     if len(bits) != dtype.itemsize:
         raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
     item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
-    if not np.isnan(item):
+    if not math.isnan(float(item)):
         raise ValueError(f"{shown(text)} is not the bits of a NaN; write the number itself")
     return item
 
