@@ -541,7 +541,7 @@ def test_a_read_tells_that_it_was_written_since_its_tag_was_made(
     def read(plan: ReadPlan) -> tuple[list[int], bool, bool]:
         cost = ReadCost()
         values, found = service.reader.read(plan, cost=cost)
-        return values.tolist(), cost.moved, found.tag == plan.tag
+        return values.tolist(), cost.changed, found.tag == plan.tag
 
     late, in_time = planned(), planned()
     assert read(in_time) == ([1] * 4, False, True)

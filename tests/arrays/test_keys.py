@@ -41,7 +41,7 @@ def test_documents_are_made_for_groups_that_only_their_children_show(folder: Pat
         assert "data/a/.zarray" in made(keys, ".zmetadata")["metadata"]
         assert keys.index("").names == (".zgroup", ".zmetadata", "data/")
         with pytest.raises(KeyNotFound):  # it would be too long
-            KeyReader(service.catalog, service.reader, most_nodes=2).find("data/.zmetadata")
+            KeyReader(service.catalog, service.reader, max_nodes=2).find("data/.zmetadata")
         (folder / "a" / ".zarray").write_text("{}")
         assert documents.keys() - made(keys, "data/.zmetadata")["metadata"].keys() == {"a/.zarray"}
 

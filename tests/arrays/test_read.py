@@ -153,7 +153,7 @@ def test_a_chunk_too_large_for_the_cache_is_not_taken_for_one_that_was_written(t
 
         service.reader.read(plan, cost=cost)
 
-        assert not cost.moved
+        assert not cost.changed
 
 
 def test_remembered_versions_spare_the_store_and_go_stale_as_the_operator_chose(tmp_path: Path) -> None:

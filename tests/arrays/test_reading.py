@@ -72,7 +72,7 @@ class TestVersions:
             values, read = service.reader.read(plan, cost=cost)
 
             assert values[0, 0] == values[15, 15]
-            assert cost.moved
+            assert cost.changed
             assert read.tag != plan.tag
             shutil.copy(folder / "3.2", folder / "0.0")
 

@@ -65,7 +65,7 @@ def scene(
     request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     row = STORED[request.param]
-    monkeypatch.setattr(slices, "_MOST_REMOTE", row)  # what is larger is streamed
+    monkeypatch.setattr(slices, "_MAX_REMOTE_BYTES", row)  # what is larger is streamed
     with FaultProxy(s3_server.url) as proxy:
         if request.param == "bucket":
             bucket = s3_server.new_bucket()
@@ -129,7 +129,7 @@ def test_a_body_is_of_one_version_or_cut_and_not_resumed(
     scene: Scene, change: str, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if many:  # of which only hashes of the versions are kept
-        monkeypatch.setattr(plan, "MOST_KEPT", 0)
+        monkeypatch.setattr(plan, "MAX_VERSIONS", 0)
     act, status = CHANGES[change]
     scene.when_read(MIDDLE, lambda: act(scene))
     answer, body = scene.read()

@@ -146,7 +146,7 @@ def test_images_of_a_well_are_read_concurrently_as_far_as_their_chunks_fit(
         return each(*args, nbytes=nbytes)
 
     monkeypatch.setattr(WorkerPool, "map", watched)
-    monkeypatch.setattr(WorkerPool, "most_helpers", lambda _, count, nbytes: min(count, 3) if nbytes else 9)
+    monkeypatch.setattr(WorkerPool, "max_helpers", lambda _, count, nbytes: min(count, 3) if nbytes else 9)
 
     frame = tiles.frame("data/a", parse_query([]))
     plan = tiles.reader.plan(frame, frame.grid.region(0, 0, 0))

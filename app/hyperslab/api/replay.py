@@ -19,7 +19,7 @@ from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
-MOST_KEYS: Final = 64
+MAX_KEYS: Final = 64
 Pairs = Iterable[tuple[bytes, bytes]]
 """Names and values of headers."""
 
@@ -80,7 +80,7 @@ class ResponseCache:
         if scope["method"] == "GET" and "raw_path" in scope:
             key, _ = _key_and_tag(target_of(scope), scope["headers"])
         nbytes, touched = len(data or b""), sources.touched
-        if key is None or sources.mount.is_remote or len(sources.keys) > MOST_KEYS or nbytes > 512 << 10:
+        if key is None or sources.mount.is_remote or len(sources.keys) > MAX_KEYS or nbytes > 512 << 10:
             return
         if re.search(rb"[\x00-\x1f]", b"".join([value for _, value in (*headers, *always)])):  # would end its line
             return

@@ -156,9 +156,9 @@ def _parts(open_part: Opener, layout: Multipart, cancel: Cancel) -> Iterator[Buf
     none to be had, the answer is not begun."""
     for head, part in zip(layout.heads, layout.ranges, strict=True):
         pieces = open_part(part, cancel)
-        begun = next(pieces)
+        first = next(pieces)
         yield head
-        yield begun
+        yield first
         yield from pieces
     yield layout.end
 

@@ -74,13 +74,13 @@ def decode_path(raw: bytes) -> str:
     return normalise_path(text)
 
 
-def query_pairs(query: bytes, most: int) -> list[tuple[str, str]]:
-    """The names and values of a query; raises `BadParameter` for what is not UTF-8, and for more than ``most``."""
+def query_pairs(query: bytes, max_pairs: int) -> list[tuple[str, str]]:
+    """The names and values of a query; raises `BadParameter` for what is not UTF-8, and for more than ``max_pairs``."""
     text = query.decode("latin-1")
     try:
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_pairs)
     except ValueError as error:  # UnicodeDecodeError is one
-        raise BadParameter("query", text[:200], f"at most {most} parameters in percent-encoded UTF-8") from error
+        raise BadParameter("query", text[:200], f"at most {max_pairs} parameters in percent-encoded UTF-8") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hyperslab.api.conditional import UNCONDITIONAL, etag_of
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
-from hyperslab.api.replay import MOST_KEYS, Sources
+from hyperslab.api.replay import MAX_KEYS, Sources
 from hyperslab.api.representation import Body, Content, Representation
 from hyperslab.api.request import Context, Query, Request, runs_on_loop
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers
@@ -46,8 +46,8 @@ from hyperslab.wire import Packer, SelectionItem, format_dtype
 PARAMETERS: Final = ("field", "format", "dtype", "decode")
 """What the query may hold besides the selection."""
 DECODINGS: Final = ("cf", "none")
-MOST_BINS: Final = 1 << 16
-_MOST_REMOTE: Final = 32 << 20
+MAX_BINS: Final = 1 << 16
+_MAX_REMOTE_BYTES: Final = 32 << 20
 """The largest answer of a remote store, in bytes, that is read before it is sent: about what a stream would hold."""
 
 
@@ -87,7 +87,7 @@ class ArrayQuery:
         inner = self.field.shape if self.field is not None else ()
         return boxes_that_fit(self.array, self.selection, self.dtype.itemsize * prod(inner), limit, self.field)
 
-    def most_bytes(self, options: ApiOptions) -> int | None:
+    def max_bytes(self, options: ApiOptions) -> int | None:
         """The cap on the values that go into one answer; objects and bins are held as a whole, in any form."""
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
         return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
@@ -153,7 +153,7 @@ def _bins(query: Query, selection: Selection) -> int:
     """``reduce=minmax`` and ``bins=``: how many parts of the last axis are wanted; never more than it is long."""
     if query.choice("reduce", ("minmax",)) is None:
         raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
-    bins = query.integer("bins", 1024, low=1, high=MOST_BINS)
+    bins = query.integer("bins", 1024, low=1, high=MAX_BINS)
     if not selection.shape:
         raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
     return min(bins, selection.shape[-1])
@@ -173,7 +173,7 @@ class _Values:
         self, context: Context, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
     ) -> None:
         self._reader = context.service.reader
-        self._most_objects = context.options.max_json_bytes  # that their binary form may come to
+        self._max_object_bytes = context.options.max_json_bytes  # that their binary form may come to
         self._query = query
         self._plan = plan
         self._timings = timings
@@ -247,7 +247,7 @@ class _Values:
             _, plan = reader.read(plan, cancel, self._spent, out)
             data = memoryview(memory.data)
         # objects are read in several steps: a tag that no other answer has where somebody wrote between them
-        unique = plan.dtype.hasobject and query.bins is None and self._spent.moved
+        unique = plan.dtype.hasobject and query.bins is None and self._spent.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
         return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
 
@@ -271,11 +271,11 @@ class _Values:
             out = flat[start // reference : done].reshape(part.shape)
             self._reader.fill_slab(plan, part, out, cost=self._spent, cancel=cancel)
             add_objects(packer, out)
-            if packer.nbytes > self._most_objects and values.size > 1:
+            if packer.nbytes > self._max_object_bytes and values.size > 1:
                 each = -(-packer.nbytes // done)  # if those that were not read yet are like those that were
-                boxes = boxes_that_fit(plan.array, plan.selection, each, self._most_objects)
+                boxes = boxes_that_fit(plan.array, plan.selection, each, self._max_object_bytes)
                 nbytes = each * plan.selection.size
-                raise TooLarge("a selection of objects, as raw", nbytes, self._most_objects, boxes=boxes)
+                raise TooLarge("a selection of objects, as raw", nbytes, self._max_object_bytes, boxes=boxes)
         return encode(values, self._query.form) if self._query.is_text else packer.finish()
 
     def _reduced(self, cancel: Cancel) -> Buffer:
@@ -296,7 +296,7 @@ def _sources(plan: ReadPlan) -> Sources | None:
     """The documents and chunks that the answer is made of; None where they are many."""
     array = plan.array
     found = None if plan.found is None else plan.found.by_coords
-    if found is None or not array.documents or plan.touched > MOST_KEYS - len(array.documents):
+    if found is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
         return None
     keys = (*array.documents, *map(array.chunk_key, found))
     versions = [*array.documents.values(), *found.values()]
@@ -312,13 +312,13 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     context = request.context
     query, reader, options = array_query(request, array, items), context.service.reader, context.options
     check_form(query.form, query.shape, query.dtype)
-    limit = query.most_bytes(options)
+    limit = query.max_bytes(options)
     if limit is not None and query.nbytes > limit:
         boxes = query.boxes(limit) if query.bins is None else []
         raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
-    most = _MOST_REMOTE if array.mount.is_remote else reader.slab_bytes
+    most = _MAX_REMOTE_BYTES if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= 1024 and query.nbytes <= most  # the versions of more chunks are better listed
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
     ranged = request.header(b"range") is not None

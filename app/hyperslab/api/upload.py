@@ -86,29 +86,28 @@ reference."""
 
 @asynccontextmanager
 async def received_body(
-    request: Request, *, unsaid: str = RAW, most: int | None = None, beside: int = 0
+    request: Request, *, default_type: str = RAW, max_bytes: int | None = None, extra_bytes: int = 0
 ) -> AsyncIterator[memoryview]:
-    """The whole body of a write, as bytes that may be written to, held under the budget of bytes in flight as it
-    arrives; JSON is counted as what it is parsed to.
+    """The whole body of a write, writable and counted against the budget of bytes in flight as it arrives; JSON counts
+    as the objects parsed from it.
 
-    ``unsaid``: the media type that a body without Content-Type may have; ``most``: the bytes that it may have, by
-    default what the operator allows; ``beside``: the bytes that what is done with it takes. What can be refused without
-    the body should have been before.
+    ``default_type``: media type of a body without Content-Type; ``max_bytes``: limit of its size, by default the
+    configured one; ``extra_bytes``: memory of its further processing. Requests that can be refused without the body
+    should be refused before.
 
-    Raises `TooLarge` as soon as it is more, `DigestMismatch`, `Cancelled` if the client leaves before its end,
-    `Overloaded`; `ClientStalled` if the client sends nothing for ``idle_seconds``, or all in all is slower than
-    `_SLOWEST` by more than that. A body that is not the values themselves is refused: compressed
-    (`UnsupportedMediaType`), or a part of them whose place only Content-Range tells (`BadParameter`, as RFC 9110 §14.5
-    wants it; ``curl -C -`` sends such uploads).
+    Raises `TooLarge` as soon as it is larger, `DigestMismatch`, `Cancelled` if the client leaves before its end,
+    `Overloaded`; `ClientStalled` if the client sends nothing for ``idle_seconds``, or falls behind `_SLOWEST` by more
+    than that; `UnsupportedMediaType` for a compressed body, and `BadParameter` for one with Content-Range, a part of
+    the values (RFC 9110 §14.5; ``curl -C -`` sends such uploads).
     """
-    context, said = request.context, media_type(request)
-    limit = context.options.max_upload_bytes if most is None else most
-    is_json = (said or unsaid) in (JSON, MERGE_PATCH)
+    context, kind = request.context, media_type(request)
+    limit = context.options.max_upload_bytes if max_bytes is None else max_bytes
+    is_json = (kind or default_type) in (JSON, MERGE_PATCH)
     longest = min(limit, _room_for_json(context)) if is_json else limit
     check_as_is(request)
     async with context.admission.hold() as share:
-        body = await _read(request, limit if said is None else longest, context.options.idle_seconds, share)
-        await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + beside)
+        body = await _read(request, limit if kind is None else longest, context.options.idle_seconds, share)
+        await share.grow((_JSON_GROWTH * min(len(body), longest) if is_json else len(body)) + extra_bytes)
         yield body
 
 
@@ -119,7 +118,7 @@ async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
     request.service.catalog.locate(request.tail)[0].check_writable()
-    async with received_body(request, unsaid=JSON, most=MAX_DOCUMENT_BYTES) as body:
+    async with received_body(request, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         document = await request.run(parse_json_body, body)
     if not isinstance(document, dict):
         raise BadBody("the body", "a JSON object", shown(document))
@@ -137,12 +136,12 @@ def check_as_is(request: Request) -> None:
 
 
 class Body:
-    """The body of a request as it comes; ``begun``: what was received of it before, all of it."""
+    """The body of a request as it comes; ``received``: what was received of it before, all of it."""
 
-    def __init__(self, receive: Receive, begun: memoryview | None = None) -> None:
-        self._may_come = begun is None
+    def __init__(self, receive: Receive, received: memoryview | None = None) -> None:
+        self._may_come = received is None
         self._receive = receive
-        self._rest = memoryview(b"") if begun is None else begun
+        self._rest = memoryview(b"") if received is None else received
 
     @property
     def more(self) -> bool:
@@ -190,24 +189,24 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
     stated = None if text is None else int(text)
     if stated is not None and stated > limit:
         raise TooLarge("the body of a request", stated, limit)
-    buffer, size, most = np.empty(stated or 0, np.uint8), 0, 1 << 20  # for which memory is admitted at a time
+    buffer, size, step_bytes = np.empty(stated or 0, np.uint8), 0, 1 << 20  # for which memory is admitted at a time
     header = request.header(b"content-digest")
     digest = None if header is None else ContentDigest(header)
-    spent = 0.0
+    elapsed = 0.0
     while body.more and size != stated:
         if size == len(buffer):
-            larger = np.empty(min(max(most, 2 * size), limit + 1), np.uint8)
+            larger = np.empty(min(max(step_bytes, 2 * size), limit + 1), np.uint8)
             larger[:size] = buffer[:size]
             buffer = larger
-        step = memoryview(buffer)[size : size + most]  # type: ignore[arg-type]
+        step = memoryview(buffer)[size : size + step_bytes]  # type: ignore[arg-type]
         await share.grow(-(-(size + len(step)) >> 20) << 20)  # whole MiB
-        began, within = monotonic(), min(patience, patience + size / _SLOWEST - spent)
+        began, within = monotonic(), min(patience, patience + size / _SLOWEST - elapsed)
         count = await body.read_into(step, pause=patience, within=within)
-        spent += monotonic() - began
+        elapsed += monotonic() - began
         size += count
         if size > limit:
             raise TooLarge("the body of a request", size, limit)
-        if body.more and (not count or spent > patience + size / _SLOWEST):
+        if body.more and (not count or elapsed > patience + size / _SLOWEST):
             raise ClientStalled(size, patience)
         if digest is not None:
             digest.update(step[:count])
@@ -216,7 +215,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
     return memoryview(buffer)[:size]  # type: ignore[arg-type]
 
 
-def most_json(context: Context) -> int:
+def max_json_bytes(context: Context) -> int:
     """Bytes of the longest JSON body with values or points."""
     return min(context.options.max_upload_bytes, _room_for_json(context))
 
@@ -226,11 +225,13 @@ def _room_for_json(context: Context) -> int:
     return max(64 << 10, context.admission.limit // _JSON_GROWTH)
 
 
-def most_values(request: Request) -> int:
+def max_value_bytes(request: Request) -> int:
     """Bytes of values that fit into one body of the kind that was sent."""
     if media_type(request) != JSON:
         return request.context.options.max_upload_bytes
-    return max(1, most_json(request.context) // 8)  # bytes of JSON for one of values: ``false,``, or a float32 in 25
+    return max(
+        1, max_json_bytes(request.context) // 8
+    )  # bytes of JSON for one of values: ``false,``, or a float32 in 25
 
 
 def media_type(request: Request) -> str | None:

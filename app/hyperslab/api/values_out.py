@@ -44,15 +44,15 @@ def media_types(dtype: DType) -> Mapping[str, str]:
     return {**MEDIA_TYPES, "raw": OBJECTS} if dtype.hasobject else MEDIA_TYPES
 
 
-def choose_format(asked: str | None, accept: str | None, offered: Mapping[str, str] = MEDIA_TYPES) -> str:
-    """The format for ``format=asked``, which wins, and an Accept header; ties go to the one offered first.
+def choose_format(requested: str | None, accept: str | None, offered: Mapping[str, str] = MEDIA_TYPES) -> str:
+    """The format for ``format=requested``, which wins, and an Accept header; ties go to the one offered first.
 
     Raises `BadParameter` for an unknown format and `NotAcceptable`.
     """
-    if asked is not None:
-        if asked not in offered:
-            raise BadParameter("format", asked, f"one of {', '.join(offered)}")
-        return asked
+    if requested is not None:
+        if requested not in offered:
+            raise BadParameter("format", requested, f"one of {', '.join(offered)}")
+        return requested
     if accept is None:
         return next(iter(offered))
     weights = _weights(accept)

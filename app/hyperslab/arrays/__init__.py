@@ -1,1 +1,1 @@
-"""Use cases: the only place where engine, storage and cache meet. Synchronous; knows no HTTP."""
+"""Use cases: the only layer that uses engine, storage and cache together. Synchronous, and independent of HTTP."""

@@ -1,4 +1,4 @@
-"""Cancellation of work whose client has left."""
+"""Cancellation of work for a client that has disconnected."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hyperslab.errors import Cancelled
 
 
 class Cancel(Event):
-    """A flag that another thread sets; checked between chunks."""
+    """Cancellation flag, set by another thread and checked between chunks."""
 
     def check(self) -> None:
-        """Raise `Cancelled` once it is set."""
+        """Raise `Cancelled` if the flag is set."""
         if self.is_set():
             raise Cancelled

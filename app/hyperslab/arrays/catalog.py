@@ -1,4 +1,4 @@
-"""Catalog of the mounted stores: opens the node at a path, which is what its documents say."""
+"""Catalog of the mounted stores: opens the node at a path from its documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Node = ArrayNode | GroupNode
 
 
 class Catalog:
-    """All mounted stores, and the nodes in them; documents are parsed again only when their version has changed."""
+    """All mounted stores and their nodes. A document is parsed again only if its version has changed."""
 
     def __init__(self, mounts: Iterable[MountedStore]) -> None:
         self.mounts: Mapping[str, MountedStore] = {mount.name: mount for mount in mounts}
@@ -49,7 +49,7 @@ class Catalog:
         self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
-        """The store that a path lies in, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
+        """The store of a path, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
         name, _, rest = normalise_path(path).partition("/")
         mount = self.mounts.get(name)
         if mount is None:
@@ -57,7 +57,7 @@ class Catalog:
         return mount, rest
 
     def locate_writable(self, path: str) -> tuple[MountedStore, str]:
-        """The store that a path lies in, and the prefix of the path in it; raises also `ReadOnly`."""
+        """The store of a path, and the prefix of the path in it; raises `ReadOnly` and what `locate` raises."""
         mount, rest = self.locate(path)
         mount.check_writable()
         return mount, as_prefix(rest)
@@ -65,8 +65,8 @@ class Catalog:
     def open_node(self, path: str, *, fresh: bool = False) -> Node:
         """The array or group at ``path``; the empty path is the group of all stores.
 
-        ``fresh`` asks the store even where ``recheck`` would not: writers do. Raises `NodeNotFound`, `BadPath`,
-        `BadMetadata`, `CodecRefused` and `StoreError`.
+        ``fresh``, for writers: versions are looked up in the store whatever ``recheck`` says. Raises `NodeNotFound`,
+        `BadPath`, `BadMetadata`, `CodecRefused` and `StoreError`.
         """
         if not normalise_path(path):
             return GroupNode(None, "", {}, "root")
@@ -92,30 +92,30 @@ class Catalog:
         return node if fresh else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
-        """As `open_node`; None where there is none."""
+        """As `open_node`, but None if the node does not exist."""
         try:
             return self.open_node(path, fresh=fresh)
         except NodeNotFound:
             return None
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
-        """The array at ``path``; also raises `WrongKind` where there is a group."""
+        """The array at ``path``; raises `WrongKind` for a group, and what `open_node` raises."""
         node = self.open_node(path, fresh=fresh)
         if isinstance(node, ArrayNode):
             return node
         raise WrongKind(node.path, "group", "array")
 
     def open_group(self, path: str) -> GroupNode:
-        """The group at ``path``; also raises `WrongKind` where there is an array."""
+        """The group at ``path``; raises `WrongKind` for an array, and what `open_node` raises."""
         node = self.open_node(path)
         if isinstance(node, GroupNode):
             return node
         raise WrongKind(node.path, "array", "group")
 
     def open_even_broken(self, path: str) -> Node | BrokenNode:
-        """As `open_node` with ``fresh``, for those who remove it: documents that cannot be read make a node as well.
+        """As `open_node` with ``fresh``, for deletion: a node with unreadable documents is returned as a `BrokenNode`.
 
-        Raises `BrokenData` only where the document that is broken is not the node's own.
+        Raises `BrokenData` only if the broken document belongs to another node.
         """
         try:
             return self.open_node(path, fresh=True)
@@ -132,7 +132,8 @@ class Catalog:
             return BrokenNode(mount, prefix, error, documents)
 
     def open_known(self, path: str) -> Node | None:
-        """As `open_node` where the node was parsed before and a look at its versions blocks on nothing; else None."""
+        """As `open_node` for a node that was parsed before and whose versions can be checked without blocking; else
+        None."""
         name, _, rest = normalise_path(path).partition("/")
         mount = self.mounts.get(name)
         if mount is None or self._nodes.any_version((mount.name, rest)) is None:
@@ -145,7 +146,7 @@ class Catalog:
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
-        """The array that a key of a store may be a chunk of; None if it lies in none. Raises `BrokenData`."""
+        """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
         for prefix in reversed(prefixes(key.rpartition("/")[0])):
             node = self.find_node(mount.path(prefix), fresh=fresh)
             if isinstance(node, ArrayNode):
@@ -153,28 +154,26 @@ class Catalog:
         return None
 
     def whole(self, node: Node) -> Node:
-        """The node, an array that a stream writes to with what is not in its chunks yet."""
+        """The node; an array with an open stream includes the items that are not in its chunks yet."""
         if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
             return node
         return self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node at a normalised path as it was when it was last opened, if its store is remote; asks nobody."""
+        """The node of a remote store at a normalised path, as last opened, without any request; else None."""
         name, _, rest = path.partition("/")
         mount = self.mounts.get(name)
         return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
-        """Whether nodes of one store are still what they were when they were opened: one look-up for all of them.
-
-        False also where that cannot be told so cheaply.
-        """
+        """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
+        False if that look-up cannot decide it."""
         mount, known = nodes[0].mount, self.documents(nodes)
         return mount is not None and bool(known) and mount.versions.look_up("", [*known]) == [*known.values()]
 
     def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
-        """The keys of all documents that nodes of one store were opened from, and their versions; empty where these do
-        not tell all: of an implicit group, others may have left nothing below it, or made the one above another."""
+        """Keys and versions of all documents that nodes of one store were opened from. Empty if other keys may change
+        the nodes too, as for an implicit group."""
         if any(node.mount is not nodes[0].mount or not node.documents for node in nodes):
             return {}
         if any(isinstance(node, GroupNode) and node.implicit for node in nodes):
@@ -189,7 +188,7 @@ class Catalog:
         cursor: str | None = None,
         deadline: float | None = None,
     ) -> Children:
-        """A page of at most ``limit`` children in order of name, after ``cursor`` (a name); ``deadline`` is that of
+        """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` as for
         `listing.children`."""
         mount = group.mount
         if mount is None:
@@ -204,7 +203,7 @@ class Catalog:
         return replace(found, problems=tuple(problems))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
-        """The first ``count`` children, however long it takes to find them."""
+        """The first ``count`` children, without a limit of time."""
         page = self.children(group, limit=count)
         found = [*page.nodes]
         while page.next_cursor is not None and len(found) < count:
@@ -222,12 +221,11 @@ class Catalog:
     def _consolidated_above(
         self, mount: MountedStore, path: str, problems: list[str]
     ) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """The documents of each ``.zmetadata`` at a path and above, as text by key, with its prefix, from the root
-        down; of a store that cannot list, also those in each ``zarr.json``. One that is broken adds to ``problems``,
-        and is an error where nothing else says what the store holds.
+        """Documents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
+        for a store that cannot list, also those of each ``zarr.json``. A broken one adds to ``problems``, and raises if
+        no other document describes the store.
 
-        A remote store is asked for all of them at once; of one that is local, and of one whose versions are remembered,
-        each is read when the caller comes to it.
+        Reads of a remote store run concurrently; those of a local store, or with known versions, are lazy.
         """
         names = (".zmetadata",) if mount.store.capabilities.listable else (".zmetadata", V3)
         roots = [root for root in prefixes(path) for _ in names]
@@ -252,7 +250,7 @@ class Catalog:
                 raise BadMetadata(documents.key, documents.member, documents.reason)
 
     def _parse(self, mount: MountedStore, rest: str, stored: Sequence[Stored | None]) -> Node:
-        """Parse `MountedStore.document_keys`; their versions are those of the bytes that were read."""
+        """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``."""
         prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
@@ -280,8 +278,8 @@ class Catalog:
         return node
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
-        """A node that only ``.zmetadata`` knows, at the root of the store or any ancestor; or a group that only its
-        children show, which may have attributes all the same."""
+        """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only
+        by its children, which may have attributes."""
         prefix = as_prefix(rest)
         for root, known in self._consolidated_above(mount, rest, []):
             node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
@@ -298,8 +296,8 @@ class Catalog:
         return GroupNode(mount, prefix, attrs, version, implicit=True, documents=documents)
 
     def _is_implicit_group(self, mount: MountedStore, rest: str) -> bool:
-        """The root of a store is a group even while it is empty: that is where the first node will be created. So is a
-        folder that there is no time to search to its end: its listing goes on. A folder in an array holds chunks."""
+        """Whether a prefix is a group without a document: the root of a store, even if empty, or a folder with nodes
+        below it, or one too large to be searched in time. A folder inside an array holds chunks and is none."""
         if not rest:
             return True
         above = prefixes(rest)[:-1]
@@ -319,7 +317,7 @@ def _v3_node(  # noqa: PLR0917
     documents: Mapping[str, str | None],
     also: tuple[str, ...] = (),
 ) -> Node:
-    """The node that a ``zarr.json`` describes."""
+    """The node described by a ``zarr.json``."""
     attributes = found.attributes
     if found.array is None:
         return GroupNode(mount, prefix, attributes, version, documents=documents, zarr_format=3, also=also)
@@ -327,8 +325,8 @@ def _v3_node(  # noqa: PLR0917
 
 
 def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
-    """The documents in a ``.zmetadata`` or ``zarr.json``, each as text, or what is wrong with it; its version and its
-    size in memory."""
+    """The documents in a ``.zmetadata`` or ``zarr.json`` as text, or the reason why they cannot be read; its version
+    and its size in memory."""
     stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if found is None else found
     if stored is None:
         raise Vanished
@@ -345,7 +343,7 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
 
 
 def _known_key(key: str, text: bytes, inner: str) -> str:
-    """The key of a consolidated document as Zarr v2 would have it, if it is of a node right below ``inner``."""
+    """The Zarr v2 key of a consolidated document of a node directly below ``inner``."""
     path, _, name = key.rpartition("/")
     if name != V3 or path.rpartition("/")[0] != inner.rstrip("/"):
         return key

@@ -1,4 +1,4 @@
-"""Chunk reader: one chunk, from the cache or the store, into its place in the output."""
+"""Chunk reader: reads one chunk from the cache or the store into its place in the output."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
 
 UNKNOWN: Final = "?"
-"""Stands for a version that was not looked up: never equal to a real one."""
+"""Placeholder for a version that was not looked up; differs from every real version."""
 
 
 class ChunkCache(VersionedCache[NDArray]):
-    """Decoded chunks, at most ``limit`` bytes of them; and which were asked for lately (``recent``)."""
+    """Cache of at most ``limit`` bytes of decoded chunks. ``recent``: names of recently requested chunks."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -45,23 +45,22 @@ class ChunkCache(VersionedCache[NDArray]):
 
 
 class ReadCost:
-    """Statistics of one request: chunks touched and found in the cache, bytes read from the store, and seconds by
-    phase; safe to add to from many threads.
+    """Read statistics of one request: chunks touched, cache hits, bytes read from the store, seconds by phase.
+    Thread-safe.
 
-    ``moved``: a chunk was read in another version than the one that was looked up, and so was written meanwhile.
+    ``changed``: a chunk had another version than the one looked up, because of a concurrent write.
     """
 
-    __slots__ = ("_lock", "bytes_read", "cached", "moved", "timings", "touched")
+    __slots__ = ("_lock", "bytes_read", "cached", "changed", "timings", "touched")
 
     def __init__(self) -> None:
         self.touched = self.cached = self.bytes_read = 0
-        self.moved = False
+        self.changed = False
         self.timings: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 
     def add(self, *, touched: int = 0, cached: int = 0, bytes_read: int = 0, **seconds: float) -> None:
-        """Add counts, and seconds to phases; those of chunks that are read concurrently add up to more than the clock
-        shows."""
+        """Add counts and seconds. Seconds of concurrent reads add up, and may exceed elapsed time."""
         with self._lock:
             self.touched += touched
             self.cached += cached
@@ -71,11 +70,10 @@ class ReadCost:
 
 
 class Caching(Enum):
-    """When a decoded chunk gets a place in the cache.
+    """Policy for caching decoded chunks.
 
-    ``AT_ONCE``: small answers, which are what viewers and loops ask for. ``WHEN_ASKED_AGAIN``: larger ones, which are
-    often read once and for which decoding straight into the answer is faster. ``NEVER``: answers so large that they
-    would push everything else out of the cache.
+    ``AT_ONCE``: small answers, typical of viewers and loops. ``WHEN_ASKED_AGAIN``: larger ones, often read once and
+    faster to decode directly into the output. ``NEVER``: answers large enough to evict everything else.
     """
 
     AT_ONCE = 0
@@ -84,7 +82,7 @@ class Caching(Enum):
 
 
 class _Parts(NamedTuple):
-    """The beginning of a stored chunk and the byte ranges that hold some of its items, all of one version."""
+    """The beginning of a stored chunk and byte ranges with some of its items, all of one version."""
 
     version: str
     head: Buffer
@@ -96,10 +94,10 @@ class _Parts(NamedTuple):
 
 
 class ChunkReader:
-    """Reads the chunks of one array, or of one field, one at a time. Safe to call from many threads.
+    """Reads chunks of one array, or of one field, one at a time. Thread-safe.
 
-    A chunk has five ways into the output: a cached copy, the fill value, decoded into place, decoded elsewhere and
-    copied, and parts of it (blocks or byte ranges) decoded elsewhere and copied.
+    A chunk has five ways into the output: cached copy, fill value, decoded in place, decoded elsewhere and copied, and
+    parts (blocks or byte ranges) decoded elsewhere and copied.
     """
 
     def __init__(
@@ -124,11 +122,10 @@ class ChunkReader:
         self._fetches_parts = metadata.chunk_nbytes >= worth
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
-        """Read what ``parts`` select of one stored object into ``out``; returns the version that was read (None:
-        absent).
+        """Read the ``parts`` of one stored object into ``out``; returns the version that was read (None: absent).
 
-        ``version`` is what was looked up (None: absent), or `UNKNOWN`: then cached copies are revalidated. Raises
-        `ChunkCorrupt`, `StoreError`, and `ChunkNotFound` where missing chunks are not to be filled.
+        ``version``: as looked up (None: absent), or `UNKNOWN`, which revalidates cached copies. Raises `ChunkCorrupt`,
+        `StoreError`, and `ChunkNotFound` if missing chunks are errors.
         """
         array, (part,) = self._array, parts.parts
         key = array.chunk_key(parts.coords)
@@ -145,13 +142,13 @@ class ChunkReader:
             cost.add(cached=1)
             return version
         runs = self._runs(part)
-        if self._is_kept(name, version, partly=runs is not None):
+        if self._is_cacheable(name, version, partly=runs is not None):
             return self._read_through_cache(part, key, version, out, cost)
         return self._read_around_cache(part, key, runs, out, cost)
 
     def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
-        """Call ``work`` with ``count`` items, each of which decodes to ``nbytes`` and holds ``held`` meanwhile: on the
-        store's threads where a network is waited for or much is decoded, else one by one."""
+        """Call ``work`` with each of ``count`` items of ``nbytes`` decoded bytes, using ``held`` bytes of memory each:
+        on the store's worker threads for a remote store or much decoding, else sequentially."""
         effort = nbytes * self._codec.effort  # in bytes that LZ4 makes in the same time
         # in a folder, threads make less work slower: chunks of 64 KiB 1.5 times (benchmark `engine`, slide)
         if count > 1 and (held or (effort >= 256 << 10 and count * effort >= 2 << 20)):
@@ -163,14 +160,14 @@ class ChunkReader:
             work(item)
 
     def decoded(self, part: Projection) -> int:
-        """About how many bytes are decoded of a chunk that is not cached."""
+        """Estimate of the bytes to decode for a chunk that is not cached."""
         runs, metadata = self._runs(part), self._metadata
         if runs is None:
             return metadata.chunk_nbytes
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
     def _runs(self, part: Projection) -> Sequence[Run] | None:
-        """The runs of items needed, where decoding only them is worth it; else None."""
+        """The runs of items to decode if that is faster than decoding the whole chunk; else None."""
         partial, metadata = self._partial, self._metadata
         may_pay = self._codec.start is not None if partial is None else partial.may_pay
         if not may_pay or part.covers_chunk:
@@ -182,8 +179,8 @@ class ChunkReader:
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
 
-    def _is_kept(self, name: tuple[str, str, str], version: str, *, partly: bool) -> bool:
-        """Whether the chunk is to be decoded whole and cached; of a large one only a part is read the first time."""
+    def _is_cacheable(self, name: tuple[str, str, str], version: str, *, partly: bool) -> bool:
+        """Whether the chunk is to be decoded whole and cached. The first read of a large chunk decodes only a part."""
         if self._caching is Caching.NEVER:
             return False
         if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= 1 << 20):
@@ -196,7 +193,7 @@ class ChunkReader:
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = get_chunk(self._store, key, self._codec.most_stored)
+            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -226,7 +223,7 @@ class ChunkReader:
             fetched, nbytes, version = perf_counter(), parts.nbytes, parts.version
             self._place(part, partial.decode_parts(parts.head, parts.ranges, runs, key=key), out)
         else:
-            stored = get_chunk(self._store, key, self._codec.most_stored)
+            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None
@@ -236,9 +233,9 @@ class ChunkReader:
         return version
 
     def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> _Parts | None:
-        """Some bytes of the chunk, whose version comes with the first of them, and then the others of that version.
+        """Parts of a chunk: its first bytes with their version, then the other ranges of that version.
 
-        None where one request for all of it costs no more, also as it is gone or a writer came between.
+        None if a single request for the whole chunk is as cheap, also if it was removed or changed meanwhile.
         """
         head = partial.head_bytes
         ranges = None if head else partial.ranges(b"", runs, key)
@@ -266,7 +263,7 @@ class ChunkReader:
     def place_decoded(  # noqa: PLR0917
         self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, runs: Sequence[Run] | None, out: NDArray
     ) -> None:
-        """Decode what is needed of a chunk, and place it; straight into the output where its items lie there alike."""
+        """Decode the needed items of a chunk into the output; directly if the memory layouts match."""
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
         if alike and isinstance(part, ChunkProjection):
@@ -294,17 +291,16 @@ class ChunkReader:
             part.put_out(self._fill_of(key), out)
 
     def _fill_of(self, key: str) -> NDArray:
-        """The value of cells of which nothing is stored."""
+        """The value of cells that are not stored."""
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill
 
 
-def get_chunk(store: Store, key: str, most: int) -> Stored | None:
-    """A stored chunk of at most ``most`` bytes; of a larger one, which cannot be a chunk, nothing is read. Raises
-    `ChunkCorrupt`."""
+def get_chunk(store: Store, key: str, max_bytes: int) -> Stored | None:
+    """A stored chunk of at most ``max_bytes`` bytes. Raises `ChunkCorrupt` for a larger object, without reading it."""
     try:
-        return store.get(key, most)
+        return store.get(key, max_bytes)
     except StoredTooLarge as error:
         raise ChunkCorrupt(
             key, None, f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
@@ -312,12 +308,12 @@ def get_chunk(store: Store, key: str, most: int) -> Stored | None:
 
 
 def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:
-    """Under what a decoded chunk is cached."""
+    """The cache key of a decoded chunk."""
     return array.mount.name, key, array.data_id
 
 
 def chunk_nbytes(chunk: NDArray) -> int:
-    """Bytes that a decoded chunk holds on to, objects included."""
+    """Memory of a decoded chunk, objects included."""
     if chunk.dtype.kind != "O":
         return chunk.nbytes
     return chunk.nbytes + sum(sys.getsizeof(item) for item in chunk.flat)

@@ -1,4 +1,4 @@
-"""Creating and deleting nodes, and changing their attributes."""
+"""Creation and deletion of nodes, and changes of their attributes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ Mode = Literal["create", "open", "replace"]
 deletes it (``w``)."""
 
 NodeCheck = Callable[[Node | BrokenNode | None], None]
-"""Given the node as it is now (None: nothing there); raises `errors.PreconditionFailed`."""
+"""Precondition on the present node (None: absent); raises `errors.PreconditionFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """The node as it is now, whether this request has made it, and what it has left of what was there."""
+    """Result of a creation: the present node, whether this request created it, and what remains of the node before
+    it."""
 
     node: Node
     created: bool
@@ -58,8 +59,8 @@ class NewNode:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """A node to be made, and a check that raises `NodeExists` if a node that is there is another. ``metadata`` is None
-    for a group. In Zarr v3 the attributes are in the one document."""
+    """The definition of a new node, and a check that raises `NodeExists` if an existing node differs. ``metadata`` is
+    None for a group. In Zarr v3 the attributes are part of the same document."""
 
     zarr_format: int
     metadata: ArrayMetadata | None
@@ -68,7 +69,7 @@ class _Definition:
 
 
 class Creator:
-    """Makes, changes and deletes nodes. An array exists from the moment its document does, which is stored last."""
+    """Creates, changes and deletes nodes. An array exists once its document, which is stored last, exists."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
@@ -83,10 +84,10 @@ class Creator:
         foreign: bool = False,
         check: NodeCheck | None = None,
     ) -> NewNode:
-        """Make an array as ``definition`` says (the members of a node document), with all its ancestors. What replaces
-        takes nodes away, and with ``foreign`` all other keys too.
+        """Create an array from ``definition`` (the members of a node document), with all its ancestors. ``replace``
+        removes existing nodes, and with ``foreign`` all other keys too.
 
-        Raises `BadDefinition` before anything is stored, `NodeExists` if mode and what is there do not go together.
+        Raises `BadDefinition` before anything is stored, `NodeExists` if the mode does not allow the existing node.
         """
         attributes = {**checked_attributes({} if (sent := definition.get("attributes")) is None else sent)}
         names = definition.get("dimension_names")
@@ -111,7 +112,7 @@ class Creator:
             if node is not None and not node.implicit:
                 if check is not None:
                     check(node)
-                return _taken(node, mode, check_fits)
+                return _existing(node, mode, check_fits)
         if zarr_format == 3:
             document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
             metadata = v3_creation.checked(document)
@@ -131,7 +132,7 @@ class Creator:
         foreign: bool = False,
         check: NodeCheck | None = None,
     ) -> NewNode:
-        """Make a group, of Zarr v2 unless ``zarr_format`` is 3, with all its ancestors; ``foreign`` as for
+        """Create a group, of Zarr v2 unless ``zarr_format`` is 3, with all its ancestors; ``foreign`` as for
         `create_array`."""
         made = requested_format({"zarr_format": zarr_format})
 
@@ -149,10 +150,10 @@ class Creator:
     def delete(
         self, path: str, *, recursive: bool = False, foreign: bool = False, check: NodeCheck | None = None
     ) -> Remainder:
-        """Remove a node, also one that is broken, and if ``recursive`` all nodes below it; else `NodeExists` is raised
-        if any key is not the node's own. Keys that are not of Zarr v2 stay unless ``foreign``; returns which.
+        """Remove a node, even a broken one, and if ``recursive`` all nodes below it; else `NodeExists` is raised for
+        keys that are not its own. Other keys than those of Zarr stay unless ``foreign``. Returns the remaining keys.
 
-        Its document goes first: what is left when the process is killed half way is no node any more.
+        The document is removed first: after a crash the rest is not a node any more.
         """
         mount, prefix = self._catalog.locate_writable(path)
         with node_lock(mount, prefix), alone(mount, prefix) as turn:  # an append under way ends first
@@ -173,7 +174,7 @@ class Creator:
             return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
-        """Merge a JSON merge patch (RFC 7396) into the attributes; returns the node as it is then."""
+        """Apply a JSON merge patch (RFC 7396) to the attributes; returns the changed node."""
         mount, prefix = self._catalog.locate_writable(path)
 
         def merge() -> None:
@@ -204,7 +205,7 @@ class Creator:
             if check is not None:
                 check(node)
             if node is not None and not isinstance(node, BrokenNode) and mode != "replace":
-                return _taken(node, mode, wanted.check_fits)
+                return _existing(node, mode, wanted.check_fits)
             mount.check_not_assumed(prefix, below=replace)
             if not foreign and replace and wanted.metadata is not None:
                 refuse_hidden(self._catalog, mount, prefix, found, wanted.metadata)
@@ -227,15 +228,14 @@ class Creator:
                 made = self._catalog.find_node(path, fresh=True)
                 if made is None or made.implicit or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
-                return _taken(made, mode, wanted.check_fits)
+                return _existing(made, mode, wanted.check_fits)
             made = self._catalog.open_node(path, fresh=True)
             documents.follow_node(made, above=True, removed_below=replace)
             return NewNode(made, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
-        """Raise `BadPath` if a node of the path would have the name of a document, as the one above it could not be
-        read any more; `BadDefinition` for documents so large that nobody would read them back; `WrongKind` below an
-        array."""
+        """Raise `BadPath` if a node of the path has the name of a document, which would make its parent unreadable;
+        `BadDefinition` for documents above the size limit of reads; `WrongKind` below an array."""
         for name in prefix.split("/"):
             if name in (".zarray", *mount.document_names):
                 raise BadPath(prefix.rstrip("/"), f"{name!r} is the name of a metadata document")
@@ -252,8 +252,8 @@ class Creator:
     def _store_node(
         self, mount: MountedStore, prefix: str, wanted: _Definition, implicit: GroupNode | None, turn: Turn
     ) -> None:
-        """Store the documents of a node that does not exist yet: groups above it that are missing, its attributes, and
-        at last what makes it a node. Raises `VersionConflict` if another creator came first."""
+        """Store the documents of a new node: missing groups above it, its attributes, and last the document that makes
+        it a node. Raises `VersionConflict` if another creator was faster."""
         attributes = wanted.attributes
         if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
             attributes = {**implicit.attributes, **attributes}
@@ -275,10 +275,10 @@ class Creator:
             mount.store.delete(left.key, if_version=left.version)
 
     def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int, *, again: bool = False) -> None:
-        """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
+        """Store documents of groups above a new node that have none, in either format or in consolidated metadata.
 
-        A group of Zarr v3 has no children without a document: where there are some already, it stays as it is, unless
-        it had one just now (``again``).
+        A group of Zarr v3 needs a document for its children. An existing group stays as it is, unless ``again``: it had
+        a document a moment ago.
         """
         roots = prefixes(prefix)[:-1]
         found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
@@ -294,8 +294,8 @@ class Creator:
                 put_document(mount, key, _group_text(zarr_format, {}), ABSENT)
 
 
-def _taken(node: Node, mode: Mode, check_fits: Callable[[Node], None]) -> NewNode:
-    """The node that is there already, which is good only if it is to be opened and fits."""
+def _existing(node: Node, mode: Mode, check_fits: Callable[[Node], None]) -> NewNode:
+    """The existing node; raises `NodeExists` unless the mode is ``open`` and the node fits."""
     if mode == "create":
         raise NodeExists(node.path, node.kind)
     check_fits(node)
@@ -308,7 +308,7 @@ def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:
 
 
 def _attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first attribute that is not as ``wanted``: its name as a member of a node, what is wanted, what is found."""
+    """The first attribute that differs: its name as a member of a node, the requested and the stored value."""
     for name, value in wanted.items():
         found = spell_floats(stored.get(name))
         if name not in stored or found != value:
@@ -317,7 +317,7 @@ def _attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) 
 
 
 def _with_dimension_names(attributes: dict[str, Any], names: Any, rank: int) -> dict[str, Any]:
-    """Attributes with the dimension names where xarray looks for them."""
+    """Attributes with dimension names in xarray's form."""
     if names is None:
         return attributes
     if not isinstance(names, list) or len(names) != rank or not all(isinstance(name, str) for name in names):

@@ -1,10 +1,11 @@
-"""Deleting nodes: documents and chunks of either format go; all other keys stay unless the request includes them.
+"""Deletion of nodes: documents and chunks of either format are removed; all other keys stay unless the request includes
+them.
 
-Also what a deletion has left before a new array comes: one that is killed half way leaves chunks, and so does a plain
-client that removes only an array's document. They must not become the data of the new one, and are told from files of
-others that are spelt like chunks by a marker, which says that a deletion has begun and not ended, and how the chunks
-are spelt. Who repeats the deletion, or deletes a group above, ends it. (To a plain client keys are just keys: if it
-puts the document back, it has its chunks back.)
+Also removal of leftover chunks before a new array is created. An interrupted deletion leaves chunks, and so does a
+plain client that removes only an array's document; they must not become data of a new array. A marker in the store
+records an unfinished deletion and the pattern of its chunk keys, which distinguishes leftovers from other files with
+similar names. Repeating the deletion, or deleting a group above, completes it. (A plain client that puts the document
+back has its chunks back.)
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _CHUNK_LIKE = "c|(c[./])?[0-9]+([./][0-9]+)*"
 _MARKERS = f"{HIDDEN}/deleted/"
 
 Owns = Callable[[str], bool]
-"""Whether a key belongs to a node."""
+"""Predicate: whether a key belongs to a node."""
 
 
 @dataclass(slots=True)
 class Remainder:
-    """What a deletion has left where it was: how many keys of the store, and the first of them."""
+    """Keys that remain after a deletion: their number, and the first of them."""
 
     count: int = 0
     keys: list[str] = field(default_factory=list)
 
 
 def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode) -> None:
-    """Raise `NodeExists` if anything lies below a node that is none of its own documents and chunks."""
+    """Raise `NodeExists` if a key below a node is not one of its own documents or chunks."""
     if mount.store.is_link(prefix):
         return  # only the link goes
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
@@ -60,8 +61,8 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
 
 
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
-    """Raise `NodeExists` if a document of v2 would lie beside one of Zarr v3, and count for nothing; ``coexisting``:
-    also if there are others beside it already."""
+    """Raise `NodeExists` if a document of v2 would be ignored because of an existing one of Zarr v3; ``coexisting``:
+    also if documents of both exist already."""
     *others, v3 = mount.store.versions(prefix, [prefix + name for name in mount.node_names])
     if v3 is not None and (coexisting or not any(others)):
         raise NodeExists(mount.path(prefix), "Zarr v3 node", "zarr_format", 2, 3, [prefix + V3])
@@ -70,8 +71,7 @@ def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> N
 def refuse_hidden(
     catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode | None, new: ArrayMetadata
 ) -> None:
-    """Raise `NodeExists` if an array that replaces what lies at ``prefix`` would take a key of something else for a
-    chunk of its own."""
+    """Raise `NodeExists` if a new array at ``prefix`` would read other keys there as its chunks."""
     arrays = {inner for inner, is_array in _nodes_below(mount, prefix).items() if is_array}
     chunks, owners = _every_chunk(new), {prefix: _owner(mount, prefix, chunk_spellings(mount, prefix, node))}
     for entry in mount.store.list_prefix(prefix):
@@ -88,16 +88,15 @@ def refuse_hidden(
 
 
 def mark_deletion(mount: MountedStore, prefix: str, spelt: Set[str]) -> None:
-    """Note that what lies below a prefix and is ``spelt`` so (see `chunk_spellings`) may be left of an array that is
-    being deleted. On a full disk that cannot be noted, and is no reason to delete nothing."""
+    """Mark keys below a prefix that match ``spelt`` (see `chunk_spellings`) as leftovers of a deletion. On a full disk
+    no marker is written, and deletion goes on."""
     with suppress(StoreFull):
         mount.store.put(_marker(prefix), "\n".join(sorted(spelt)).encode())
 
 
 def chunk_spellings(mount: MountedStore, prefix: str, node: Node | BrokenNode | None) -> Set[str]:
-    """How the chunks of a node are spelt, with ``*`` for each number, and what a deletion that was cut off has left at
-    its place; ``""`` stands for all that may be a chunk: of an array that cannot be read (None: that has no document of
-    its own)."""
+    """Key patterns of a node's chunks, with ``*`` for each number, including those of an interrupted deletion at the
+    same place. ``""`` matches any chunk key: for an array that cannot be read (None: without a document of its own)."""
     marker = mount.store.get(_marker(prefix))
     left = set[str]() if marker is None else {*bytes(marker.data).decode("ascii", "replace").split("\n")}
     if isinstance(node, ArrayNode):
@@ -108,19 +107,18 @@ def chunk_spellings(mount: MountedStore, prefix: str, node: Node | BrokenNode | 
 
 
 def check_free(array: ArrayNode) -> None:
-    """Raise `NodeExists` if a node lies below a new array, however deep; one listing."""
+    """Raise `NodeExists` if a node exists at any depth below a new array; costs one listing."""
     for _ in _leftovers(array):
         pass
 
 
 def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None], *, foreign: bool) -> None:
-    """Remove what would be chunks of a new array, whatever shape it grows to, and what a deletion which was cut off has
-    left here of an array whose chunks are spelt otherwise; nothing else.
+    """Remove leftover keys that a new array of any shape would read as chunks, and leftovers of an interrupted deletion
+    with another key pattern.
 
-    The caller holds the node lock, and has found no node here; ``check`` is called before each removal, and what it
-    raises ends the work. Costs one listing, which is empty nearly always. Raises `NodeExists`, before anything is
-    removed, if a node lies below, as nothing can be below an array; and unless ``foreign``, if what would be its chunks
-    is not left of an array.
+    The caller holds the node lock and has found no node; ``check`` is called before each removal, and its exception
+    ends the work. Costs one listing, nearly always empty. Raises `NodeExists`, before anything is removed, if a node
+    exists below the array, or, unless ``foreign``, if keys that look like its chunks are not leftovers.
     """
     mount, prefix = array.mount, array.prefix
     left, spelt_otherwise = dict[Coords, tuple[str, bool]](), set[str]()
@@ -160,11 +158,11 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
 def remove(
     catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool
 ) -> Remainder:
-    """Remove a node whose lock is held, and if ``recursive`` each node below it under the lock of its own: whoever
-    writes into one has ended before, or finds it gone. Returns what stays: with ``foreign`` nothing.
+    """Remove a locked node, and if ``recursive`` each node below it under its own lock, so that concurrent writers
+    finish first or fail. Returns the remaining keys: none with ``foreign``.
 
-    All nodes are known before the first is removed: a listing that fails removes nothing, and a node that is made
-    meanwhile stays. Raises `WriteConflict` if the turn is lost on the way: then others may have made something new.
+    All nodes are listed before the first removal: a failed listing removes nothing, and nodes created meanwhile stay.
+    Raises `WriteConflict` if the turn is lost, as others may have created nodes since.
     """
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
@@ -202,8 +200,8 @@ def remove(
 
 
 def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *, foreign: bool) -> None:
-    """The documents go first, as they are what makes a node. Where the node is a link, its documents are another
-    node's, and only the link goes. Where there may be chunks, ``spelt`` so, a marker stays if this fails."""
+    """Remove the documents first, then the chunks. For a link only the link is removed, as its documents belong to
+    another node. A marker for chunks that match ``spelt`` remains if this fails."""
     if spelt:
         mark_deletion(mount, prefix, spelt)
     for name in () if mount.store.is_link(prefix) else mount.node_names:
@@ -221,13 +219,13 @@ def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *
 
 
 def _marker(prefix: str) -> str:
-    """The key of the marker of a prefix, which it names; where that is longer than names may be, by a digest."""
+    """The key of the marker of a prefix: the escaped prefix, or a digest if that is too long for a file name."""
     name = quote(f"/{prefix}", safe="")
     return _MARKERS + (name if len(name) < 256 else blake2b(prefix.encode(), digest_size=12).hexdigest())
 
 
 def _is_node(mount: MountedStore, prefix: str) -> bool:
-    """Whether a link leads to a node."""
+    """Whether the target of a link is a node."""
     try:
         return any(mount.store.versions(prefix, [prefix + name for name in mount.node_names]))
     except BadPath:  # a link that leads out of the store
@@ -235,7 +233,7 @@ def _is_node(mount: MountedStore, prefix: str) -> bool:
 
 
 def _owner(mount: MountedStore, prefix: str, spelt: Set[str]) -> Owns:
-    """What belongs to one node: its documents and what is ``spelt`` like its chunks, those outside the shape too."""
+    """Predicate for the keys of one node: its documents, and keys that match ``spelt``, outside the shape too."""
     own = {prefix + name for name in mount.document_names}
     patterns = [re.escape(each).replace(r"\*", "(0|[1-9][0-9]{0,18})") if each else _CHUNK_LIKE for each in spelt]
     chunk = re.compile("|".join(patterns))
@@ -250,8 +248,8 @@ def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNo
 
 
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
-    """The prefix of every node below another one, and whether it may be an array, or be one whose deletion was cut off;
-    none behind a link: that is a node of its own, elsewhere. Memory grows with nodes, not chunks."""
+    """Prefixes of all nodes below another one, and whether each may be an array or an interrupted deletion; targets of
+    links are excluded. Memory grows with nodes, not chunks."""
     marked = [unquote(marker.key.removeprefix(_MARKERS)) for marker in mount.store.list_dir(_MARKERS).entries]
     found = {name[1:]: True for name in marked if name.startswith("/")}
     consolidated = prefixes(prefix)
@@ -275,9 +273,9 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
 
 
 def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
-    """The keys below a new array that would be its chunks, those outside the shape too, as they would show when it
-    grows: coordinates, entry, and whether it is a tombstone (`Store.leaves_tombstones`); without coordinates, what is
-    spelt like a chunk of another array. Raises `NodeExists`."""
+    """Existing keys of future chunks of a new array, outside its shape too: coordinates, entry, and whether it is a
+    tombstone (`Store.leaves_tombstones`); without coordinates for chunk keys of another pattern. Raises
+    `NodeExists`."""
     store, prefix = array.mount.store, array.prefix
     if not store.capabilities.listable:
         return
@@ -292,11 +290,11 @@ def _leftovers(array: ArrayNode) -> Iterator[tuple[Coords | None, Entry, bool]]:
 
 
 def new_array(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> ArrayNode:
-    """An array that is not stored yet."""
+    """A node for an array that is not stored yet."""
     return ArrayNode(mount, prefix, metadata, {}, "", "", {})
 
 
 def _every_chunk(metadata: ArrayMetadata) -> ChunkGrid:
-    """The grid that has every chunk that an array could have, whatever shape it grows to."""
+    """The grid of all chunks that an array of any shape could have."""
     rank = len(metadata.shape)
     return replace(metadata.grid, shape=(LARGEST,) * rank, chunks=(1,) * rank, edges=())

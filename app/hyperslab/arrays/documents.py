@@ -1,13 +1,13 @@
-"""Metadata documents: stored and removed on condition, attributes merged, and consolidated metadata updated.
+"""Metadata documents: conditional puts and removals, attribute patches, and updates of consolidated metadata.
 
-Wherever a store has a ``.zmetadata``, or a ``zarr.json`` with ``consolidated_metadata``, it follows every change of the
-documents of its format below it. It is one document for all nodes, so whoever changes it holds its lock for the whole
-read, change and put; replicas that no lock reaches come one after the other by the condition on the put. What is put is
-what the store holds by then: others may have changed the same node since, and may have been here before. They may also
-come between the look and the put, so whoever has put looks again; the last to come finds that all agrees.
+Every ``.zmetadata``, and every ``zarr.json`` with ``consolidated_metadata``, is updated after each change of a document
+of its format below it. It is one document for many nodes, so an update holds its lock from read to put; replicas
+without common locks are serialised by conditional puts. An update copies the present state of the store, as other
+writers may have changed the same node since. As they may also come between read and put, each update reads again after
+its put; the last one finds no difference.
 
-A client that makes one itself (zarr-python's ``consolidate_metadata``) puts what it has seen some time before. What has
-changed meanwhile is put right in it; documents that are nowhere else stay as they came.
+A client that makes consolidated metadata itself (zarr-python's ``consolidate_metadata``) puts an older state. Documents
+that changed meanwhile are corrected in it; documents that exist only there stay.
 """
 
 from __future__ import annotations
@@ -43,13 +43,12 @@ from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflic
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 KeyCheck = Callable[[Entry | None], None]
-"""Given a key as it is now (None: absent); raises `errors.PreconditionFailed`."""
+"""Precondition on the present key (None: absent); raises `errors.PreconditionFailed`."""
 
 
 def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | Absent) -> str:
-    """Store a document of our own making on condition, and return its version. Where replicas share the store it has a
-    version that no document had before: no late request undoes what others have stored since. Raises
-    `VersionConflict`."""
+    """Store a document of ours on condition; returns its version. If replicas share the store, the version is unique: a
+    late request cannot undo a newer one. Raises `VersionConflict`."""
     shared = mount.has_replicas
     limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
     room = len(text) + 1024 <= limit  # else nobody would read it back
@@ -59,9 +58,9 @@ def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | A
 
 
 def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """Store an array's new document if it is still the one that was opened, and return its version; None if it is not.
+    """Store an array's new document if it has not changed since it was opened; returns its version, or None if it has.
 
-    Raises `BadDefinition` where the metadata is assumed: there is nothing to change.
+    Raises `BadDefinition` for assumed metadata, which cannot change.
     """
     array.mount.check_not_assumed(array.prefix)
     only_consolidated = array.metadata_version.startswith("consolidated-")
@@ -72,8 +71,7 @@ def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
 
 
 def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """As `put_metadata`, and consolidated metadata follows; where it cannot, `ConsolidatedBehind` says that all else is
-    done."""
+    """As `put_metadata`, followed by consolidated metadata. Raises `ConsolidatedBehind` if only the latter failed."""
     version = put_metadata(array, metadata)
     if version is not None:
         follow(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
@@ -81,7 +79,7 @@ def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
 
 
 def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) -> None:
-    """Remove a document if it is there. ``check`` is called before each attempt, and what it raises ends the work."""
+    """Remove a document if it exists. ``check`` is called before each attempt, and its exception ends the work."""
 
     def remove() -> None:
         (version,) = mount.store.versions("", [key])
@@ -93,8 +91,8 @@ def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) ->
 
 
 def merge_attributes(mount: MountedStore, node: ArrayNode | GroupNode, patch: Mapping[str, Any]) -> None:
-    """Store a node's attributes with a patch merged in; `VersionConflict`, and nothing done, where somebody has changed
-    them since the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
+    """Apply a merge patch to a node's attributes; `VersionConflict`, with nothing stored, if they have changed since
+    the node was opened. The caller holds the node lock. Raises `BadDefinition` before anything is stored."""
     key = node.prefix + (V3 if node.zarr_format == 3 else ".zattrs")
     attributes, version = node.attributes, node.documents.get(key)
     stored = None
@@ -129,9 +127,9 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
 
 
 def attributes_text(attributes: Mapping[str, Any]) -> bytes:
-    """What to store as ``.zattrs``; raises `BadDefinition` if it is so large that nobody would read it back.
+    """The text of ``.zattrs``; raises `BadDefinition` if it exceeds the size limit of reads.
 
-    Bare NaN and infinities are those that were stored before, by others: they stay what they are.
+    Bare NaN and infinities, as stored before by other programs, are preserved.
     """
     text = dump_copy(dict(attributes))
     if len(text) > MAX_DOCUMENT_BYTES:
@@ -140,8 +138,8 @@ def attributes_text(attributes: Mapping[str, Any]) -> bytes:
 
 
 def checked_attributes(attributes: Any) -> Mapping[str, Any]:
-    """Attributes of a request body. Raises `BadDefinition` if they are no object, and `BadBody` for a bare NaN or
-    infinity: a request body is JSON."""
+    """Attributes of a request body. Raises `BadDefinition` if they are not an object, and `BadBody` for a bare NaN or
+    infinity, which is not JSON."""
     if not isinstance(attributes, Mapping):
         raise BadDefinition("attributes", f"expected an object, found {shown(attributes)}")
     if spell_floats(attributes) != attributes:
@@ -150,13 +148,12 @@ def checked_attributes(attributes: Any) -> Mapping[str, Any]:
 
 
 def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_below: bool = False) -> None:
-    """Carry the documents ``changed`` (keys, with the name ``.zarray`` whatever the store calls it) of the node at
-    ``prefix``, or of groups above it, as they are now, into every ``.zmetadata`` above it and at it, or every
-    ``zarr.json`` above it.
+    """Copy the present documents ``changed`` (keys, with ``.zarray`` whatever its name in the store) of the node at
+    ``prefix``, or of groups above it, into every ``.zmetadata`` at and above it, or every ``zarr.json`` above it.
 
-    ``removed_below`` also takes out every other document below ``prefix`` that is not there any more. Raises
-    `ConsolidatedBehind` if the store fails, or other writers come first too often: a failure of its own kind, as the
-    change itself is done by then and must not be done again.
+    ``removed_below``: also remove every other document below ``prefix`` that does not exist any more. Raises
+    `ConsolidatedBehind`, not a retryable error, if the store fails or other writers come first too often: the change
+    itself is done.
     """
     try:
         _follow_everywhere(mount, prefix, [*changed], removed_below=removed_below)
@@ -165,8 +162,7 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
 
 
 def follow_node(node: ArrayNode | GroupNode, *, above: bool = False, removed_below: bool = False) -> None:
-    """`follow` for what a node that has documents says, and for the groups ``above`` it: whoever has stored them may
-    have been killed, or have failed, before that."""
+    """`follow` for the documents of a node and of the groups ``above`` it, whose own updates may have failed before."""
     mount, prefix = node.mount, node.prefix
     if mount is None or not any(version for key, version in node.documents.items() if key != prefix + ".zattrs"):
         return
@@ -177,11 +173,11 @@ def follow_node(node: ArrayNode | GroupNode, *, above: bool = False, removed_bel
 
 
 def leave_out(mount: MountedStore, prefix: str) -> None:
-    """Take a node that is about to be removed, and all below it, out of every ``.zmetadata`` above it.
+    """Remove a node that is about to be deleted, and all below it, from every ``.zmetadata`` above it.
 
-    A node without a document is opened from there: while it is removed, and for good where the process is killed, its
-    chunks that are gone already would read as fill values. On a full disk it follows when removing has made room.
-    Raises `StoreError` where nothing is to be removed, as this cannot be done.
+    A node without a document is opened from there: during deletion, or after a crash, its removed chunks would read as
+    fill values. On a full disk the update follows the deletion. Raises `StoreError` if the update fails; then nothing
+    is to be deleted.
     """
     with suppress(StoreFull):
         _follow_everywhere(mount, prefix, (), removed_below=True, leaving=True)
@@ -204,7 +200,7 @@ def _follow_everywhere(
 
 
 class PutKey(NamedTuple):
-    """The version that a key has now, and whether it was absent before."""
+    """The present version of a key, and whether it was absent before."""
 
     version: str
     created: bool
@@ -218,15 +214,15 @@ def put_consolidated(
     *,
     check: KeyCheck | None,
 ) -> PutKey:
-    """Store consolidated metadata that a client has made under ``key``; ``documents`` are what they hold.
+    """Store consolidated metadata made by a client under ``key``; ``documents`` are its contents.
 
-    ``check`` is called with the one that is there, and what it raises is passed on. Raises `ConsolidatedBehind` if
-    the store fails once ``data`` is stored, and `WriteConflict` if other writers come first too often.
+    ``check`` is called with the present entry, and its exception is passed on. Raises `ConsolidatedBehind` if the store
+    fails once ``data`` is stored, and `WriteConflict` if other writers come first too often.
     """
     prefix = as_prefix(key.rpartition("/")[0])
 
     def put() -> Stored | None:
-        """On top of just what is there, which is returned: what others have carried into it until then is known."""
+        """Replace the present document, and return it: it contains all updates so far."""
         with mount.store.lock(key):
             if check is not None:
                 check(mount.store.stat(key))
@@ -245,10 +241,10 @@ def put_consolidated(
 
 
 def _in_doubt(mount: MountedStore, key: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
-    """The documents (keys) that consolidated metadata made by a client may not hold as they are.
+    """The documents (keys) that may be out of date in consolidated metadata made by a client.
 
-    One that was there ``before`` has followed every change: only where the two differ is there a doubt, and what
-    neither it nor the store knows was deleted meanwhile. Where there was none, what the store lacks is held here alone.
+    One that existed ``before`` was up to date: only differences are in doubt, and documents missing from it and from
+    the store were deleted meanwhile. Without one before, documents missing from the store exist only here.
     """
     known, root = _documents_in(before, key), as_prefix(key.rpartition("/")[0])
     names = documents.keys() if known is None else known.keys() | documents.keys()
@@ -259,7 +255,7 @@ def _in_doubt(mount: MountedStore, key: str, documents: Mapping[str, Any], befor
 
 
 def _is_document(name: str) -> bool:
-    """Whether a client may have meant a document of a node; no other key is looked for in the store."""
+    """Whether a name may be that of a node's document; other keys are not looked up in the store."""
     try:
         return normalise_path(name) == name and name.rpartition("/")[2] in (".zarray", ".zgroup", ".zattrs", V3)
     except BadPath:
@@ -269,8 +265,8 @@ def _is_document(name: str) -> bool:
 def _follow_in(
     mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
 ) -> None:
-    """`follow` in the consolidated metadata under ``key``. Those that are broken stay as they are: the change that they
-    do not follow is stored already, and whoever reads them is told. Raises `StoreError`."""
+    """`follow` in the consolidated metadata under ``key``. A broken document stays as it is: the change itself is
+    stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
     inner, known = prefix[len(root) :], set[str]()
     if not key.endswith(V3) and mount.store.stat(key) is None:
@@ -321,7 +317,7 @@ def _follow_in(
 
 
 def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:
-    """The documents of consolidated metadata, by their keys below it; None where there are none that can be read."""
+    """The documents of consolidated metadata, by their keys below it; None if there are none that can be read."""
     if stored is None:
         return None
     try:
@@ -332,6 +328,6 @@ def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:
 
 
 def _stored_key(mount: MountedStore, known: str) -> str:
-    """The key of a document that ``.zmetadata`` knows: an operator may have given ``.zarray`` another name."""
+    """The stored key of a document in ``.zmetadata``: ``.zarray`` may have a configured name."""
     folder, slash, name = known.rpartition("/")
     return f"{folder}{slash}{mount.metadata_key}" if name == ".zarray" else known

@@ -1,5 +1,5 @@
-"""Keys of ``/zarr2`` and ``/zarr3``: everything as one Zarr format has it. Documents are made where a node is of the
-other format; chunks are the bytes that are stored, a piece of a shard included."""
+"""Keys of ``/zarr2`` and ``/zarr3``: all nodes in one Zarr format. Documents of nodes of the other format are
+converted; chunks are the stored bytes, or a range of a shard."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FORMATS: Final[tuple[ZarrFormat, ...]] = (2, 3)
 
 
 class FaceReader(KeyReader):
-    """Finds and reads keys of all nodes as ``zarr_format`` has them."""
+    """Finds and reads keys of all nodes in the format ``zarr_format``."""
 
     def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat) -> None:
         super().__init__(catalog, reader)
         self._format = zarr_format
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
-        """As `KeyReader.find`; what is of the format already is given as it is stored. Also raises `FormNotFound`."""
+        """As `KeyReader.find`; keys of nodes in this format are as stored. Also raises `FormNotFound`."""
         path = normalise_path(path)
         parent, _, name = path.rpartition("/")
         if name in NAMES and (name == V3) != (self._format == 3):
@@ -68,8 +68,8 @@ class FaceReader(KeyReader):
         return replace(found, documents=node.documents or None)
 
     def _array_of(self, path: str) -> ArrayNode | None:
-        """The array that a key lies below. One that was opened before is tried first: each look into a remote store is
-        a request."""
+        """The array above a key. An array that was opened before is tried first, as each look-up in a remote store
+        costs a request."""
         mount = self._catalog.mounts.get(path.partition("/")[0])
         if mount is None:
             return None
@@ -84,7 +84,7 @@ class FaceReader(KeyReader):
         return None
 
     def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
-        """A chunk of Zarr v3 by its key of v2."""
+        """A Zarr v3 chunk by its v2 key."""
         coords = v2_grid(array.metadata).parse_key(path[len(array.path) + 1 :])
         if coords is None:
             raise KeyNotFound(path)
@@ -139,8 +139,8 @@ class FaceReader(KeyReader):
         return {**own, ATTRIBUTES: attributes} if attributes else own
 
     def _v3_document(self, node: Node, find: Callable[[str], Node | None]) -> dict[str, Any]:
-        """A ``zarr.json``. An array of an image that has no names of its own gets those of the image's axes, which a
-        group above it says; ``find`` opens these."""
+        """A ``zarr.json``. An array of an image without dimension names gets those of the image's axes, from a group
+        above it; ``find`` opens these groups."""
         if isinstance(node, GroupNode):
             attributes = v3_attributes(node.attributes, node.path.rpartition("/")[2])
             return new_group(node.attributes if node.zarr_format == 3 else attributes)
@@ -156,8 +156,8 @@ class FaceReader(KeyReader):
         return array_document(node, 3, names if names is None or len(names) == node.metadata.rank else None)
 
     def _inline(self, group: GroupNode) -> dict[str, Any]:
-        """The consolidated metadata of a group; none if it takes too long to collect, for which a whole store has the
-        most time."""
+        """The consolidated metadata of a group, or None if collection takes too long; a store's root has the largest
+        allowance."""
         is_store = group.mount is not None and not group.prefix
         nodes = self._nodes(group, self.consolidation_seconds if is_store else SEARCH_SECONDS)
         if nodes is None:
@@ -182,8 +182,8 @@ class FaceReader(KeyReader):
 def array_document(
     array: ArrayNode, zarr_format: ZarrFormat, dimension_names: Sequence[str | None] | None = None
 ) -> dict[str, Any]:
-    """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are those of an array of v2 as v3. Raises
-    `FormNotFound` where the format has no such array."""
+    """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are for an array of v2 as v3. Raises
+    `FormNotFound` if the format cannot represent the array."""
     if array.zarr_format == zarr_format:  # without the null of old releases of zarr-python, which 3.1 refuses
         return {name: value for name, value in array.metadata.document.items() if name != _CONSOLIDATED}
     try:
@@ -197,7 +197,7 @@ def array_document(
 
 
 def forms(node: Node) -> tuple[ZarrFormat, ...]:
-    """The Zarr formats that a node has a document in, stored or made."""
+    """The Zarr formats of a node's documents, stored or converted."""
     found: list[ZarrFormat] = []
     for zarr_format in FORMATS:
         try:
@@ -212,8 +212,8 @@ def forms(node: Node) -> tuple[ZarrFormat, ...]:
 def piece_of_shard(
     reader: Reader, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None = None
 ) -> StoredKey | None:
-    """A chunk as the piece of a shard that holds it, with the bytes that are ``wanted`` (start and stop); None if it
-    was never written."""
+    """A chunk as a byte range of its shard, with its ``wanted`` bytes (start and stop); None if it was never
+    written."""
     located = reader.locate(array, coords, wanted)
     if located is None:
         return None

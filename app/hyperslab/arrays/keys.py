@@ -1,4 +1,4 @@
-"""Reading a store's own keys byte for byte, and making those that plain Zarr clients want and the store lacks."""
+"""Key reader: stored keys byte for byte, and generated documents for plain Zarr clients."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ATTRIBUTES: Final = ".zattrs"
 CONSOLIDATED: Final = ".zmetadata"
 DOCUMENTS: Final = (ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED)
 NAMES: Final = (*DOCUMENTS, V3)
-"""The documents of both formats."""
+"""Names of documents of both formats."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the store has it, or unless it ``is_whole`` ``size`` bytes of its value from ``offset`` on. ``modified``
-    in seconds since 1970; ``part``: what was read of the value when it was found. ``documents``: the keys that decided
-    what to look for, and their versions; None if these are not all."""
+    """A stored key, or unless ``is_whole`` a range of its value: ``size`` bytes from ``offset`` on. ``modified`` in
+    seconds since 1970; ``part``: bytes read together with the version. ``documents``: keys that decided the look-up,
+    and their versions; None if incomplete."""
 
     mount: MountedStore
     key: str
@@ -51,14 +51,15 @@ class StoredKey:
     is_whole: bool = True
     documents: Mapping[str, str | None] | None = field(default_factory=dict)
 
-    def begun(self, start: int, stop: int) -> memoryview:
-        """What of the bytes ``[start, stop)`` was read when the key was found; empty if the first of them was not."""
+    def prefetched(self, start: int, stop: int) -> memoryview:
+        """The bytes of ``[start, stop)`` that were read together with the version; empty unless they include the
+        first."""
         return memoryview(b"") if self.part is None else self.part.between(self.offset + start, self.offset + stop)
 
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A document that the store lacks."""
+    """A generated document, absent from the store."""
 
     mount: MountedStore | None
     key: str
@@ -66,34 +67,34 @@ class MadeKey:
 
     @property
     def version(self) -> str:
-        """A digest of it."""
+        """A digest of its bytes."""
         return hashlib.blake2b(self.data, digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a directory-listing client is shown of a node: its documents, and its children with a slash at the end."""
+    """A directory listing of a node: its documents, and its children, with a slash at the end."""
 
     path: str
     names: tuple[str, ...]
 
 
 class KeyReader:
-    """Finds and reads keys; ``most_nodes`` and ``consolidation_seconds`` limit the ``.zmetadata`` that it makes up."""
+    """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit the generation of ``.zmetadata``."""
 
     consolidation_seconds = 30.0
 
-    def __init__(self, catalog: Catalog, reader: Reader, *, most_nodes: int = 10_000) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader, *, max_nodes: int = 10_000) -> None:
         self._catalog = catalog
         self._reader = reader
-        self._most_nodes = most_nodes
+        self._most_nodes = max_nodes
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
-        """The key at ``path`` (its first segment names the store); reads no chunk but for the bytes that are ``wanted``
-        (start and stop), which come by the same request as size and version do where the store can.
+        """The key at ``path`` (its first segment names the store). Of a chunk only the ``wanted`` bytes (start and
+        stop) are read, in the same request as size and version if the store supports that.
 
-        Raises `KeyNotFound` and `BadPath`, and `StoreError` where the store cannot tell. A ``zarr.json`` is never made
-        up: clients that find metadata of two formats choose the wrong one or neither.
+        Raises `KeyNotFound` and `BadPath`, and `StoreError` if the store fails. A ``zarr.json`` is never generated:
+        clients that find metadata of two formats choose the wrong one or neither.
         """
         parent, _, name = normalise_path(path).rpartition("/")
         if name == V3:
@@ -113,7 +114,7 @@ class KeyReader:
         return MadeKey(self._catalog.locate(parent)[0] if parent else None, path, made)
 
     def _of_head(self, path: str, parent: str, name: str) -> MadeKey | None:
-        """The document of an array whose newest items are not in chunks yet, or a chunk that has some of these."""
+        """The document of an array with an open stream, or a chunk with items of its head."""
         mount = self._catalog.mounts.get(parent.partition("/")[0])
         if mount is None or mount.is_remote:  # streams write to folders
             return None
@@ -142,7 +143,7 @@ class KeyReader:
         return None
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
-        """Bytes ``[start, stop)`` of the version that was found; raises `ChangedWhileRead` where it was replaced."""
+        """Bytes ``[start, stop)`` of the version in ``found``; raises `ChangedWhileRead` if it was replaced."""
         place = (found.offset + start, found.offset + stop)
         try:
             parts = found.mount.store.get_ranges(found.key, [place], version=found.version)
@@ -152,10 +153,10 @@ class KeyReader:
             raise KeyNotFound(found.key)
         return parts[0]
 
-    def index(self, path: str, *, beside_chunks: bool = False) -> Index:
-        """The listing of the node at ``path``; chunks are neither listed nor counted. ``beside_chunks``: the path could
-        be that of a chunk, too, which it is unless all nodes above it are groups. Raises `NodeNotFound`."""
-        for folder in above(path) if beside_chunks else ():
+    def index(self, path: str, *, may_be_chunk: bool = False) -> Index:
+        """The directory listing of the node at ``path``, without chunks. ``may_be_chunk``: the path ends like a chunk
+        key, and is one unless all nodes above it are groups. Raises `NodeNotFound`."""
+        for folder in above(path) if may_be_chunk else ():
             try:
                 node = self._catalog.find_node(folder)
             except (BrokenData, BadPath):
@@ -170,7 +171,7 @@ class KeyReader:
         return Index(node.path, tuple(names))
 
     def is_known_chunk(self, path: str) -> bool:
-        """Whether a path that ends like a chunk's key lies below a known array; sends no request to a remote store."""
+        """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
         for folder in above(path):
             node = self._catalog.remembered(folder) or self._catalog.open_known(folder)
             if not isinstance(node, GroupNode):
@@ -212,15 +213,15 @@ class KeyReader:
         return None if document is None else dump_json(document)
 
     def _documents(self, node: Node) -> dict[str, Any]:
-        """The documents of Zarr v2 that a node has, by name; those that nobody has stored, too."""
+        """The Zarr v2 documents of a node by name, stored or generated."""
         if node.zarr_format == 3:
             return {}
         own = (ARRAY, {**node.metadata.document}) if isinstance(node, ArrayNode) else (GROUP, {"zarr_format": 2})
         return dict([own, *([(ATTRIBUTES, {**node.attributes})] if node.attributes else [])])
 
     def _consolidated(self, group: GroupNode) -> bytes | None:
-        """All documents at and below a group as they are now; None if there are too many, or too many other keys, to
-        collect. What is broken says why when it is asked for itself."""
+        """All present documents at and below a group; None if there are too many of them, or of other keys, to collect.
+        Broken ones are left out."""
         nodes = self._nodes(group, self.consolidation_seconds)
         if nodes is None:
             return None
@@ -240,8 +241,8 @@ class KeyReader:
         return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
 
     def _nodes(self, group: GroupNode, seconds: float) -> dict[str, Node] | None:
-        """A group and all nodes below it, by path from there; None if they are too many, or not found in time. What is
-        broken is left out with all below it."""
+        """A group and all nodes below it, by relative path; None if there are too many, or not found in time. Broken
+        ones are left out with all below them."""
         nodes: dict[str, Node] = {}
         broken: tuple[str, ...] = ()
         deadline = time.monotonic() + seconds
@@ -265,12 +266,12 @@ class KeyReader:
 
 
 def looks_like_chunk(name: str) -> bool:
-    """Whether a name is one that the key of a chunk may end in, or ``c``, with which those of Zarr v3 begin."""
+    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
     return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
 
 
 def above(path: str) -> Iterator[str]:
-    """From the outside in, the nodes that a path could be a chunk of."""
+    """The prefixes of possible arrays above a chunk path, outermost first."""
     parts = path.split("/")
     first = len(parts) - 1
     while first > 1 and looks_like_chunk(parts[first - 1]):

@@ -1,14 +1,13 @@
-"""Keeping writers apart: node locks, repeated attempts, and a lease among replicas that share only an object store.
+"""Mutual exclusion of writers: node locks, retries, and leases between replicas that share only an object store.
 
-A lease is for what one put cannot do. It is an object made with a conditional put, so only one replica can hold it. It
-is renewed while it is held; one that was not renewed for `_TERM` seconds belongs to a dead replica and may be taken
-over. It is given back by a put on condition as well: a DELETE that is repeated would take it from the next holder.
+A lease covers work of more than one put. It is an object created by a conditional put, so only one replica holds it.
+The holder renews it; a lease not renewed for `_TERM` seconds belongs to a dead replica and may be taken over. Its
+release is a conditional put too: a repeated DELETE would remove the lease of the next holder.
 
-It keeps replicas out of each other's way, and is no fence: a request of a holder that was slow may take effect at any
-time. So all that is stored under a lease is stored on the condition of what was read under it, and nobody leaves that
-as it was: taking over changes the array's document (a member that readers ignore), and remembers how far chunks may be
-on their way (see `extent.fenced`). Who could not publish makes sure of the lease before another try
-(`Turn.take_again`).
+A lease reduces conflicts and is no fence: a slow request of a former holder may take effect at any time. So all puts
+under a lease are conditional on versions read under it, and these versions do not persist: a takeover changes the
+array's document (a member that readers ignore), and records which chunks may still be written (see `extent.fenced`).
+After a failed publication the holder confirms the lease before it retries (`Turn.take_again`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from hyperslab.wire import retry
 
 MOST_TRIES: Final = 100
 attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
-"""The numbers of `MOST_TRIES` attempts at what other writers may prevent, with pauses between them."""
+"""Numbers of `MOST_TRIES` attempts at a conflicting change, with pauses between them."""
 _TERM = 20.0
 _RENEWALS = 4
 
@@ -50,8 +49,8 @@ T = TypeVar("T")
 
 
 def retried(key: str, attempt: Callable[[], T]) -> T:
-    """The result of ``attempt``, which is called again where it raises `VersionConflict`: another writer came first.
-    Raises `WriteConflict` after `MOST_TRIES` times."""
+    """The result of ``attempt``, repeated while it raises `VersionConflict`. Raises `WriteConflict` after `MOST_TRIES`
+    attempts."""
     for _ in attempts():
         with suppress(VersionConflict):
             return attempt()
@@ -59,35 +58,35 @@ def retried(key: str, attempt: Callable[[], T]) -> T:
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:
-    """Held shared by writers of chunks, exclusively by whoever changes shape, existence or several chunks at once."""
+    """Node lock: shared for chunk writers, exclusive for changes of shape, existence or several chunks at once."""
     return mount.store.lock(f"{prefix}.zarray", shared=shared)
 
 
 class Turn:
-    """The right to go on that `alone` gives. One that rests on locks cannot be lost.
+    """Permission to proceed, from `alone`. One based on locks cannot be lost.
 
-    ``inherited``: the one before was cut off, so requests of its may still be on their way.
+    ``inherited``: the previous holder failed, and its requests may still arrive.
     """
 
     inherited = False
 
     def check(self) -> None:
-        """Raise `WriteConflict` if the turn may be somebody else's by now. Costs nothing: to be called before each
-        change of what is not published."""
+        """Raise `WriteConflict` if the turn may be lost. Free of cost; to be called before each unpublished change."""
 
     def take_again(self) -> None:
-        """Make sure of the turn before another attempt; where it was lost, wait for it anew. What was read before may
-        be out of date."""
+        """Confirm the turn before another attempt, or wait for it again if it was lost; earlier reads may then be out
+        of date."""
 
 
 def alone(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
-    """Keep appenders, and writers of several chunks on one condition, from each other where locks do not reach."""
+    """Exclude other appenders, and other conditional writers of several chunks, across replicas without common
+    locks."""
     shared = mount.has_replicas
     return Lease(mount, prefix).held() if shared else nullcontext(Turn())
 
 
 class Lease(Turn):
-    """The right to append to one array, or to write several of its chunks on one condition; held across replicas."""
+    """Exclusive right to append to an array, or to write several of its chunks on one condition, across replicas."""
 
     def __init__(self, mount: MountedStore, prefix: str) -> None:
         digest = hashlib.blake2b(prefix.encode(), digest_size=12).hexdigest()
@@ -102,7 +101,7 @@ class Lease(Turn):
 
     @contextmanager
     def held(self) -> Iterator[Turn]:
-        """Wait for the lease, hold and renew it; raises `Overloaded` after a minute of waiting."""
+        """Wait for the lease, hold and renew it; raises `Overloaded` after a minute."""
         self._acquire()
         ended = Event()
         renewer = Thread(target=self._renew_until, args=(ended,), daemon=True)
@@ -120,12 +119,13 @@ class Lease(Turn):
             self._release(sure=sure)
 
     def check(self) -> None:
-        """By our own clock: others wait for longer, as they count from when they see a renewal, and we from before."""
+        """Measured by our own clock: other replicas wait longer, as they count from when they see a renewal, and we
+        from before it."""
         if time.monotonic() > self._ends:
             raise WriteConflict(self._path, f"this writer was held up for {_TERM:.0f} s, and another may go on")
 
     def take_again(self) -> None:
-        """The store is asked, not the clock: an attempt has failed, perhaps as somebody has taken over."""
+        """Asks the store, not the clock: the failed attempt may be due to a takeover."""
         with self._lock:
             if not self._claim(self._version):
                 self._acquire()
@@ -150,8 +150,8 @@ class Lease(Turn):
         raise Overloaded(f"other writers have kept {self._path!r} for {longest:.0f} s", 5)
 
     def _claim(self, expected: str | Absent) -> bool:
-        """Take the lease, or renew it, on top of the version ``expected``, or of one of our own, as there is where an
-        answer was lost; False where it is somebody else's. Raises `StoreError`."""
+        """Take or renew the lease on top of the version ``expected``, or of a version of our own, left by a put whose
+        answer was lost; False if another replica holds it. Raises `StoreError`."""
         for last in (False, False, True):
             began = time.monotonic()
             try:
@@ -173,18 +173,18 @@ class Lease(Turn):
         return False
 
     def _text(self, **members: Any) -> bytes:
-        """Another text at each renewal: on most object stores the version is a digest of the content."""
+        """Unique text for each renewal: on most object stores the version is a digest of the content."""
         return distinct(dump_json({**members, "renewed": time.time_ns(), "for": self._path}))
 
     def _renew_until(self, ended: Event) -> None:
-        """One renewal that fails is no loss: there is time for others."""
+        """Renew the lease until the event is set. A single failed renewal is harmless."""
         while not ended.wait(_TERM / _RENEWALS):
             with self._lock, suppress(StoreError):
                 if not self._claim(self._version):
                     self._ends = 0.0
 
     def _release(self, *, sure: bool = True) -> None:
-        """``sure``: no request of this holder is on its way any more, as far as answers tell."""
+        """``sure``: no request of this holder is in flight any more, as far as answers tell."""
         with suppress(VersionConflict, StoreError):  # taken over, or it will run out by itself
             if sure and self._store.capabilities.conditional_delete:
                 self._store.delete(self._key, if_version=self._version)
@@ -193,9 +193,9 @@ class Lease(Turn):
             self._store.put(self._key, self._text(holder=None, **unsure), if_version=self._version)
 
     def _fence(self) -> None:
-        """Make the publication of the holder we took over from fail.
+        """Change the array's document so that publication by the former holder fails.
 
-        A change by somebody else does not do that: it may be the holder's own, who then goes on from there.
+        A change by another writer is not sufficient: it may be the former holder's own, which then continues from it.
         """
 
         def change(key: str) -> None:

@@ -1,4 +1,4 @@
-"""Limits: a budget of bytes for answers under way."""
+"""Limits: a budget of bytes for responses in flight."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from threading import Lock
 
 
 class BytesInFlight:
-    """A budget of bytes that answers under way may hold. Nobody waits in here: who gets False tries again later."""
+    """A budget of bytes for responses in flight. It never blocks: callers retry after False."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held = 0
+        self._reserved = 0
         self._lock = Lock()
 
     def try_reserve(self, nbytes: int, own: int = 0) -> bool:
-        """Take ``nbytes`` of the budget beside one's ``own``, or nothing. What is larger than all of it goes alone."""
+        """Reserve ``nbytes`` on top of the caller's ``own``, or nothing. A reservation above the whole budget is
+        granted alone."""
         with self._lock:
-            if self._held > own and self._held + nbytes > self.limit:
+            if self._reserved > own and self._reserved + nbytes > self.limit:
                 return False
-            self._held += nbytes
+            self._reserved += nbytes
             return True
 
     def release(self, nbytes: int) -> None:
         with self._lock:
-            self._held -= nbytes
+            self._reserved -= nbytes
 
     @property
     def held(self) -> int:
-        return self._held
+        return self._reserved
 
     @property
     def room(self) -> int:
-        """What is left at the moment."""
-        return max(0, self.limit - self._held)
+        """Bytes available now."""
+        return max(0, self.limit - self._reserved)

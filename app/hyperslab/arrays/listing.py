@@ -1,7 +1,7 @@
-"""Lists the children of a group without entering arrays: one of a million chunks costs as much as one of two.
+"""Lists the children of a group without entering arrays: an array of a million chunks costs as much as one of two.
 
-A folder without a document is a group where any node lies below, however deep. It is searched folder by folder, and no
-longer than `SEARCH_SECONDS` for a page: a page that time cuts short has a cursor that says where to go on.
+A folder without a document is a group if any node exists below it. Each page searches such folders for at most
+`SEARCH_SECONDS`; the cursor of an interrupted page says where to continue.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SEARCH_SECONDS: Final = 2.0
 
 
 class PartialSearch(NamedTuple):
-    """A search that has ended for lack of time. ``after``: the folder up to which, in the order of names, there is no
-    node; None if it has not begun."""
+    """A search that ran out of time. ``after``: the last folder in order of names known to hold no node; None at the
+    start."""
 
     after: str | None
 
@@ -47,11 +47,11 @@ def children(
     cursor: str | None,
     deadline: float | None = None,
 ) -> Children:
-    """A page of children below ``prefix``: from a listing and from the keys of ``documents`` that are known otherwise,
-    or from these alone if the store cannot list.
+    """A page of children below ``prefix``, from a listing and the keys of ``documents``, or from the latter alone if
+    the store cannot list.
 
-    ``cursor``: a name, or a name and with a slash before it how far that one has been searched. ``deadline``: another
-    end than that of a page. A folder that may not be entered is left out.
+    ``cursor``: a name, or a name and behind a slash the progress of its search. ``deadline``: replaces that of a page.
+    Folders without permission are left out.
     """
     known = _kinds_of(documents, prefix)
     if not mount.store.capabilities.listable:
@@ -94,8 +94,8 @@ def children(
 
 
 def search(mount: MountedStore, prefix: str, end: float, after: str | None = None, *, must: bool = True) -> Outcome:
-    """What a folder is that has no document of Zarr v2: None if no node lies below (TensorStore writes no groups).
-    ``must``: searches one folder more, however late it is, so that there is an end some time."""
+    """The kind of a folder without a Zarr v2 document: None if no node exists below it (TensorStore writes no groups).
+    ``must``: search at least one more folder after the deadline, so that repeated searches end."""
     documents = {*mount.node_names, ".zmetadata"}
     folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
     while must or time.monotonic() <= end:
@@ -112,8 +112,8 @@ def search(mount: MountedStore, prefix: str, end: float, after: str | None = Non
 def _folders(
     mount: MountedStore, prefix: str, after: Sequence[str] | None, folder: str = ""
 ) -> Iterator[tuple[str, Listing]]:
-    """A folder and all below it, each before those in it, in order of name; from the first behind ``after``: its names
-    from here on (none: this one; None: nothing has been seen yet)."""
+    """A folder and all below it, parents first, in order of name, from the first after ``after``: its remaining names
+    (none: this folder; None: the start)."""
     try:
         listed = mount.store.list_dir(prefix + folder + "/" if folder else prefix)
     except (BadPath, StoreError) as error:
@@ -130,7 +130,7 @@ def _folders(
 
 
 def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
-    """What a ``zarr.json`` says that it describes; one that cannot be read is found out when the node is opened."""
+    """The node type of a ``zarr.json``; a broken one raises only when the node is opened."""
     try:
         stored = mount.store.get(key)
         document = None if stored is None else parse_json(stored.data)
@@ -140,7 +140,7 @@ def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
 
 
 def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, Kind]:
-    """The direct children of which documents are known."""
+    """The direct children in known documents."""
     kinds: dict[str, Kind] = {}
     for key in documents:
         name, _, document = key.removeprefix(prefix).rpartition("/")
@@ -154,8 +154,7 @@ def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, Kind]:
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:
-    """The version of each key; a document that nobody can read (see `_concerns_one`) is none, and its siblings are
-    what they are."""
+    """The version of each key; None for a document that cannot be read (see `_concerns_one`)."""
     try:
         return mount.store.versions(prefix, keys)
     except (BadPath, StoreError) as error:
@@ -167,8 +166,8 @@ def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | N
 
 
 def _concerns_one(mount: MountedStore, error: BadPath | StoreError) -> bool:
-    """Whether an error concerns this key alone, and will be reported when the key itself is asked for: a link that
-    leads out of the store or, in a folder that exists, what may not be entered (``lost+found``) or is no file."""
+    """Whether an error affects this key alone, and will be raised when it is requested: a link out of the store or, in
+    an existing folder, an entry without permission (``lost+found``) or of a kind other than a file."""
     if isinstance(error, StoreError) and not mount.is_remote:
         mount.store.check()
         return True

@@ -1,4 +1,4 @@
-"""What a path leads to: mounted stores with the versions of their keys, arrays and groups."""
+"""Nodes: mounted stores with the versions of their keys, arrays and groups."""
 
 from __future__ import annotations
 
@@ -24,21 +24,17 @@ from hyperslab.storage.base import Store, Stored, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
-"""The document of a Zarr v3 node, of whatever kind."""
+"""The document of a Zarr v3 node of any kind."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 Recheck = Literal["always", "never"] | float
-"""When what is remembered of a store is checked again: on every read, never, or after so many seconds.
-
-The meaning is that of TensorStore's ``recheck_cached_data``; ``never`` declares the store immutable (but for our own
-writes).
-"""
+"""When cached versions are looked up again: on every read, never, or after a number of seconds."""
 
 
 class VersionBook:
-    """Versions of the keys of one store, as fresh as ``recheck`` demands. Safe to call from many threads."""
+    """Cached versions of the keys of one store, as fresh as ``recheck`` demands. Thread-safe."""
 
     def __init__(self, store: Store, recheck: Recheck) -> None:
         self._store = store
@@ -49,7 +45,7 @@ class VersionBook:
         self._lock = Lock()
 
     def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
-        """The version of each key (None: absent), in order; ``fresh`` asks the store whatever is remembered."""
+        """The version of each key (None: absent), in order; ``fresh`` bypasses the cache."""
         if self._recheck == "always":
             return self._store.versions(prefix, keys)
         known = {} if fresh else self.remembered(keys)
@@ -61,18 +57,18 @@ class VersionBook:
         return [known[key] for key in keys]
 
     def read(self, keys: Sequence[str]) -> list[Stored | None]:
-        """The value of each key (None: absent), read now; the versions that come with them count as looked up."""
+        """The value of each key (None: absent), read from the store; their versions are cached."""
         began = time.monotonic()
         found = self._store.get_each(keys, MAX_DOCUMENT_BYTES)
         self.learn([(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
         return found
 
     def knows_all(self, keys: Sequence[str]) -> bool:
-        """Whether `look_up` would answer without asking the store."""
+        """Whether `look_up` needs no request to the store."""
         return self._recheck != "always" and len(self.remembered(keys)) == len(keys)
 
     def remembered(self, keys: Sequence[str]) -> dict[str, str | None]:
-        """The versions of those keys that need not be looked up."""
+        """Cached versions that need no look-up."""
         if self._recheck == "always":
             return {}
         oldest = 0.0 if self._recheck == "never" else time.monotonic() - self._recheck
@@ -81,12 +77,12 @@ class VersionBook:
         return {key: entry[0] for key, entry in seen.items() if entry is not None and entry[1] >= oldest}
 
     def note(self, key: str, version: str | None) -> None:
-        """Remember what one of our own writes has made of a key."""
+        """Cache the version made by a write of ours."""
         self.learn([(key, version)], time.monotonic())
 
     def learn(self, found: Iterable[tuple[str, str | None]], began: float) -> None:
-        """Remember the versions (None: absent) of keys that were looked up or read from the time ``began`` on. What was
-        noted or forgotten since then is newer: then these are good for the request at hand and no other."""
+        """Cache versions (None: absent) that were looked up or read since the time ``began``. Newer entries, noted or
+        forgotten since then, take precedence."""
         if self._recheck == "always":
             return
         with self._lock:
@@ -101,7 +97,7 @@ class VersionBook:
                 self._seen.popitem(last=False)
 
     def forget(self, prefix: str) -> None:
-        """Forget every key below a prefix."""
+        """Remove every key below a prefix."""
         if self._recheck == "always":
             return
         with self._lock:
@@ -112,12 +108,12 @@ class VersionBook:
 
 @dataclass(frozen=True)
 class MountedStore:
-    """A named root and how the operator wants it to be read and written.
+    """A store with its name and configuration.
 
-    ``fill_missing``: a chunk that is not there reads as the fill value; otherwise it is an error. ``metadata_key``
-    replaces ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, in place of what is stored.
-    ``store_data_equal_to_fill_value``: write chunks even where they hold nothing but the fill value; `stores_fill`.
-    ``versions``: those of its keys.
+    ``fill_missing``: missing chunks read as the fill value; else they are an error. ``metadata_key`` replaces
+    ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, which replace stored ones.
+    ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``versions``: cached
+    versions of its keys.
     """
 
     name: str
@@ -135,60 +131,59 @@ class MountedStore:
 
     @cached_property
     def stores_fill(self) -> bool:
-        """Whether chunks of nothing but the fill value are stored: also where a chunk that is missing is an error."""
+        """Whether chunks of fill values are stored: also if missing chunks are an error."""
         return self.store_data_equal_to_fill_value or not self.fill_missing
 
     @cached_property
     def is_remote(self) -> bool:
-        """Whether each request to the store takes milliseconds."""
+        """Whether a request to the store takes milliseconds."""
         return not self.store.capabilities.cheap_stat
 
     @property
     def has_replicas(self) -> bool:
-        """Whether writers on other machines, whom no lock reaches, may write to the store as we do."""
+        """Whether writers on other machines, without common locks, may write to the store."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     @cached_property
     def pool(self) -> WorkerPool:
-        """The worker threads of the store."""
+        """Worker threads of the store."""
         return WorkerPool(self.store.capabilities.width, self.name, remote=self.is_remote)
 
     def each(self, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
-        """The results of ``work``, which does nothing but ask the store: of a remote one concurrently."""
+        """The results of ``work``, which only sends requests to the store: concurrent for a remote one."""
         return self.pool.map(work, items, cancel) if self.is_remote else [work(item) for item in items]
 
     def close(self) -> None:
-        """End the worker threads and let go of the store."""
+        """Stop the worker threads and close the store."""
         self.pool.close()
         self.store.close()
 
     @cached_property
     def node_names(self) -> tuple[str, str, str]:
-        """Names of the documents that make a node: an array or a group of Zarr v2, and either of v3."""
+        """Names of the documents that define a node: an array or a group of Zarr v2, and either of v3."""
         return self.metadata_key, ".zgroup", V3
 
     @property
     def document_names(self) -> tuple[str, ...]:
-        """Names of all documents that a node may have."""
+        """Names of all documents of a node."""
         return (*self.node_names, ".zattrs", ".zmetadata")
 
     def document_keys(self, prefix: str) -> list[str]:
-        """The documents whose versions together are the version of the node at ``prefix``: those that make it a node,
-        and its attributes."""
+        """Keys of all documents of the node at ``prefix``, whose versions make up the version of the node."""
         return [prefix + name for name in (*self.node_names, ".zattrs")]
 
     def path(self, prefix: str) -> str:
-        """The logical path of what is at a prefix."""
+        """The logical path of a prefix."""
         return f"{self.name}/{prefix}".rstrip("/")
 
     def check_writable(self) -> None:
-        """Raise `ReadOnly` unless the operator has made the store writable and the store itself takes writes."""
+        """Raise `ReadOnly` unless the store is configured as writable and accepts writes."""
         if not (self.writable and self.store.capabilities.writable):
             raise ReadOnly(self.name)
 
     def check_not_assumed(self, prefix: str, *, below: bool = False) -> None:
-        """Raise `BadDefinition` for an array whose document the operator has given: no request can change it, or remove
-        it with all that lies ``below`` a group."""
+        """Raise `BadDefinition` for an array with an assumed document, which no request can change or remove, also as
+        part of all nodes ``below`` a group."""
         for path in self.assume_metadata:
             if as_prefix(path) == prefix or (below and path.startswith(prefix)):
                 which = shown(self.path(as_prefix(path)))
@@ -196,8 +191,8 @@ class MountedStore:
 
 
 class Head(Protocol):
-    """Newest items of an array that a stream writes to, which are not in its chunks yet: those from ``start`` on along
-    ``axis``. They never change, and a later state of the array has more of them."""
+    """Newest items of an array with an open stream, not in its chunks yet: those from ``start`` on along ``axis``.
+    Immutable; later states of the array have more of them."""
 
     @property
     def axis(self) -> int: ...
@@ -206,17 +201,16 @@ class Head(Protocol):
     def start(self) -> int: ...
 
     def read(self, box: tuple[slice, ...], out: np.ndarray | None = None) -> np.ndarray:
-        """The items of a box that lies in the head, in the axes of the array; put into ``out`` where that is given.
-        Raises `errors.ChangedWhileRead` where they have moved to chunks since."""
+        """The items of a box within the head, in the array's axes, written into ``out`` if given. Raises
+        `errors.ChangedWhileRead` if they have moved to chunks since."""
 
 
 @dataclass(frozen=True)
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
-    ``documents`` are the keys that it was opened from and their versions (None: absent); empty where it was not opened
-    from documents of its own. ``also``: documents of Zarr v2 for the same node, which its own hides. The shape includes
-    the ``head``; who opens an array to change it sees it without.
+    ``documents``: keys and versions (None: absent) of its documents; empty without documents of its own. ``also``: v2
+    keys hidden by its own Zarr v3 document. The shape includes the ``head``, which writers open the array without.
     """
 
     mount: MountedStore
@@ -236,8 +230,8 @@ class ArrayNode:
 
     @cached_property
     def data_id(self) -> str:
-        """A digest of all that decides what a chunk's bytes mean: everything but the shape, the attributes and our own
-        notes. Two arrays (or two states of one) with the same one decode a chunk's bytes alike."""
+        """A digest of all metadata that affects the meaning of chunk bytes: all but shape, attributes and our own
+        members. Arrays with equal digests decode chunks alike."""
         other = ("shape", OWN_MEMBER, "attributes", "dimension_names", "consolidated_metadata")
         members = [(name, value) for name, value in self.metadata.document.items() if name not in other]
         return blake2b(repr(sorted(members, key=lambda member: member[0])).encode(), digest_size=8).hexdigest()
@@ -252,18 +246,16 @@ class ArrayNode:
 
     @property
     def document_key(self) -> str:
-        """The key of the document that says what the array is."""
+        """The key of the document of the array."""
         return self.prefix + (V3 if self.metadata.zarr_format == 3 else self.mount.metadata_key)
 
     def chunk_key(self, coords: tuple[int, ...]) -> str:
-        """The key in the store of a stored object: of a chunk, or where there are shards of one of these, by its
-        position among them."""
+        """The key of a stored object: of a chunk, or of a shard by its position among shards."""
         return self.prefix + self.metadata.grid.key(coords)
 
     @property
     def dimension_names(self) -> tuple[str, ...] | None:
-        """The names that xarray keeps in ``_ARRAY_DIMENSIONS``, or those of Zarr v3; None where there are none or they
-        do not fit."""
+        """Dimension names from ``_ARRAY_DIMENSIONS``, or from Zarr v3; None if absent or invalid."""
         if self.metadata.zarr_format == 3:
             known = self.metadata.dimension_names or ()
             return tuple([name for name in known if name is not None]) if known and None not in known else None
@@ -274,8 +266,7 @@ class ArrayNode:
 
     @property
     def decoder(self) -> Decoder:
-        """How the values are decoded by CF conventions. Where axes have no names, a fill value of zero is nobody's
-        choice."""
+        """The CF decoder of the values. Without names of axes, a fill value of zero does not mark missing values."""
         names, metadata = self.dimension_names, self.metadata
         dtype, fill = metadata.dtype.numpy, metadata.fill_value
         if names is None and fill is not None and fill.dtype.kind != "V" and not fill.any():
@@ -287,8 +278,8 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` ones have no
-    ``.zgroup``. ``problems``: what of its documents is wrong, and was read all the same."""
+    """An open group. ``mount`` is None for the root, whose children are the stores; ``implicit`` groups have no
+    document. ``problems``: tolerated errors in its documents."""
 
     mount: MountedStore | None
     prefix: str
@@ -310,14 +301,13 @@ class GroupNode:
 
     @property
     def attributes_key(self) -> str:
-        """The key of the document that the attributes are in."""
+        """The key of the document with the attributes."""
         return self.prefix + (V3 if self.zarr_format == 3 else ".zattrs")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenNode:
-    """A node that has documents but, as ``error`` says, cannot be opened; ``documents`` are those that are there, and
-    their versions."""
+    """A node that cannot be opened because of ``error``; ``documents``: its existing documents and their versions."""
 
     mount: MountedStore
     prefix: str
@@ -345,8 +335,8 @@ class ChildInfo:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """A page of children in order of name; ``next_cursor`` is None on the last one, and an empty page may have one.
-    ``problems``: what could not be read of what says which children there are."""
+    """A page of children in order of name; ``next_cursor`` is None on the last page, and empty pages may have one.
+    ``problems``: errors of documents or listings that name children."""
 
     nodes: tuple[ChildInfo, ...]
     next_cursor: str | None

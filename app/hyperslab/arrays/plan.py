@@ -1,4 +1,4 @@
-"""Read plan: what a selection comes to before any data is read, and the entity tag of the chunk versions it touches."""
+"""Read plan: the chunks and the size of a selection, and the entity tag made of their versions."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from hyperslab.wire import SelectionItem, format_selection
 
 Projection = ChunkProjection | PointProjection
 
-MOST_KEPT = 65_536
-"""Above so many chunks their versions go into the tag, and eight bytes of each are kept: memory must hardly grow with
-the slice."""
+MAX_VERSIONS = 65_536
+"""Above this number of chunks only hashes of their versions, eight bytes each, are stored, so that memory hardly grows
+with their number."""
 
 
 class ChunkVersions(NamedTuple):
-    """The versions of a plan's chunks by coordinates (None: absent), in the order of `Plan.coords`; or where they are
-    too many, sorted hashes of both, and the tag that they make."""
+    """Versions of a plan's chunks by coordinates (None: absent), in the order of `Plan.coords`; for too many chunks,
+    sorted hashes of both and the resulting tag."""
 
     by_coords: Mapping[Coords, str | None] | None
     tag: str = ""
     hashes: NDArray[np.int64] | None = None
 
     def holds(self, coords: Coords, version: str | None) -> bool:
-        """Whether a chunk has this version; for those that are too many."""
+        """Whether a chunk has this version, by the hashes."""
         assert self.hashes is not None
         wanted = hash((coords, version))
         return bool(self.hashes.take(np.searchsorted(self.hashes, wanted), mode="clip") == wanted)
@@ -54,10 +54,10 @@ class ChunkVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(ABC):
-    """What is to be read of an array (or of one field), and what it comes to.
+    """Read plan of a selection of an array, or of one of its fields.
 
-    ``shape`` and ``dtype`` are those of the answer, subarray dimensions included; ``nbytes`` its size in C order;
-    ``touched`` how many chunks hold it. ``found``: their versions, once they were looked up or read.
+    ``shape`` and ``dtype`` of the answer include subarray dimensions; ``nbytes``: its size in C order; ``touched``:
+    number of chunks. ``found``: versions of the chunks, once looked up or read.
     """
 
     array: ArrayNode
@@ -70,23 +70,23 @@ class Plan(ABC):
 
     @abstractmethod
     def objects(self) -> Iterator[StoredParts[Projection]]:
-        """The chunks touched and where they go in the answer, by the stored object that holds them."""
+        """The touched chunks and their places in the answer, by stored object."""
 
     def coords(self) -> Iterator[Coords]:
-        """The stored objects touched, in the same order."""
+        """Coordinates of the touched stored objects, in the same order."""
         return (each.coords for each in self.objects())
 
     @property
     @abstractmethod
     def stored(self) -> int:
-        """How many stored objects are touched."""
+        """The number of touched stored objects."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What is selected, and how it is converted."""
+        """The selection and the conversion as text."""
 
     def identity(self) -> hashlib.blake2b:
-        """A digest of what decides how values lie in chunks, and of what is selected."""
+        """A digest of the selection and of the metadata that affects values."""
         array = self.array
         # the one document of Zarr v3 also has attributes in it, which are no part of values
         version = array.data_id if array.metadata.zarr_format == 3 else array.metadata_version
@@ -95,19 +95,19 @@ class Plan(ABC):
 
     @property
     def versions(self) -> Mapping[Coords, str | None] | None:
-        """Versions by chunk coordinates (None: absent), once they are known; None where there are too many chunks."""
+        """Versions by chunk coordinates (None: absent), once known; None for too many chunks."""
         assert self.found is not None
         return self.found.by_coords
 
     @property
     def tag(self) -> str:
-        """A digest of the metadata's version, the selection and the versions of all chunks touched, once known."""
+        """A digest of the metadata's version, the selection and the versions of all touched chunks, once known."""
         assert self.found is not None
         by_coords = self.found.by_coords
         return self.found.tag if by_coords is None else self.tag_of(by_coords.values())
 
     def tag_of(self, versions: Iterable[str | None]) -> str:
-        """The tag for versions that are known, in the order of `coords`."""
+        """The tag for versions in the order of `coords`."""
         digest = self.identity()
         feed(digest, versions)
         return digest.hexdigest()
@@ -168,7 +168,7 @@ class PointsPlan(Plan):
 def make_plan(
     array: ArrayNode, selection: Selection, *, field: Field | None = None, dtype: np.dtype[Any] | None = None
 ) -> ReadPlan:
-    """What reading ``selection`` comes to; the store is not asked. ``dtype``: a conversion on the way out."""
+    """The plan of ``selection``, made without access to the store. ``dtype``: conversion of the output."""
     inner = field.shape if field is not None else ()
     out_dtype = dtype if dtype is not None else field.numpy if field is not None else array.metadata.dtype.numpy
     shape = selection.shape + inner
@@ -190,13 +190,13 @@ def make_plan(
 
 
 def too_many_chunks(  # noqa: PLR0917
-    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, most: int
+    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, limit: int
 ) -> TooLarge:
-    """The error, with a split, for a selection that touches ``count`` chunks where ``most`` are allowed."""
+    """The error, with a split, for a selection of ``count`` chunks if only ``limit`` are allowed."""
     item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
-    share = max(selection.size * item * most // count, 1)
+    share = max(selection.size * item * limit // count, 1)
     boxes = boxes_that_fit(array, selection, item, share, field)
-    return TooLarge(f"the chunks of {what}", count, most, unit="chunks", boxes=boxes)
+    return TooLarge(f"the chunks of {what}", count, limit, unit="chunks", boxes=boxes)
 
 
 def boxes_that_fit(
@@ -204,8 +204,8 @@ def boxes_that_fit(
 ) -> list[str]:
     """Selection texts that together make up ``selection``, each of at most ``limit`` bytes, cut on chunk edges.
 
-    ``item_bytes`` is the size of one element of the answer, subarray dimensions included. At most 1000 of them are
-    listed. What is taken of the subarray of ``field`` is taken in all of them.
+    ``item_bytes``: size of one element of the answer, subarray dimensions included. Gives at most 1000 texts. Each
+    includes the selection within the subarray of ``field``.
     """
     inner = () if field is None or field.part is None else field.part.axes
     parts = split_rows(selection, (), itemsize=item_bytes, grid=array.metadata.grid, limit_bytes=limit)
@@ -225,8 +225,8 @@ def _axis_item(axis: IndexAxis | SliceAxis | ListAxis) -> SelectionItem:
 
 
 def check_countable(shape: tuple[int, ...], itemsize: int) -> None:
-    """Raise `TooLarge` for a selection whose bytes 63 bits do not count, and for an empty one that would be so without
-    its empty axes: numpy has no such arrays."""
+    """Raise `TooLarge` for a selection of 2**63 bytes or more, also if only empty axes make it smaller: numpy has no
+    such arrays."""
     nbytes = prod(size or 1 for size in shape) * itemsize
     if nbytes >= 1 << 63:
         raise TooLarge("a selection", nbytes, (1 << 63) - 1)
@@ -252,7 +252,7 @@ def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Fie
 
 
 def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
-    """The field of this name; None for a plain dtype, or for a structured one of which the whole is wanted.
+    """The field called ``name``; None for a plain dtype, or for a whole structured one.
 
     Raises `FieldUnknown` with the list of fields.
     """
@@ -276,7 +276,8 @@ def require_field(array: ArrayNode, name: str | None) -> Field | None:
 
 
 def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> tuple[Selection, Field | None]:
-    """What ``items`` select of an array, and the field with what they select, behind its axes, of its subarray."""
+    """The selection of ``items`` of an array, and the field with the selection, behind the array's axes, within its
+    subarray."""
     rank, axes = len(array.metadata.shape), normalise(items, array.metadata.shape + (field.shape if field else ())).axes
     outer, inner = Selection(axes[:rank]), Selection(axes[rank:])
     if field is None or inner.axes in ((), tuple([SliceAxis(0, 1, size) for size in field.shape])):
@@ -285,7 +286,7 @@ def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]
 
 
 def feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:
-    """Add versions to what a tag is made of."""
+    """Add versions to the digest of a tag."""
     digest.update("".join([f"{version or '-'}\n" for version in versions]).encode())
 
 

@@ -1,4 +1,4 @@
-"""Reader: plan, then the whole answer at once or as a stream of slabs in bounded memory."""
+"""Reader: reads a plan as a whole or as a stream of slabs in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, N
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
-    MOST_KEPT,
+    MAX_VERSIONS,
     ChunkVersions,
     P,
     Plan,
@@ -41,15 +41,16 @@ T = TypeVar("T")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LARGEST_SLAB = 4
-"""Times the usual size."""
-_MOST_CHECKED = 64
-"""So many cached chunks are revalidated one by one, while others are fetched; more are better listed first."""
+"""Largest slab, as a multiple of the usual size."""
+_MAX_REVALIDATED = 64
+"""Maximum number of cached chunks to revalidate one by one, concurrently with reads of others; more are listed
+first."""
 
 
 class Reader:
-    """Reads arrays through the chunk cache. Safe to call from many threads; blocks on the store.
+    """Reads arrays through the chunk cache. Thread-safe; blocks on the store.
 
-    ``kept_bytes``: memory of answers that were sent which stays with the process for the next ones.
+    ``kept_bytes``: maximum size of free buffers to reuse.
     """
 
     def __init__(self, cache: ChunkCache, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int) -> None:
@@ -61,15 +62,15 @@ class Reader:
     def plan(
         self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
     ) -> ReadPlan:
-        """What reading ``selection`` comes to; the store is not asked.
+        """The read plan of ``selection``, made without access to the store.
 
-        Raises `TooLarge` where a single chunk is more than the operator allows in memory, or the chunks are more than
-        can be looked up in a minute or two.
+        Raises `TooLarge` for a chunk above the configured limit of memory, or for more chunks than can be looked up in
+        a minute or two.
         """
         self.check_chunk(array)
         plan = make_plan(array, selection, field=field, dtype=dtype)
-        if plan.touched > (most := 1 << 24):
-            raise too_many_chunks("one read", array, selection, field, plan.touched, most)
+        if plan.touched > (limit := 1 << 24):
+            raise too_many_chunks("one read", array, selection, field, plan.touched, limit)
         return plan
 
     def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
@@ -82,9 +83,9 @@ class Reader:
         return make_points_plan(array, coordinates, field=field)
 
     def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
-        """The plan with the versions that its chunks have. ``fresh``, for writers: as the store has them now, and each
-        of them, however many they are. Raises `Cancelled` and `StoreError`."""
-        if fresh or plan.touched <= MOST_KEPT:
+        """The plan with the versions of its chunks. ``fresh``, for writers: present versions of all chunks, however
+        many. Raises `Cancelled` and `StoreError`."""
+        if fresh or plan.touched <= MAX_VERSIONS:
             return self.look_up_together([plan], cancel, fresh=fresh)[0]
         array, digest = plan.array, plan.identity()
         hashes: list[NDArray] = []
@@ -95,7 +96,7 @@ class Reader:
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
     def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None, *, fresh: bool = False) -> list[P]:
-        """`look_up` for plans of one store that each touch few chunks: one question for all of them."""
+        """`look_up` for several plans of one store, each of few chunks, with one look-up."""
         prefixes = {plan.array.prefix for plan in plans}
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
@@ -106,11 +107,11 @@ class Reader:
         return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
 
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
-        """Raise `TooLarge` where one chunk, decoded, is more than the operator allows in memory; for ``writing`` also
-        where one shard is.
+        """Raise `TooLarge` if a decoded chunk is above the configured limit of memory; for ``writing`` also if a shard
+        is.
 
-        Reads and writes ask before anything is allocated: a document may state chunks of any size. Objects are counted
-        with what Python needs for a short text and the reference to it: 72 bytes.
+        Called before any allocation, as a document may state chunks of any size. Objects count as 72 bytes: a reference
+        and a short Python text.
         """
         metadata = array.metadata
         nbytes = max(
@@ -126,7 +127,7 @@ class Reader:
             raise TooLarge("the index of one shard", index, self._max_chunk_bytes)
 
     def count_cached(self, plan: Plan) -> int:
-        """How many of the chunks whose versions are known need no I/O: cached ones, and absent ones."""
+        """The number of chunks with known versions that need no I/O: cached or absent ones."""
         array, known = plan.array, {} if plan.found is None else plan.versions or {}
         if array.metadata.levels:
             stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
@@ -137,15 +138,15 @@ class Reader:
     def read(
         self, plan: P, cancel: Cancel | None = None, cost: ReadCost | None = None, out: NDArray | None = None
     ) -> tuple[NDArray, P]:
-        """The whole answer in C order, and the plan with the versions that were read: values and tag belong together.
+        """The whole answer in C order, and the plan with the versions that were read, which match the values.
 
-        Where versions were looked up before, cached chunks of these are good; else they are revalidated. The caller has
-        checked ``plan.nbytes``. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (where missing chunks are errors)
+        With versions looked up before, cached chunks of these versions are used; else they are revalidated. The caller
+        has checked ``plan.nbytes``. Raises `ChunkCorrupt`, `StoreError`, `ChunkNotFound` (if missing chunks are errors)
         and `Cancelled`.
         """
         out = np.empty(plan.shape, plan.dtype) if out is None else out
         array, cost = plan.array, cost or ReadCost()
-        if plan.touched > MOST_KEPT:
+        if plan.touched > MAX_VERSIONS:
             plan = self.look_up(plan, cancel) if plan.found is None else plan
             self._read_chunks(plan, plan.objects(), plan.stored, out, cost, cancel)
             return out, plan
@@ -157,11 +158,11 @@ class Reader:
         return out, replace(plan, found=ChunkVersions(found))
 
     def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
-        """`ShardReader.locate`, of an array that has shards."""
+        """`ShardReader.locate` for an array with shards."""
         return ShardReader(array, None, self.cache, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
-        """`look_up` where every chunk is cached in its current version, or absent; else None."""
+        """`look_up` if every chunk is absent, or cached in its present version; else None."""
         array, cache = plan.array, self.cache
         keys = {coords: array.chunk_key(coords) for coords in plan.coords()}
         names = [cache_key(array, key) for key in keys.values()]
@@ -182,12 +183,11 @@ class Reader:
         *,
         slab_bytes: int | None = None,
     ) -> Iterator[memoryview]:
-        """Bytes ``[start, stop)`` of the C-order answer as slabs: consecutive pieces of at most ``slab_bytes``, each
-        read into a buffer that is used again once nobody holds it any more. Default: what `choose_slab` says where
-        there is no room to spare.
+        """Bytes ``[start, stop)`` of the C-order answer as slabs: consecutive pieces of at most ``slab_bytes``, by
+        default as `choose_slab` decides, in buffers that are reused once released.
 
-        Blocks while it reads; to be used from one thread at a time. The versions of one plan and no others make up an
-        answer: else it raises `ChangedWhileRead`, and what is remembered of versions is forgotten.
+        Blocks while it reads; not thread-safe. All slabs have the versions of one plan: else it raises
+        `ChangedWhileRead`, and cached versions are dropped.
         """
         planned = self.look_up(plan, cancel) if plan.found is None else plan
         spent = cost or ReadCost()
@@ -211,7 +211,7 @@ class Reader:
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
             self.fill_slab(planned, part, out, cost=spent, cancel=cancel)
             spent.add(assemble=perf_counter() - began)
-            if spent.moved:
+            if spent.changed:
                 plan.array.mount.versions.forget(plan.array.prefix)
                 raise ChangedWhileRead(f"{plan.array.path!r} was written while it was read")
             return memoryview(buffer.data)[max(start, first) - first : min(stop, last) - first]
@@ -219,11 +219,10 @@ class Reader:
         return starmap(read, parts)
 
     def choose_slab(self, plan: ReadPlan, in_flight: BytesInFlight | None = None) -> int:
-        """The largest slab of a stream, in bytes, beside the answers that are ``in_flight``.
+        """The size in bytes of a stream's largest slab, given the responses ``in_flight``.
 
-        A chunk row that is cut reads its chunks once for each cut. Slabs of up to four times the usual size, which cut
-        it less often, are worth their memory where there is much of it; and in any case where they need not cut it and
-        a chunk cannot be entered midway.
+        A chunk row that is cut reads its chunks once for each cut. Slabs of up to four times the usual size reduce
+        cuts; they are used if enough memory is free, and always if they avoid cuts of chunks without partial decoding.
         """
         row = _row_nbytes(plan) if plan.nbytes > self.slab_bytes else 0
         if row <= self.slab_bytes:
@@ -235,24 +234,23 @@ class Reader:
         return larger if self.stream_memory(plan, larger) <= room // 2 else self.slab_bytes
 
     def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
-        """The most bytes that a stream holds at once: its slabs, and what `working_memory` says."""
+        """Maximum memory of a stream: its slabs, and `working_memory`."""
         # one is being filled while one is being sent, and the transport may still hold on to the end of a third
         slabs = min(plan.nbytes, 3 * slab_bytes)
         # measured with 64 clients at once: fetching and decoding hold on to two of the usual size
-        beside = 2 * self.slab_bytes if plan.nbytes > slab_bytes else 0
-        return slabs + beside + self.working_memory(plan)
+        working = 2 * self.slab_bytes if plan.nbytes > slab_bytes else 0
+        return slabs + working + self.working_memory(plan)
 
     def chunk_memory(self, array: ArrayNode) -> int:
-        """Bytes that changing one chunk takes; those no larger than a slab are not counted."""
+        """Memory for the change of one chunk; those up to the size of a slab count as 0."""
         memory = array.metadata.codec.memory
         return 2 * memory if memory > 2 * self.slab_bytes else 0
 
     def working_memory(self, plan: Plan) -> int:
-        """Bytes that the chunk which a request has in hand takes beside the answer, between its codecs too, and what
-        its threads hold of shards.
+        """Memory for decoding one chunk of a request, intermediate results included, and for shards of all its threads.
 
-        Those no larger than a slab are not counted. A chunk that can be entered midway takes what is read of it: with
-        blocks and gaps that come along about four times what is wanted.
+        Up to the size of a slab it counts as 0. A partially decoded chunk takes about four times the selected bytes,
+        because of blocks and gaps.
         """
         metadata, mount, shards = plan.array.metadata, plan.array.mount, 0
         memory, most = metadata.codec.memory, min(plan.touched, metadata.chunks_per_object) if metadata.levels else 0
@@ -261,40 +259,40 @@ class Reader:
             chunks = -(-plan.touched // max(1, stored))
             each, wanted = memory_of_shard(metadata, chunks, is_remote=mount.is_remote), chunks * metadata.chunk_nbytes
             if mount.is_remote:
-                helpers = mount.pool.most_helpers(stored - 1, wanted)
+                helpers = mount.pool.max_helpers(stored - 1, wanted)
             else:  # which also share the chunks of one shard
-                helpers = mount.pool.most_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
+                helpers = mount.pool.max_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
         return shards + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
 
     def forget(self) -> None:
-        """Empty the cache of chunks, and forget which were asked for."""
+        """Clear the chunk cache and the free buffers."""
         self.cache.clear()
         self.buffers.forget()
 
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
     ) -> None:
-        """Read a part of the selection of a plan whose versions are known into ``out``; raises as `read` does.
+        """Read a part of a plan with known versions into ``out``; raises as `read` does.
 
-        ``cost.moved`` says whether a chunk had another version.
+        Sets ``cost.changed`` if a chunk had another version.
         """
         slab = replace(plan, selection=part, touched=touched(part, plan.array.metadata.grid))
         self._read_chunks(slab, slab.objects(), slab.stored, out, cost, cancel, caching=self._caching(plan))
 
     def _known(self, plan: Plan, coords: Collection[Coords]) -> Mapping[Coords, str | None]:
-        """The versions of stored objects (None: absent) as far as they are known. ``coords``: which are wanted."""
+        """The known versions (None: absent) of the stored objects ``coords``."""
         array = plan.array
         if plan.found is not None:
             return plan.found.by_coords or {}
-        if array.mount.recheck == "always" and len(coords) <= _MOST_CHECKED:
+        if array.mount.recheck == "always" and len(coords) <= _MAX_REVALIDATED:
             return {}
         keys = {array.chunk_key(at): at for at in coords}
         known = array.mount.versions.remembered([*keys])
         cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
-        if len(cached) > _MOST_CHECKED:
+        if len(cached) > _MAX_REVALIDATED:
             known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
         return {keys[key]: version for key, version in known.items()}
 
@@ -309,7 +307,7 @@ class Reader:
         found: dict[Coords, str | None] | None = None,
         caching: Caching | None = None,
     ) -> None:
-        """Read ``count`` stored objects, a task for each. ``found`` takes the versions that were read."""
+        """Read ``count`` stored objects, a task for each. The versions that were read are put into ``found``."""
         if cancel is not None:
             cancel.check()
         cost.add(touched=plan.touched)
@@ -342,7 +340,7 @@ class Reader:
             if found is not None:
                 found[coords] = version
             known_before = wanted == version if wanted != UNKNOWN else planned is None or planned.holds(coords, version)
-            cost.moved |= mount.recheck == "always" and not known_before
+            cost.changed |= mount.recheck == "always" and not known_before
 
         rest = iter(objects)
         first = next(rest)
@@ -358,7 +356,7 @@ class Reader:
         found: dict[Coords, str | None] | None,
         part: Projection,
     ) -> None:
-        """Read what ``part`` selects of a chunk of which the ``head`` holds items; a chunk may hold those before."""
+        """Read ``part`` of a chunk with items of the ``head``; the stored chunk may hold earlier ones."""
         array, metadata = plan.array, plan.array.metadata
         chunk = np.empty(metadata.chunks, metadata.dtype.numpy)  # the system makes room for what is touched
         origin = [at * size for at, size in zip(part.coords, metadata.chunks, strict=True)]
@@ -394,13 +392,13 @@ class Reader:
         if largest < row <= self.cache.limit // 2:
             return Caching.AT_ONCE  # each chunk of a row that is cut has to stay until all slabs of its row are done
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        if plan.touched > MOST_KEPT or decoded > self.cache.limit // 4:
+        if plan.touched > MAX_VERSIONS or decoded > self.cache.limit // 4:
             return Caching.NEVER
         return Caching.AT_ONCE if decoded <= 16 << 20 else Caching.WHEN_ASKED_AGAIN
 
 
 def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
-    """Keys to be looked up at once, or what they are made from."""
+    """Batches of keys for look-ups, or of what keys are made from."""
     rest = iter(items)
     while batch := list(islice(rest, 8192)):
         if cancel is not None:
@@ -409,12 +407,12 @@ def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
 
 
 def _enters_midway(plan: Plan) -> bool:
-    """Whether any part of a chunk can be decoded alone."""
+    """Whether parts of a chunk can be decoded alone."""
     return plan.array.metadata.codec.partial is not None
 
 
 def _row_nbytes(plan: ReadPlan) -> int:
-    """Bytes of the answer that one row of chunks along its first axis makes; all of it where it has no axes."""
+    """Bytes of one row of chunks along the first axis of the answer; of the whole answer without axes."""
     axes = plan.selection.output_axes
     if not axes or not plan.shape[0]:
         return plan.nbytes
@@ -425,21 +423,21 @@ def _row_nbytes(plan: ReadPlan) -> int:
 
 
 class Buffers:
-    """Buffers that come back by themselves as soon as nothing refers to them any more, which may be long after the read
-    has ended: a server holds what it has not sent yet. Safe to use from many threads.
+    """Pool of buffers that return by themselves when unreferenced, possibly long after the read: a server holds unsent
+    data. Thread-safe.
 
-    ``most``: bytes of free buffers that stay with the process.
+    ``max_free_bytes``: maximum size of free buffers.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_free_bytes: int) -> None:
+        self._max_free_bytes = max_free_bytes
         self._free: list[Bytes] = []
         self._nbytes = 0
         self._lock = Lock()
 
     def take(self, nbytes: int) -> Bytes:
-        """A buffer of ``nbytes`` with anything in it. The system makes room for a small one in less time than it takes
-        to find one that is free."""
+        """An uninitialised buffer of ``nbytes``. Small ones are allocated, which is faster than a search for a free
+        one."""
         if nbytes < 1 << 20:
             return np.empty(nbytes, np.uint8)
         with self._lock:
@@ -452,19 +450,19 @@ class Buffers:
         return lent[:nbytes]
 
     def forget(self) -> None:
-        """Let go of all that is free."""
+        """Release all free buffers."""
         with self._lock:
             self._free.clear()
             self._nbytes = 0
 
     def _give_back(self, memory: Bytes) -> None:
-        """Called wherever the last reference goes, perhaps by the garbage collector while the lock is held: then the
-        buffer is let go."""
+        """Called at the last reference, perhaps by the garbage collector while the lock is held; then the buffer is
+        released."""
         if self._lock.acquire(blocking=False):
             try:
                 self._free.append(memory)
                 self._nbytes += memory.nbytes
-                while self._nbytes > self._most:
+                while self._nbytes > self._max_free_bytes:
                     self._nbytes -= self._free.pop(0).nbytes
             finally:
                 self._lock.release()

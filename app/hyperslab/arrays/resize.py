@@ -1,4 +1,4 @@
-"""Changing an array's shape so that no reader ever sees what is not its data."""
+"""Changes of an array's shape under which no reader ever sees foreign data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
 from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import MOST_KEPT
+from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, is_all_fill
 from hyperslab.engine.grid import ChunkGrid, Coords
@@ -34,10 +34,10 @@ from hyperslab.storage.base import VersionConflict
 
 
 class Resizer:
-    """Grows and shrinks arrays: the shape is published first, then what it cut off is cleared.
+    """Grows and shrinks arrays: the new shape is published first, then cells outside it are cleared.
 
-    While cells beyond the shape may hold data, the document says so (see `extent.py`), in the same step as the shape.
-    Whoever grows the array clears them first: what a killed process left cannot come back.
+    While cells outside the shape may hold data, the document records that (see `extent.py`), in the same put as the
+    shape. They are cleared before growth, so data left by a crash cannot reappear.
     """
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
@@ -54,14 +54,13 @@ class Resizer:
         attributes: Mapping[str, Any] | None = None,
         check: Callable[[ArrayNode], None] | None = None,
     ) -> ArrayNode:
-        """Give an array a new shape (None keeps an axis), perhaps with a merge patch of its attributes, and return it
-        as it is then.
+        """Give an array a new shape (None keeps an axis), perhaps with a merge patch of its attributes; returns the
+        changed array.
 
-        Attributes come first: others may change them at the same time, and what a shape cuts off is gone. Raises, with
-        nothing changed, `BadDefinition` for a wrong rank or size, an axis that changes in a direction that is not
-        allowed, or attributes that are not possible; what ``check`` raises for the array as it is now; `WriteConflict`
-        if others keep changing the metadata, or have changed the shape alone after the check. `TooLarge` as `publish`
-        does.
+        Attributes are stored first: they may conflict with other writers, and removed cells cannot be restored. Raises,
+        with nothing changed, `BadDefinition` for a wrong rank or size, a change of an axis in a forbidden direction, or
+        invalid attributes; the exception of ``check`` for the present array; `WriteConflict` if others keep changing
+        the metadata, or have changed the shape alone after the check. `TooLarge` as in `publish`.
         """
         mount, prefix = self._catalog.locate_writable(path)
         # what an append has under way is not cut, nor published
@@ -85,15 +84,15 @@ class Resizer:
         raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
 
     def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
-        """Clear what may lie beyond the shape, for those who are about to store a larger one, or one without a note of
-        it; raises `WriteConflict` if the turn is lost on the way: then it may be the next holder's."""
+        """Clear cells outside the shape before a larger one, or one without a record of them, is stored. Raises
+        `WriteConflict` if the turn is lost, as the cells may then belong to the next holder."""
         left = extent(array.metadata)
         if left is not None:
             Clearer(self._reader, array, turn.check).clear_outside(left)
 
     def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> bool:
-        """Store new metadata (the same but for the shape) and clear what it cuts off; False where it has changed
-        meanwhile. The caller holds the node lock. Raises `TooLarge`, before anything is stored, where that cuts through
+        """Store new metadata (with another shape only) and clear cells outside it; False if the metadata has changed
+        meanwhile. The caller holds the node lock. Raises `TooLarge`, before anything is stored, if the shape cuts
         chunks too large to be decoded."""
         before, now = array.metadata.shape, metadata.shape
         left = larger(before, extent(array.metadata))
@@ -116,9 +115,9 @@ class Resizer:
         return True
 
     def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> bool:
-        """Merge a patch where the shape could be stored, too; False where others have changed the attributes since.
+        """Apply a merge patch if the shape could be stored too; False if the attributes have changed since.
 
-        What ``.zmetadata`` does not say then, it says when the shape is stored: else that would not be done.
+        A failed update of ``.zmetadata`` is repeated with that of the shape.
         """
         if wanted != array.metadata.shape:
             array.mount.check_not_assumed(array.prefix)
@@ -146,12 +145,12 @@ def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, sh
 
 
 class Clearer:
-    """Makes sure that what lies beyond an array's shape never shows: what a shrink cut off, and what others left there.
+    """Clears cells outside an array's shape: those of a shrink, and those left by other programs.
 
-    What is said of chunks is true of shards, of which the chunks within are cleared. ``check`` is called when one was
-    read and before it is changed: what was read when the turn is lost may be another's. What it raises ends the work,
-    and repeating the work is safe. Where replicas share the store, chunks are not removed but set to the fill value, on
-    condition of what is there: a delete could come late, and what is absent stands in nobody's way.
+    A stored object is a chunk, or a shard, whose inner chunks are cleared. ``check`` is called between read and change,
+    as the data may belong to another writer once the turn is lost; its exception ends the work, which may be repeated
+    safely. If replicas share the store, chunks are conditionally set to the fill value instead of removed: a delete
+    could arrive late, and an absent key blocks no late put.
     """
 
     def __init__(self, reader: Reader, array: ArrayNode, check: Callable[[], None]) -> None:
@@ -164,17 +163,17 @@ class Clearer:
         self._pool = array.mount.pool
 
     def check_decodable(self, before: Shape) -> None:
-        """Raise `TooLarge` where the shape cuts through chunks that may not be decoded, to clear the ends of them."""
+        """Raise `TooLarge` if the shape cuts chunks that are too large to be decoded."""
         cut = any(n < b and n % c for n, b, c in zip(self._grid.shape, before, self._grid.chunks, strict=True))
         if cut and all(self._grid.shape):  # what is empty has no edge chunks
             self._reader.check_chunk(self._array, writing=True)
 
     def clear_outside(self, before: Shape, written: Mapping[Coords, str | None] | None = None) -> None:
-        """Clear what lies outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
-        chunks. Cost grows with the number of chunks that were cut. Raises as `check_decodable` does, before anything
-        is changed. The caller keeps the shape from changing.
+        """Clear cells outside the array's shape and inside the shape ``before``: whole chunks, and the ends of edge
+        chunks. Cost grows with the number of affected chunks. Raises as `check_decodable` does, before anything is
+        changed. The caller prevents concurrent changes of the shape.
 
-        ``written``: the versions of chunks to which a write that a shrink has overtaken goes back; others stay.
+        ``written``: versions of chunks written concurrently with a shrink; then only these are cleared.
         """
         self.check_decodable(before)
         whole = _whole_chunks(before, self._grid)
@@ -192,12 +191,11 @@ class Clearer:
         self._pool.each(list(stored), len(stored), clear, nbytes=self._writer.memory)
 
     def clear_edges(self, shape: Shape) -> None:
-        """Set to the fill value what edge chunks hold beyond the array's shape, at the end of the axes that are longer
-        in ``shape``: whoever stores a whole chunk may leave values there.
+        """Set cells of edge chunks outside the array's shape to the fill value, along axes that are longer in
+        ``shape``: writers of whole chunks may leave values there.
 
-        Such chunks are read, and written only where there is something to clear. What cannot be decoded, or is too
-        large to be, stays: it shows no values either. Raises `TooLarge` for shards whose chunks can be read, and which
-        are too large to be changed.
+        Chunks are read, and written only if needed. Chunks that are corrupt or too large to decode stay, and show no
+        values either. Raises `TooLarge` for readable shards that are too large to be changed.
         """
         grid = self._grid
         sizes = zip(grid.shape, shape, grid.chunks, strict=True)
@@ -223,21 +221,21 @@ class Clearer:
             self._pool.each(batch, len(batch), clear, nbytes=self._writer.memory)
 
     def fill_doubt(self, shape: Shape) -> None:
-        """Store fill values in chunks that are absent, that a larger ``shape`` would show, and that a late request may
-        yet store: then it finds them taken. Raises `WriteConflict` for more chunks than one write may touch."""
+        """Store fill values in absent chunks that a larger ``shape`` would show and a late request may still store; its
+        condition then fails. Raises `WriteConflict` for more chunks than one write may touch."""
         in_doubt = doubt(self._array.metadata)
         if in_doubt is None:
             return
         boxes = list(_cut_boxes(tuple(map(min, in_doubt, larger(self._grid.shape, shape))), self._grid))
         count = sum(prod(map(len, box)) for box in boxes)
-        if count > MOST_KEPT:
+        if count > MAX_VERSIONS:
             doubtful = f"requests of a writer that was cut off may be on their way to {count} chunks"
             raise WriteConflict(self._array.path, f"{doubtful}: grow in smaller steps")
-        absent = [coords for coords, version in self._looked_up(boxes) if version is None]
+        absent = [coords for coords, version in self._stored_in(boxes) if version is None]
         self._pool.each(absent, len(absent), lambda coords: self._set_to_fill(coords, None))
 
     def _set_to_fill(self, coords: Coords, version: str | None) -> None:
-        """Without reading what is there, on condition of the version that was seen, or of the next."""
+        """Conditional put of fill values without a read, on top of ``version``, or of the next one."""
         store, key = self._array.mount.store, self._array.chunk_key(coords)
         for _ in attempts():
             self._check()
@@ -247,12 +245,12 @@ class Clearer:
         raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
     def _stored(self, before: Shape) -> Iterator[tuple[Coords, str]]:
-        """Stored chunks of an array of the shape ``before`` that its shape cuts off or cuts through, and their
+        """Stored chunks of an array of the shape ``before`` that its present shape removes or cuts, and their
         versions."""
         array, grid = self._array, self._grid
         boxes = list(_cut_boxes(before, grid))
         if sum(prod(map(len, box)) for box in boxes) <= 10_000:  # else a listing of what is there costs less
-            yield from ((coords, version) for coords, version in self._looked_up(boxes) if version is not None)
+            yield from ((coords, version) for coords, version in self._stored_in(boxes) if version is not None)
             return
         old, whole = replace(grid, shape=before), _whole_chunks(before, grid)
         for entry in array.mount.store.list_prefix(array.prefix):
@@ -260,7 +258,7 @@ class Clearer:
             if coords is not None and _is_cut(coords, whole):
                 yield coords, entry.version
 
-    def _looked_up(self, boxes: Sequence[Sequence[range]]) -> Iterator[tuple[Coords, str | None]]:
+    def _stored_in(self, boxes: Sequence[Sequence[range]]) -> Iterator[tuple[Coords, str | None]]:
         array = self._array
         candidates = [coords for box in boxes for coords in product(*box)]
         keys = [array.chunk_key(coords) for coords in candidates]
@@ -274,8 +272,8 @@ class Clearer:
         *,
         removes: bool = True,
     ) -> list[ChunkChange]:
-        """What clears the cells of a stored object at the edge that lie beyond the shape: ``change`` those chunks that
-        the edge cuts and, unless it ``removes`` them, those beyond it."""
+        """The change that clears cells of an edge object outside the shape: of chunks cut by the edge and, unless it
+        ``removes`` them, of chunks beyond it."""
         inside, found = self._array.metadata.grid, []
         for chunk in self._array.metadata.chunks_in(coords):
             if removes and chunk not in inside:
@@ -285,19 +283,19 @@ class Clearer:
         return found
 
     def _clear_end(self, coords: Coords, chunk: NDArray) -> None:
-        """Set the cells of a chunk at the edge that lie beyond the shape to the fill value."""
+        """Set cells of an edge chunk outside the shape to the fill value."""
         for beyond in self._beyond(coords):
             chunk[beyond] = self._array.metadata.fill
 
     def _beyond(self, coords: Coords) -> list[tuple[slice, ...]]:
-        """What of a chunk lies beyond the shape, along each axis."""
+        """The slice of a chunk outside the shape, along each axis."""
         sizes = self._array.metadata.grid.extent(coords)
         return [(slice(None),) * axis + (slice(max(size, 0), None),) for axis, size in enumerate(sizes)]
 
 
 def bury_doubt(array: object, check: Callable[[], None]) -> None:
-    """Put what counts as absent where a late request would store a chunk of an array that was removed: else it could
-    come into the next one. No further than one write reaches."""
+    """Put tombstones for absent chunks of a removed array that a late request may still store, as they would become
+    chunks of the next array; for at most as many as one write may touch."""
     if not isinstance(array, ArrayNode):
         return
     in_doubt, store = doubt(array.metadata), array.mount.store
@@ -305,12 +303,12 @@ def bury_doubt(array: object, check: Callable[[], None]) -> None:
         return
     candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.stored_grid) for coords in product(*box))
     check()
-    store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, MOST_KEPT)])
+    store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, MAX_VERSIONS)])
 
 
 def _cut_boxes(before: Shape, grid: ChunkGrid) -> Iterator[list[range]]:
-    """Disjoint boxes of chunk coordinates that together hold every chunk which loses cells where the shape ``before``
-    becomes that of the grid."""
+    """Disjoint boxes of coordinates of all chunks that lose cells when the shape ``before`` becomes that of the
+    grid."""
     counts, whole = ChunkGrid(before, grid.chunks).counts, _whole_chunks(before, grid)
     for axis, (first, count) in enumerate(zip(whole, counts, strict=True)):
         if first < count:
@@ -318,7 +316,7 @@ def _cut_boxes(before: Shape, grid: ChunkGrid) -> Iterator[list[range]]:
 
 
 def _whole_chunks(before: Shape, grid: ChunkGrid) -> list[int]:
-    """How many leading chunks lose no cells along each axis."""
+    """The number of leading chunks without lost cells along each axis."""
     sizes = zip(before, grid.shape, grid.chunks, strict=True)
     return [now // chunk if now < was else -(-was // chunk) for was, now, chunk in sizes]
 

@@ -1,4 +1,4 @@
-"""Service: the use cases over the mounted stores, wired together."""
+"""Service: the use cases over the mounted stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The mounted stores and what reads and writes them. Close it when done."""
+    """The mounted stores with their readers and writers. To be closed after use."""
 
     catalog: Catalog
     reader: Reader
@@ -36,7 +36,7 @@ class Service:
     in_flight: BytesInFlight
 
     def close(self) -> None:
-        """End the worker threads and let go of the stores."""
+        """Stop the worker threads and close the stores."""
         for mount in self.catalog.mounts.values():
             mount.close()
 
@@ -49,7 +49,7 @@ def build(
     slab_bytes: int = 8 * MIB,
     max_chunk_bytes: int = 2048 * MIB,
 ) -> Service:
-    """Wire the use cases together. All sizes in bytes."""
+    """The service over these stores. All sizes in bytes."""
     cache = ChunkCache(cache_bytes)
     catalog = Catalog(mounts)
     # stays for the next answers: fresh memory has to be zeroed by the system, which takes as long as copying it

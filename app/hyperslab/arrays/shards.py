@@ -1,4 +1,4 @@
-"""Shard reader: the chunks of one stored object, by its index and by ranges of it."""
+"""Shard reader: reads chunks of one stored object through its index and byte ranges."""
 
 from __future__ import annotations
 
@@ -29,26 +29,25 @@ from hyperslab.storage.base import Part as StoredPart
 T = TypeVar("T")
 
 _WHOLE_BYTES: Final = 64 << 20
-"""The largest shard of a remote store, decoded, that is read whole although it need not be."""
+"""Maximum decoded size of a remote shard that is read whole without need."""
 _REMOTE_BATCH: Final = 16 << 20
 _LOCAL_BATCH: Final = 4 << 20
-"""Stored bytes that are held at once."""
+"""Maximum stored bytes of a local batch in memory."""
 GROUP_BYTES: Final = 1 << 20
 """Decoded bytes of the chunks that a thread decodes together, so many as a processor's own cache holds (benchmark
 `shards`)."""
-_MOST_CHUNKS: Final = 1 << 15
-"""Chunks of a shard that are looked up in its index at once."""
+_MAX_CHUNKS: Final = 1 << 15
+"""Maximum number of chunks per index look-up."""
 
 
 class _Shard(NamedTuple):
-    """A stored object, how it is laid out, the first item of the array that it holds, and how many of its chunks are
-    asked for."""
+    """A shard: its key, levels, first item in the array, and the number of its requested chunks."""
 
     coords: Coords
     key: str
     levels: tuple[ShardLevel, ...]
     origin: Coords
-    asked: int
+    requested: int
 
 
 class _Top(NamedTuple):
@@ -60,8 +59,7 @@ class _Top(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A chunk that is to be read: a ``cached`` copy of it, or the ``runs`` of items that are decoded alone, if not all;
-    ``keep``: it is to be cached."""
+    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache it."""
 
     part: Projection
     cached: NDArray | None
@@ -70,8 +68,8 @@ class _Wanted(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Chunks that are read one after the other, and their ``coords``, one in each row; small ones that are neighbours
-    are copied at once, as a ``block``."""
+    """Chunks that one thread reads in turn, with their ``coords``, one in each row; small neighbours are copied as one
+    ``block``."""
 
     coords: NDArray
     wanted: Sequence[_Wanted]
@@ -79,12 +77,12 @@ class _Group(NamedTuple):
 
 
 _WHOLE_CHUNK: Final = _Wanted(ChunkProjection((), ()), None, None, False)
-"""A chunk of a block of an array of which none is cached."""
+"""A chunk of a block, in an array without cached chunks."""
 
 
 class _Piece(NamedTuple):
-    """Which ``ranges`` of a stored object are fetched of a chunk that begins at ``start``, beside its ``head``, which
-    was fetched before: all others, or what is needed for some ``runs`` of its items."""
+    """The ``ranges`` of a stored object still to be fetched for a chunk from ``start`` on, of which ``head`` is already
+    in memory: all others, or those for the ``runs`` of items."""
 
     start: int
     ranges: Sequence[Extent]
@@ -93,7 +91,7 @@ class _Piece(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What was fetched of a chunk for some ``runs`` of its items; parts by their position in it."""
+    """The fetched parts of a chunk for ``runs`` of its items, by their position in it."""
 
     head: Buffer
     parts: Sequence[Part]
@@ -101,13 +99,13 @@ class _Parts(NamedTuple):
 
 
 _Found: TypeAlias = Extent | _Piece | None
-"""Where a chunk lies, or a part of it; None: the shard has none, or it was cached."""
+"""Location of a chunk, or of parts of it; None if the shard lacks it, or it is cached."""
 _Fetched: TypeAlias = Buffer | _Parts | None
-"""A stored chunk, or parts of it; None: the shard has none, or it was cached."""
+"""A stored chunk, or parts of it; None if the shard lacks it, or it is cached."""
 
 
 class Located(NamedTuple):
-    """Where a chunk lies in the stored object that holds it; ``part``: what was read of the object meanwhile."""
+    """Location of a chunk in its stored object; ``part``: bytes of the object read meanwhile."""
 
     entry: Entry
     extent: Extent
@@ -115,9 +113,9 @@ class Located(NamedTuple):
 
 
 class ShardReader(ChunkReader):
-    """Reads chunks that share stored objects, those of one object at a time. Safe to call from many threads.
+    """Reads chunks that share stored objects, one object at a time. Thread-safe.
 
-    Versions are those of stored objects. Indexes and decoded chunks are cached, each under a name of its own.
+    Versions are those of stored objects. Indexes and decoded chunks are cached under names of their own.
     """
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
@@ -125,11 +123,11 @@ class ShardReader(ChunkReader):
         array, key = self._array, shard.key
         if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old
             version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
-        most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MOST_CHUNKS))
+        most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MAX_CHUNKS))
         for _ in range(MAX_ATTEMPTS):
             is_sure, rest = planned != UNKNOWN, self._split(parts.parts, most)
             try:
-                while boxes := list(islice(rest, _MOST_CHUNKS // most)):
+                while boxes := list(islice(rest, _MAX_CHUNKS // most)):
                     groups = [self._group(chunks, block, version) for chunks, block in boxes]
                     version, was_asked = self._read_groups(shard, groups, version, out, cost)
                     is_sure |= was_asked
@@ -144,9 +142,8 @@ class ShardReader(ChunkReader):
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
     def locate(self, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
-        """Where a chunk lies, with its bytes that are ``wanted`` (start and stop); None if it was never written. Codecs
-        that a whole shard goes through are not undone. If the index is cached, reading these bytes shows whether it is
-        old."""
+        """Location of a chunk, with its ``wanted`` bytes (start and stop); None if it was never written. Codecs of a
+        whole shard are not decoded. With a cached index, the read of these bytes validates it."""
         shard = self._shard(self._metadata.stored_coords(coords), 1)
         key, known = shard.key, None
         if wanted is not None:
@@ -173,7 +170,7 @@ class ShardReader(ChunkReader):
     def _split(
         self, parts: Iterable[Projection], most: int
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:
-        """The chunks of a shard in groups of at most so many, small ones as blocks."""
+        """The chunks of a shard in groups of at most ``most``, small ones as blocks."""
         metadata = self._metadata
         small = metadata.chunk_nbytes < MIN_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
         if small and isinstance(parts, ShardParts):
@@ -186,7 +183,7 @@ class ShardReader(ChunkReader):
             yield group, None
 
     def _group(self, parts: Iterable[Projection], block: ChunkBlock | None, version: str | None) -> _Group:
-        """Chunks, of which those that are cached are looked up."""
+        """A group of chunks, with cached copies looked up."""
         looks = self._cache.limit > 0 and version not in (None, UNKNOWN)
         keeps = version is not None and self._caching is not Caching.NEVER
         if block is None:
@@ -202,19 +199,19 @@ class ShardReader(ChunkReader):
             name = chunk_name(self._array, part.coords) if looks or keeps else ("", "", "")
             cached = self._cache.get(name, version or "") if looks else None
             runs = self._runs(part) if cached is None else None
-            keep = keeps and cached is None and self._is_kept(name, version or "", partly=runs is not None)
+            keep = keeps and cached is None and self._is_cacheable(name, version or "", partly=runs is not None)
             wanted.append(_Wanted(part, cached, None if keep else runs, keep))
         return _Group(coords, wanted, block)
 
     def _read_groups(
         self, shard: _Shard, groups: Sequence[_Group], version: str | None, out: NDArray, cost: ReadCost
     ) -> tuple[str | None, bool]:
-        """The version that was read, and whether the store has been asked for it."""
+        """The version that was read, and whether a request was sent to the store."""
         touched = sum([len(group.wanted) for group in groups])
         missing = [want for group in groups for want in group.wanted if want.cached is None]
         if version is None or not missing:
             cost.add(cached=touched)
-            self._place_groups(shard.key, _paired(groups, repeat(None)), version, out)
+            self._place_groups(shard.key, _with_places(groups, repeat(None)), version, out)
             return version, False
         cost.add(cached=touched - len(missing))
         if self._is_read_whole(shard, missing):
@@ -223,44 +220,44 @@ class ShardReader(ChunkReader):
         top, was_asked = self._top(shard, version)
         _check_version(shard.key, version, top and top.version)
         if top is None:
-            self._place_groups(shard.key, _paired(groups, repeat(None)), None, out)
+            self._place_groups(shard.key, _with_places(groups, repeat(None)), None, out)
             return None, True
         pieces = self._find(shard, groups, missing, top)
         cost.add(fetch=perf_counter() - start)
-        self._read_pieces(shard.key, _paired(groups, pieces), top.version, out, cost)
+        self._read_pieces(shard.key, _with_places(groups, pieces), top.version, out, cost)
         return top.version, was_asked or any(pieces)
 
     def _is_read_whole(self, shard: _Shard, missing: Sequence[_Wanted]) -> bool:
-        """Whether a shard is fetched by one request: codecs behind it leave no choice, or all of it is wanted from
-        afar."""
+        """Whether a shard is fetched by one request: because of codecs around it, or if all of it is requested from a
+        remote store."""
         if any(level.after for level in shard.levels):
             return True
         if not self._array.mount.is_remote or self._metadata.shard_nbytes > _WHOLE_BYTES:
             return False
         if self._fetches_parts and any(want.runs for want in missing):
             return False
-        return len(missing) == shard.asked == self._metadata.chunks_inside(shard.coords)
+        return len(missing) == shard.requested == self._metadata.chunks_inside(shard.coords)
 
     def _read_whole(
         self, shard: _Shard, groups: Sequence[_Group], version: str, out: NDArray, cost: ReadCost
     ) -> str | None:
         start, key = perf_counter(), shard.key
-        stored = get_chunk(self._store, key, shard.levels[0].most_stored)
+        stored = get_chunk(self._store, key, shard.levels[0].max_stored_bytes)
         _check_version(key, version, stored and stored.version)
         if stored is None:
-            self._place_groups(key, _paired(groups, repeat(None)), None, out)
+            self._place_groups(key, _with_places(groups, repeat(None)), None, out)
             return None
         fetched = perf_counter()
         found, index, size = chunks_in(shard.levels, self._origins(shard, groups), stored.data, key)
-        held = _held(index, size)
+        held = _with_size(index, size)
         self._cache.put(cache_key(self._array, key), stored.version, held, held.nbytes)
-        self._place_groups(key, _paired(groups, found), stored.version, out)
+        self._place_groups(key, _with_places(groups, found), stored.version, out)
         cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
 
     def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[_Wanted], top: _Top) -> list[_Found]:
-        """Where chunks lie that are not cached, or what is needed of them."""
-        extents, most = self._extents(shard, self._origins(shard, groups), top), self._codec.most_stored
+        """Locations of chunks that are not cached, or of the needed parts of them."""
+        extents, most = self._extents(shard, self._origins(shard, groups), top), self._codec.max_stored_bytes
         largest = max([extent[1] - extent[0] for extent in extents if extent is not None], default=0)
         if largest > most:
             raise ChunkCorrupt(shard.key, None, f"{largest} bytes, at most {most} make a chunk")
@@ -284,17 +281,17 @@ class ShardReader(ChunkReader):
     def _read_pieces(
         self, key: str, groups: Sequence[tuple[_Group, Sequence[_Found]]], version: str, out: NDArray, cost: ReadCost
     ) -> None:
-        """Fetch and place chunks, many groups by one request."""
+        """Fetch and place chunks, several groups per request."""
         for batch in _by_size(groups, _REMOTE_BATCH if self._array.mount.is_remote else _LOCAL_BATCH):
             start = perf_counter()
             data = self._ranges(key, [*chain.from_iterable(_ranges_of(found) for _, found in batch)], version)
             fetched, rest = perf_counter(), iter(data)
-            stored = [(group, [_taken(each, rest) for each in found]) for group, found in batch]
+            stored = [(group, [_next_stored(each, rest) for each in found]) for group, found in batch]
             self._place_groups(key, stored, version, out)
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
 
     def _decoded(self, group: _Group) -> int:
-        """About how many bytes are decoded of a group."""
+        """Estimate of the bytes to decode for a group."""
         return len(group.wanted) * self.decoded(group.wanted[0].part)
 
     def _place_groups(
@@ -349,8 +346,8 @@ class ShardReader(ChunkReader):
         self._cache.put(chunk_name(self._array, want.part.coords), version or "", chunk, chunk_nbytes(chunk))
 
     def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
-        """The index of a stored object, None where there is none; and whether the store was asked for it, once however
-        many threads want it."""
+        """The index of a stored object, None if absent; and whether a request was sent for it, shared by concurrent
+        readers."""
         key, level = shard.key, shard.levels[0]
         name = cache_key(self._array, key)
         held = self._cache.get(name, version, count_miss=False) if version != UNKNOWN else None
@@ -363,7 +360,7 @@ class ShardReader(ChunkReader):
             if part is None:
                 raise Vanished
             stored = part.between(*level.index_place((0, part.entry.size), key))
-            held = _held(level.parse_index(stored, key), part.entry.size)
+            held = _with_size(level.parse_index(stored, key), part.entry.size)
             return held, part.entry.version, held.nbytes
 
         try:
@@ -373,7 +370,7 @@ class ShardReader(ChunkReader):
         return _Top(found.value[:-1], int(found.value[-1, 0]), found.version), True
 
     def _extents(self, shard: _Shard, origins: NDArray, top: _Top) -> list[Extent | None]:
-        """Where each chunk lies in the stored object; one request more for each further level of shards."""
+        """The extent of each chunk in the stored object; costs a request per nested level of shards."""
         key, (outermost, *inner) = shard.key, shard.levels
         found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
         for level in inner:
@@ -389,7 +386,7 @@ class ShardReader(ChunkReader):
         return found
 
     def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[Buffer]:
-        """The bytes of each range; those that meet are read as one."""
+        """The bytes of each range; adjacent ranges are read as one."""
         spans = merge_runs(sorted(ranges), 0)
         found = self._store.get_ranges(key, spans, version) if spans else []
         if found is None:
@@ -407,13 +404,13 @@ class ShardReader(ChunkReader):
             cut.append(views[at][start - firsts[at] : stop - firsts[at]])
         return cut
 
-    def _shard(self, coords: Coords, asked: int) -> _Shard:
+    def _shard(self, coords: Coords, requested: int) -> _Shard:
         metadata = self._metadata
         origin = tuple([axis.start for axis in metadata.stored_grid.bounds(coords)])
-        return _Shard(coords, self._array.chunk_key(coords), metadata.coding(coords).levels, origin, asked)
+        return _Shard(coords, self._array.chunk_key(coords), metadata.coding(coords).levels, origin, requested)
 
     def _origins(self, shard: _Shard, groups: Sequence[_Group]) -> NDArray:
-        """The first item of each chunk that is not cached, counted from that of the shard."""
+        """The first item of each chunk that is not cached, relative to the shard."""
         missing = [group.coords[[want.cached is None for want in group.wanted]] for group in groups]
         return self._within(shard, np.concatenate(missing))
 
@@ -422,8 +419,8 @@ class ShardReader(ChunkReader):
 
 
 def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) -> int:
-    """Bytes that a thread holds at once, beside its answer, that reads so many ``chunks`` of a shard: its index as
-    stored, as parsed and as cached, what is fetched of it, and small chunks before they are copied."""
+    """Memory of a thread that reads ``chunks`` chunks of a shard, besides its output: the index as stored, parsed and
+    cached, fetched bytes, and small chunks before they are copied."""
     wanted, shard = chunks * metadata.chunk_nbytes, metadata.shard_nbytes
     group = min(wanted, max(GROUP_BYTES, metadata.chunk_nbytes))
     fetched = min(wanted, (_REMOTE_BATCH if is_remote else _LOCAL_BATCH) + group)
@@ -436,12 +433,12 @@ def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) ->
 
 
 def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
-    """Under what a decoded chunk is cached that shares its stored object with others."""
+    """The cache key of a decoded chunk in a shard."""
     return array.mount.name, f"{array.prefix}\0{coords}", array.data_id
 
 
-def _paired(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_Group, list[T | None]]]:
-    """Each group with what was found of its chunks; there is nothing in ``found`` of those that were cached."""
+def _with_places(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_Group, list[T | None]]]:
+    """Each group with the locations of its chunks; ``found`` has none for cached chunks."""
     rest = iter(found)
     return [(group, [next(rest) if want.cached is None else None for want in group.wanted]) for group in groups]
 
@@ -449,7 +446,7 @@ def _paired(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_
 def _by_size(
     groups: Sequence[tuple[_Group, Sequence[_Found]]], most: int
 ) -> Iterator[list[tuple[_Group, Sequence[_Found]]]]:
-    """In batches of which about so many bytes are fetched."""
+    """Batches of groups that fetch about ``most`` bytes each."""
     batch: list[tuple[_Group, Sequence[_Found]]] = []
     nbytes = 0
     for group in groups:
@@ -470,8 +467,8 @@ def _ranges_of(found: Sequence[_Found]) -> Iterator[Extent]:
             yield each
 
 
-def _taken(found: _Found, data: Iterator[Buffer]) -> _Fetched:
-    """What was fetched of a chunk, which is next in ``data``."""
+def _next_stored(found: _Found, data: Iterator[Buffer]) -> _Fetched:
+    """The fetched bytes of a chunk, next in ``data``."""
     if found is None:
         return None
     if not isinstance(found, _Piece):
@@ -482,13 +479,13 @@ def _taken(found: _Found, data: Iterator[Buffer]) -> _Fetched:
 
 
 def _check_version(key: str, wanted: str, found: str | None) -> None:
-    """Raise `VersionConflict` for another version than the one of chunks that may have come from the cache."""
+    """Raise `VersionConflict` unless the version is that of chunks that may be cached copies."""
     if found != wanted != UNKNOWN:
         raise VersionConflict(key, found)
 
 
-def _held(index: Index, size: int) -> Index:
-    """What is cached of an index: with the size of the object behind it."""
+def _with_size(index: Index, size: int) -> Index:
+    """An index for the cache, with the size of its object appended."""
     held = np.concatenate([index, np.array([[size, 0]], np.uint64)])
     held.setflags(write=False)
     return held

@@ -1,7 +1,7 @@
-"""Walks of the nodes below a group: a search by part of their paths, and a survey of what a store holds.
+"""Walks over the nodes below a group: a search by text in paths, and a survey of a store's contents.
 
-A walk visits each group before what is in it. Where it stands is said by the group whose children are listed and by the
-cursor of that listing, with two slashes between them: a search keeps no state from page to page.
+A walk visits each group before its children. Its cursor is the path of the group being listed and the cursor of that
+listing, separated by two slashes: a search keeps no state between pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HERE = "//"
 
 
 class Step(NamedTuple):
-    """A node, by its path below the group that is walked, and the cursor behind it."""
+    """A node by its path below the walked group, and the cursor after it."""
 
     path: str
     kind: Kind
@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 
 class OutOfTime(Exception):
-    """The deadline of a walk has passed; ``cursor`` says where to go on."""
+    """The deadline of a walk has passed; ``cursor`` says where to continue."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(cursor)
@@ -45,11 +45,10 @@ def walk(
     cursor: str | None = None,
     problems: list[str] | None = None,
 ) -> Iterator[Step]:
-    """All nodes below a group, from behind a ``cursor`` on.
+    """All nodes below a group, after ``cursor``.
 
-    ``page``: how many children are listed at once. ``problems`` gets what could not be listed, and why; if None that is
-    raised, as is what listing the group itself raises. Raises `OutOfTime` after ``deadline``, `BadPath` for a cursor of
-    no walk.
+    ``page``: size of each listing. ``problems`` receives failed listings and their reasons; None raises them, as the
+    listing of the group itself always does. Raises `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
     """
     begun = False
 
@@ -101,8 +100,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A page of a search; ``next_cursor`` is None on the last one, and an empty page may have one. ``problems``: what
-    could not be searched, and why."""
+    """A page of a search; ``next_cursor`` is None on the last page, and empty pages may have one. ``problems``: nodes
+    that could not be searched, and the reasons."""
 
     nodes: tuple[Match, ...]
     next_cursor: str | None
@@ -118,7 +117,7 @@ def find(
     page: int,
     cursor: str | None = None,
 ) -> Matches:
-    """At most ``limit`` nodes below a group whose path from there contains ``text``, ignoring case, in
+    """At most ``limit`` nodes below a group whose relative path contains ``text``, ignoring case, within
     `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
     deadline = time.monotonic() + listing.SEARCH_SECONDS
     matches: list[Match] = []
@@ -138,8 +137,8 @@ def find(
 
 @dataclass(slots=True)
 class Survey:
-    """What a store holds, counted for people. ``skipped`` holds paths by the reason; ``whole`` is false if time ran
-    out; ``example`` can be read in every format."""
+    """Counts of a store's contents, for people. ``skipped``: paths by reason; ``whole`` is False if time ran out;
+    ``example`` can be read in every format."""
 
     groups: int = 0
     arrays: int = 0
@@ -148,7 +147,7 @@ class Survey:
     example: ArrayNode | None = None
 
     def lines(self) -> Iterator[str]:
-        """A sentence for what is there, and one for each reason to skip something."""
+        """A sentence for the contents, and one for each reason to skip nodes."""
         least = "" if self.whole else "at least "
         if self.arrays or self.groups or not self.whole:
             arrays, groups = (
@@ -163,7 +162,7 @@ class Survey:
 
 
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
-    """Look at every node for at most so many seconds."""
+    """Survey all nodes within ``seconds``."""
     found, end = Survey(), time.monotonic() + seconds
     problems: list[str] = []
     steps = walk(catalog, GroupNode(mount, "", {}, ""), end, page=1000, problems=problems)
@@ -181,7 +180,7 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
 
 
 def _count(catalog: Catalog, mount: MountedStore, path: str, found: Survey, end: float) -> None:
-    """Add a node; groups that only their children show do not count. Raises `OutOfTime`."""
+    """Count a node, except implicit groups. Raises `OutOfTime`."""
     if time.monotonic() > end:
         raise OutOfTime(path)
     try:

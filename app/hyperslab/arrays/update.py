@@ -1,7 +1,7 @@
-"""Chunk writer: changes stored objects one at a time, each under its lock and only on top of the version that was read.
+"""Chunk writer: changes stored objects one at a time, each under its lock, on top of the version that was read.
 
-A stored object is a chunk, or a shard of many: then only the chunks that change are decoded, and the bytes of the
-others are copied.
+A stored object is a chunk, or a shard of many, of which only changed chunks are decoded; the bytes of others are
+copied.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ Part = TypeVar("Part", bound=Projection)
 TOO_LATE = "it was written after the precondition was checked"
 
 Change = Callable[[NDArray], object]
-"""Alters a whole, writable chunk (full chunk size, edge chunks too) in place, or returns False: it stays as it is."""
+"""Modifies a whole, writable chunk (full chunk size, edge chunks too) in place, or returns False for no change."""
 
 
 class Start(Enum):
-    """What a change is given.
+    """Initial contents of a chunk before a change.
 
-    ``STORED``: the chunk as it is. ``READABLE``: so, or fill values where that does not decode: every cell inside the
-    array is set, and nothing that anybody could read is lost. ``LEFT``: the chunk as it is; one that does not decode,
-    or is not there, is not changed. ``FILL``: fill values, whatever is stored.
-    ``ANYTHING``: every cell is set.
+    ``STORED``: the stored chunk. ``READABLE``: the stored chunk, or fill values if it is corrupt, for changes that set
+    every cell inside the array. ``LEFT``: the stored chunk; corrupt or absent ones are not changed. ``FILL``: fill
+    values. ``ANYTHING``: undefined, for changes that set every cell.
     """
 
     STORED = 0
@@ -63,8 +62,7 @@ class Start(Enum):
 
 
 class ChunkChange(NamedTuple):
-    """What is to be done to one chunk; where ``change`` is None it becomes ``encoded``, or if that is None, too, is
-    removed."""
+    """The change of one chunk; if ``change`` is None, it is replaced by ``encoded``, or removed if that is None too."""
 
     coords: Coords
     change: Change | None
@@ -73,15 +71,13 @@ class ChunkChange(NamedTuple):
 
 
 class ChunkWriter:
-    """Writes chunks of one ``array``, those of one stored object at a time. Called from many threads, each with another
-    object.
+    """Writes chunks of ``array``, one stored object at a time. Threads may call it concurrently for different objects.
 
-    ``expected``: the versions that a precondition was checked against; then an object is changed on top of exactly that
-    version or not at all. ``written``: the version of each object after this write; None if it was not stored.
-    ``memory``: bytes that changing one takes.
-    ``fences``: what is written must stand in the way of late requests of others. So objects of fill values are stored,
-    too, and one whose bytes are those of before, which a version may be a digest of, is encoded otherwise. ``check`` is
-    called when an object was read and before it is changed; what it raises ends the work.
+    ``expected``: versions that a precondition was checked against; objects are changed on top of exactly these versions
+    or not at all. ``written``: version of each object after this write; None if it was not stored. ``memory``: memory
+    to change one object. ``fences``: each write must make late requests of other writers fail, so objects of fill
+    values are stored too, and an object with unchanged bytes, whose version may be a digest, is encoded differently.
+    ``check`` is called between read and change of an object; its exception ends the work.
     """
 
     def __init__(
@@ -115,8 +111,8 @@ class ChunkWriter:
         write: Callable[[Coords, Iterable[Part]], None],
         cancel: Cancel | None = None,
     ) -> None:
-        """Call ``write``, which changes or replaces it here, for every stored object; an error on the way says which
-        were written before it."""
+        """Call ``write``, which changes or replaces an object with this writer, for every object; an error lists the
+        objects written before it."""
         parts = {each.coords: each.parts for each in objects}
         try:
             self._pool.each(parts.items(), len(parts), lambda item: write(*item), cancel, nbytes=self.memory)
@@ -132,18 +128,18 @@ class ChunkWriter:
             raise kind(self.array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 
     def replace(self, coords: Coords, changes: Sequence[ChunkChange] = ()) -> None:
-        """Write an object anew, whatever was there; reads nothing first. Cells that no change sets are fill values."""
+        """Write an object without a read. Cells that no change sets are fill values."""
         key = self.array.chunk_key(coords)
         data, _ = self._changed(changes, None, key)
         with self._locked(key):
             self.written[coords] = self._put(key, data, self._condition(coords))
 
     def update(self, coords: Coords, changes: Sequence[ChunkChange]) -> None:
-        """Read an object, change it and write it, again from the start if another writer comes first; read nothing
-        where the changes replace all of it.
+        """Read, change and write an object, again from the start after a conflict; without a read if the changes
+        replace all of it.
 
-        Raises `WriteConflict` after many tries, `ChunkCorrupt` if a chunk that is to be changed, or the index of a
-        shard, does not decode.
+        Raises `WriteConflict` after many attempts, `ChunkCorrupt` if a chunk to be changed, or the index of a shard,
+        does not decode.
         """
         if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
             return self.replace(coords, changes)
@@ -158,8 +154,8 @@ class ChunkWriter:
         raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:
-        """Store an object that is encoded already, or of a shard the chunk ``inside`` alone, and return its version.
-        Raises `BadBody` if it does not decode."""
+        """Store an encoded object, or only the chunk ``inside`` a shard, and return its version. Raises `BadBody` if it
+        does not decode."""
         key, codec = self.array.chunk_key(coords), self._metadata.codec
         try:
             is_shard = bool(self._levels) and inside is None
@@ -179,7 +175,7 @@ class ChunkWriter:
         return version
 
     def delete(self, coords: Coords) -> bool:
-        """Remove an object: it reads as fill again. False if it was not there."""
+        """Remove an object, which then reads as fill values. False if it was absent."""
         key, condition = self.array.chunk_key(coords), self._condition(coords)
         with self._locked(key):
             if self.array.mount.has_replicas and condition is None:
@@ -195,7 +191,7 @@ class ChunkWriter:
         return removed
 
     def take_back(self, check: Callable[[], None]) -> None:
-        """Remove what was written to an array that is gone, unless somebody has changed it since; ``check`` is called
+        """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
         before each removal."""
         for coords, version in self.written.items():
             check()
@@ -204,7 +200,7 @@ class ChunkWriter:
                     self._store.delete(self.array.chunk_key(coords), if_version=version)
 
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
-        stored = get_chunk(self._store, key, self._metadata.most_stored)
+        stored = get_chunk(self._store, key, self._metadata.max_stored_bytes)
         version = None if stored is None else stored.version
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
@@ -220,8 +216,8 @@ class ChunkWriter:
             self.written[coords] = self._put(key, new, ABSENT if version is None else version)
 
     def _changed(self, changes: Sequence[ChunkChange], data: Buffer | None, key: str) -> tuple[bytes | None, bool]:
-        """The bytes of an object that held ``data``, None where all that it holds is the fill value; and whether it is
-        another one now."""
+        """The changed bytes of an object with the bytes ``data``, None if all items are fill values; and whether they
+        differ."""
         metadata, levels = self._metadata, self._levels
         known: list[Buffer | None] = [data for _ in changes]
         if data is not None and levels:
@@ -236,7 +232,7 @@ class ChunkWriter:
         return merge_shard(levels, data, pieces, key), bool(changed)
 
     def _encoded(self, change: ChunkChange, stored: Buffer | None, key: str) -> tuple[Coords, bytes | None] | None:
-        """A chunk as it is to be stored, None where it is all fill; None for both if it stays as it is."""
+        """The encoded chunk, None if all items are fill values; None for both if it is unchanged."""
         metadata = self._metadata
         if stored is None and change.start is Start.LEFT:
             return None
@@ -264,8 +260,8 @@ class ChunkWriter:
         return change.coords, metadata.codec.encode_readably(chunk, key)[0]
 
     def _put(self, key: str, data: bytes | None, condition: str | Absent | None) -> str | None:
-        """Store an object and return its version; or store none where it holds nothing but the fill value (``data`` is
-        None), as what is absent reads the same, and return None."""
+        """Store an object and return its version; for ``data`` None, meaning fill values, store nothing and return
+        None."""
         self._check()
         codec, levels = self._metadata.codec, self._levels
         if data is None:
@@ -284,8 +280,8 @@ class ChunkWriter:
         return version
 
     def _drop(self, key: str, condition: str | Absent | None) -> bool:
-        """Remove an object that became all fill; False where it has to be overwritten instead, as not every object
-        store has conditional deletes."""
+        """Remove an object of fill values; False if it has to be overwritten instead, as not every object store has
+        conditional deletes."""
         if condition is None:
             condition = self._stored_version(key)
         if isinstance(condition, Absent):
@@ -304,7 +300,7 @@ class ChunkWriter:
         return version or ABSENT
 
     def _fill_chunk(self) -> NDArray:
-        """A chunk as it is before anything was written to it: fill values, also beyond the edge of the array."""
+        """A new chunk of fill values, also beyond the edge of the array."""
         metadata = self._metadata
         return np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
 
@@ -322,18 +318,18 @@ class ChunkWriter:
 
 
 def object_memory(reader: Reader, array: ArrayNode) -> int:
-    """Bytes that changing what is stored under one key takes: a chunk, and a shard as it was and as it becomes. Those
-    no larger than a slab are not counted."""
+    """Memory for the change of one stored object: a chunk, and a shard before and after. Up to the size of a slab it
+    counts as 0."""
     each, metadata = reader.chunk_memory(array), array.metadata
     if not metadata.levels:
         return each
-    helpers = array.mount.pool.most_helpers(metadata.chunks_per_object - 1, each) if each else 0
+    helpers = array.mount.pool.max_helpers(metadata.chunks_per_object - 1, each) if each else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
     return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
-    """Whether every item is what a missing one reads as, bit for bit."""
+    """Whether every item equals that of a missing chunk, bit for bit."""
     if chunk.dtype.kind == "O":
         fill = metadata.fill[()]
         return all(item is fill or same_object(item, fill) for item in chunk.flat)

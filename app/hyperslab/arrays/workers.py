@@ -1,4 +1,4 @@
-"""Worker threads of a store: one task per chunk, on a pool whose width belongs to the store."""
+"""Worker threads of a store: one task per chunk, on a pool whose width is set per store."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _IN_HAND = 256 << 20
-"""Bytes that helpers of all reads of a remote store may hold."""
+"""Maximum memory of helper threads of all reads of a remote store."""
 
 
 class WorkerPool:
-    """Threads that all requests to one store share. The calling thread works too, so that a busy pool delays nobody.
+    """Threads shared by all requests to one store. The calling thread works too, so that a busy pool delays nobody.
 
-    ``remote``: work waits for a network.
+    ``remote``: tasks wait for a network.
     """
 
     def __init__(self, width: int, name: str, *, remote: bool = True) -> None:
         self.width = width
         # an eighth stays free for a remote store: looking up a version must not wait for a large read
-        self._most_helpers = width - (max(1, width // 8) if remote else 1)
+        self._max_helpers = width - (max(1, width // 8) if remote else 1)
         self._in_hand = 0
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(max(1, width - 1), thread_name_prefix=f"chunks-{name}")
@@ -40,10 +40,9 @@ class WorkerPool:
         *,
         nbytes: int = 0,
     ) -> None:
-        """Call ``work`` with every item, of which there are ``count``, on as many threads as help. ``nbytes``: memory
-        that an item takes while it is worked on.
+        """Call ``work`` with each of ``count`` items, on as many threads as help. ``nbytes``: memory of one task.
 
-        The first exception ends all the work and is raised; so is `Cancelled` once ``cancel`` is set.
+        The first exception ends all tasks and is raised; so is `Cancelled` once ``cancel`` is set.
         """
         # a helper that was called off stays in the pool's queue until a thread takes it: items and work must not
         rest, call, left = iter(items), work, count
@@ -51,8 +50,8 @@ class WorkerPool:
         turn = Lock()
 
         def drain() -> None:
-            """Take several items at a time, as a lock taken for each would cost more than a small chunk; fewer towards
-            the end, so that all threads end together."""
+            """Take several items at a time, as a lock for each would cost more than a small chunk; fewer towards the
+            end, so that all threads end together."""
             nonlocal left
             try:
                 while True:
@@ -69,7 +68,7 @@ class WorkerPool:
                 errors.append(error)
 
         with self._lock:
-            most = self.most_helpers(count - 1, nbytes)
+            most = self.max_helpers(count - 1, nbytes)
             if nbytes:
                 most = max(0, min(most, (_IN_HAND - self._in_hand) // nbytes))
             self._in_hand += most * nbytes
@@ -102,10 +101,10 @@ class WorkerPool:
         self.each(range(len(items)), len(items), keep, cancel, nbytes=nbytes)
         return [results[i] for i in range(len(items))]
 
-    def most_helpers(self, count: int, nbytes: int) -> int:
-        """How many threads may help one caller with ``count`` items of ``nbytes`` each: with a quarter of what all may
-        hold, or three items where these are larger, as far as all may hold these."""
-        most = max(0, min(self._most_helpers, count))
+    def max_helpers(self, count: int, nbytes: int) -> int:
+        """Maximum number of helper threads for ``count`` items of ``nbytes`` each: limited to a quarter of the pool's
+        memory, or to three items if they are larger, within the pool's memory."""
+        most = max(0, min(self._max_helpers, count))
         return min(most, max(_IN_HAND // 4, min(3 * nbytes, _IN_HAND)) // nbytes) if nbytes else most
 
     def close(self) -> None:
@@ -113,7 +112,7 @@ class WorkerPool:
 
 
 def attempt(work: Callable[[], T]) -> Future[T]:
-    """Call ``work``; what it raises is raised where the result is wanted."""
+    """Call ``work``; the result raises its exception."""
     future: Future[T] = Future()
     try:
         future.set_result(work())

@@ -1,4 +1,4 @@
-"""Writing boxes, chunks and points, with the guarantees of docs/concepts/consistency.md."""
+"""Writes of boxes, chunks and points, with the guarantees of docs/concepts/consistency.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import (
-    MOST_KEPT,
+    MAX_VERSIONS,
     Plan,
     Projection,
     ReadPlan,
@@ -39,15 +39,15 @@ from hyperslab.storage.base import Entry
 from hyperslab.wire import SelectionItem
 
 Precondition = Callable[[str, bool], None]
-"""Given the tag of what is stored now, and whether anything is; raises `errors.PreconditionFailed`."""
+"""Precondition on the stored tag, and on whether anything is stored; raises `errors.PreconditionFailed`."""
 
 ChunkCheck = Callable[[ArrayNode, Entry | None], None]
-"""Given a chunk as it is now, and the array that it is one of; raises `errors.PreconditionFailed`."""
+"""Precondition on an array and the present entry of one of its chunks; raises `errors.PreconditionFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write did. ``tag`` is that of the selection with exactly the chunk versions that this write has made."""
+    """Result of a write. ``tag``: that of the selection with exactly the chunk versions of this write."""
 
     array: ArrayNode
     chunks: int
@@ -55,17 +55,17 @@ class WriteResult:
 
 
 class Writer:
-    """Writes into existing arrays. Every method blocks until all is stored; safe to call from many threads."""
+    """Writes into existing arrays. Every method blocks until all is stored. Thread-safe."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
         self._reader = reader
 
     def memory(self, array: ArrayNode, objects: int) -> int:
-        """Bytes that writing so many stored objects takes besides their values: of those in hand at once, what is
-        stored, the changed copy, and what lies between the codecs."""
+        """Memory to write a number of stored objects, besides their values: stored bytes, changed copies and
+        intermediate results of concurrent tasks."""
         each = object_memory(self._reader, array)
-        return each * (1 + array.mount.pool.most_helpers(objects - 1, each))
+        return each * (1 + array.mount.pool.max_helpers(objects - 1, each))
 
     def write(
         self,
@@ -79,12 +79,12 @@ class Writer:
         check: Precondition | None = None,
         cancel: Cancel | None = None,
     ) -> WriteResult:
-        """Store ``values`` (broadcast to the selection, subarray dimensions last) in the cells that ``items`` select.
+        """Store ``values`` (broadcast to the selection, subarray dimensions last) in the selected cells.
 
-        ``seen``: which cells these were when the caller looked; ``made_for``: the data type that it saw; None if it did
-        not look. Raises `ReadOnly`, `IndexOutOfRange`, `TooLarge` for very many chunks or very large ones,
-        `WriteConflict` if the array was resized or replaced since the caller looked, so that they are others now, and
-        what `ChunkWriter` raises; then the error, or `PartlyWritten`, names the chunks that were stored.
+        ``seen``: the selection, and ``made_for``: the data type, when the caller opened the array; else None. Raises
+        `ReadOnly`, `IndexOutOfRange`, `TooLarge` for too many chunks or too large ones, `WriteConflict` if a resize or
+        replacement of the array has changed the selected cells since, and the errors of `ChunkWriter`; these, or
+        `PartlyWritten`, name the stored chunks.
         """
 
         def choose(array: ArrayNode) -> Plan:
@@ -107,7 +107,7 @@ class Writer:
         made_for: DataType | None = None,
         check: Precondition | None = None,
     ) -> WriteResult:
-        """Store one value (or subarray) per point; of points named twice the last wins. Raises as `write`."""
+        """Store one value (or subarray) per point; of duplicate points the last wins. Raises as `write`."""
 
         def choose(array: ArrayNode) -> Plan:
             return make_points_plan(array, coordinates, field=resolve_field(array, field))
@@ -123,11 +123,11 @@ class Writer:
         *,
         inside: bool = False,
     ) -> str:
-        """Store one encoded chunk, or a shard as a whole; returns the version of what is stored. ``coords``: in the
-        grid of what is stored, or if ``inside``, of the chunks in it.
+        """Store one encoded chunk, or a whole shard; returns its version. ``coords``: in the grid of stored objects, or
+        if ``inside``, of the chunks within them.
 
-        Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if one is too large to try,
-        `WriteConflict` if the array has no such chunk any more.
+        Raises `BadBody` if the data does not decode to a chunk of this array, `TooLarge` if a chunk is too large to
+        try, `WriteConflict` if the array has no such chunk any more.
         """
         with self._locked(path) as (array, writers):
             metadata = array.metadata
@@ -141,8 +141,8 @@ class Writer:
     def delete_stored(
         self, path: str, coords: Coords, check: ChunkCheck | None = None, *, inside: bool = False
     ) -> bool:
-        """Remove one chunk, or a shard as a whole, so that it reads as fill; ``coords`` as for `write_stored`. False if
-        it was not there, or the array has no such chunk any more."""
+        """Remove one chunk, or a whole shard, which then reads as fill values; ``coords`` as for `write_stored`. False
+        if it was absent, or is outside the array by now."""
         with self._locked(path) as (array, writers):
             metadata = array.metadata
             if coords not in (metadata.grid if inside else metadata.stored_grid):
@@ -199,7 +199,7 @@ class Writer:
         return WriteResult(array, plan.touched, plan.tag_of(map(writer.written.__getitem__, plan.coords())))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
-        """A writer of one chunk, on condition of the version that ``check`` has seen."""
+        """A writer of one chunk, conditional on the version passed to ``check``."""
         if check is None:
             return ChunkWriter(self._reader, array)
         entry = array.mount.store.stat(array.chunk_key(coords))
@@ -208,12 +208,11 @@ class Writer:
 
     @contextmanager
     def _locked(self, path: str, *, shared: bool = True) -> Iterator[tuple[ArrayNode, list[ChunkWriter]]]:
-        """Context in which the node lock is held: gives the array as it is now, and takes the writer of its chunks.
-        What that wrote is settled when the lock is free again; also where the write fails half way: then its error is
-        the one to raise.
+        """Context with the node lock: gives the present array, and takes the writer of its chunks. The written chunks
+        are settled after the lock is released, also after a failed write, whose error takes precedence.
 
-        Where replicas share the store, a shrink may have overtaken the write: then what it cut off is removed again.
-        Where the array is gone or another one, so is what was written into it.
+        If replicas share the store, chunks outside a concurrent shrink are cleared again. If the array was removed or
+        replaced, so are the written chunks.
         """
         mount, prefix = self._catalog.locate_writable(path)
         writers: list[ChunkWriter] = []
@@ -243,33 +242,33 @@ class Writer:
                     Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, writer.written)
 
     def _same_array(self, path: str, array: ArrayNode) -> ArrayNode | None:
-        """The array as it is now; None if it is gone, or another one is in its place."""
+        """The present array; None if it was removed or replaced."""
         now = self._catalog.find_node(path, fresh=True)
         return now if isinstance(now, ArrayNode) and now.data_id == array.data_id else None
 
 
 def plan_write(array: ArrayNode, selection: Selection, field: Field | None = None) -> ReadPlan:
-    """What writing a selection comes to. Raises `TooLarge`, with a split, for more chunks than one write may touch: it
-    takes a single number to fill an array with more chunks than memory could keep account of."""
+    """The plan of a write. Raises `TooLarge`, with a split, for more chunks than one write may touch: a single number
+    could fill more chunks than memory can record."""
     plan = make_plan(array, selection, field=field)
-    if plan.touched > MOST_KEPT:
-        raise too_many_chunks("one write", array, selection, field, plan.touched, MOST_KEPT)
+    if plan.touched > MAX_VERSIONS:
+        raise too_many_chunks("one write", array, selection, field, plan.touched, MAX_VERSIONS)
     return plan
 
 
 def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
-    """Raise `WriteConflict` if values were made for items of another kind, ``seen`` before the array was replaced:
-    numpy would convert them silently, and 300 would become 44."""
+    """Raise `WriteConflict` if the array was replaced by one of another data type than ``seen``: numpy would convert
+    values silently, and 300 would become 44."""
     now = array.metadata.dtype.json
     if seen is not None and seen.json != now:
         raise WriteConflict(array.path, f"its dtype is {now} now, and was {seen.json}: the array was replaced")
 
 
 def _change(projection: Projection, values: NDArray, field: Field | None) -> ChunkChange:
-    """What puts a projection's values into its chunk, replacing the chunk if all of it is given.
+    """The change that puts a projection's values into its chunk, or replaces the chunk if all of it is selected.
 
-    What an edge chunk holds beyond the edge of the array is not given: other libraries leave values there, which they
-    show when they grow the array.
+    Cells outside the array do not count as selected: other libraries leave values there, which show when they grow the
+    array.
     """
 
     def change(chunk: NDArray) -> None:

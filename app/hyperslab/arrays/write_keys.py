@@ -1,4 +1,4 @@
-"""Writing a store's own keys, as plain Zarr clients do: through the same validation and locks as every other write."""
+"""Writes of stored keys by plain Zarr clients: with the validation and locks of every other write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hyperslab.storage.keys import as_prefix, prefixes
 
 
 class KeyWriter:
-    """Puts and deletes keys: metadata documents that parse, and chunks that lie in the grid of an array and decode."""
+    """Puts and deletes keys: valid metadata documents, and chunks that lie in an array's grid and decode."""
 
     def __init__(self, catalog: Catalog, writer: Writer, resizer: Resizer) -> None:
         self._catalog = catalog
@@ -44,17 +44,17 @@ class KeyWriter:
         self._resizer = resizer
 
     def memory(self, path: str) -> int:
-        """Bytes that `put` takes besides its data, where that is a chunk."""
+        """Memory of `put` besides its data, for a chunk."""
         mount, key, name = self._locate(path)
         found = None if name else self._chunk(mount, key)
         return 0 if found is None else self._writer.memory(found[0], 1)
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
-        """Store ``data`` under a key, exactly as it is; in consolidated metadata what is out of date is put right.
+        """Store ``data`` unchanged under a key; outdated parts of consolidated metadata are corrected.
 
-        Raises `BadDefinition` (with the member) and `BadBody` if it is not what the key stands for, `BadPath` if the
-        key is neither a metadata key nor a chunk key of an array that is there, `NodeExists` if it would make an array
-        of a group or a group of an array.
+        Raises `BadDefinition` (with the member) and `BadBody` for invalid data, `BadPath` if the key is neither a
+        metadata key nor a chunk key of an existing array, `NodeExists` if it would turn an array into a group or a
+        group into an array.
         """
         mount, key, name = self._locate(path)
         if name:
@@ -68,7 +68,7 @@ class KeyWriter:
         return PutKey(version, created=before is None)
 
     def delete(self, path: str, check: KeyCheck | None = None) -> bool:
-        """Remove a key; False if it was not there."""
+        """Remove a key; False if it was absent."""
         mount, key, name = self._locate(path)
         if not name:
             found = self._chunk(mount, key)
@@ -95,7 +95,7 @@ class KeyWriter:
         return removed
 
     def _locate(self, path: str) -> tuple[MountedStore, str, str]:
-        """The store, the key in it and, of a metadata document, the name that Zarr has for it, else ``""``."""
+        """The store, the key in it, and the Zarr name of a metadata document, else ``""``."""
         mount, key = self._catalog.locate(path)
         mount.check_writable()
         name = key.rpartition("/")[2]
@@ -142,9 +142,9 @@ class KeyWriter:
         return put
 
     def _change_shape(self, mount: MountedStore, prefix: str, new: ArrayMetadata, turn: Turn) -> str | None:
-        """Get ready for another ``.zarray``. If an array of the same layout is there and loses cells, they are cleared
-        as in any shrink; returns the version that has then. Else None: the document is still to be put. What lies
-        beyond a shape that loses none is cleared here: the new document has no note of it."""
+        """Prepare the put of another ``.zarray``. If an existing array of the same layout loses cells, they are cleared
+        as in any shrink; returns the version after it. Else None: the document is still to be put, and cells outside a
+        larger shape are cleared here, as the new document has no record of them."""
         array = self._array_at(mount, prefix)
         if array is None or _layout(new) != _layout(array.metadata):
             check_usable(new)
@@ -159,9 +159,9 @@ class KeyWriter:
         return version or ""
 
     def _check_kind(self, mount: MountedStore, prefix: str, name: str, sent: _Sent) -> None:
-        """Get ready for a document that makes a node. A path names an array or a group: one of one kind must not hide a
-        node of the other. (Plain clients ask before they create, and delete what they replace.) A ``zarr.json`` may be
-        put beside documents of v2 that describe the same; these count for nothing beside it."""
+        """Prepare the put of a document that makes a node. A path names an array or a group, so a node of one kind must
+        not hide one of the other. (Plain clients check before they create, and delete what they replace.) A
+        ``zarr.json`` may join documents of v2 of the same node, which are then ignored."""
         if name != V3:
             refuse_v3(mount, prefix)
         path = mount.path(prefix)
@@ -184,7 +184,7 @@ class KeyWriter:
             check_free(new_array(mount, prefix, sent.array))
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
-        """None if there is none, or a document that cannot be read: this very request may replace it."""
+        """The array at a prefix; None if absent or unreadable, as this request may replace it."""
         try:
             node = self._catalog.find_node(mount.path(prefix), fresh=True)
         except BrokenData:
@@ -192,7 +192,7 @@ class KeyWriter:
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:
-        """The array that a key may be a chunk of, and which; None where there is no array."""
+        """The array and the coordinates of a chunk key; None without an array."""
         array = self._catalog.array_above(mount, key, fresh=True)
         if array is None:
             return None
@@ -204,12 +204,12 @@ class KeyWriter:
 
 
 def _of_chunk(check: KeyCheck | None) -> ChunkCheck | None:
-    """To plain clients a chunk is a key as any other."""
+    """A chunk check from a key check."""
     return None if check is None else lambda _, entry: check(entry)
 
 
 def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
-    """All that decides what the bytes under a chunk's key mean; attributes of our own in the document do not."""
+    """All metadata that affects the bytes of chunks, without our own members."""
     codecs = (metadata.compressor, metadata.filters)
     of_v3 = [metadata.document[name] for name in ("chunk_grid", "codecs")] if metadata.zarr_format == 3 else None
     keys = (metadata.grid.prefix, metadata.dimension_separator)
@@ -217,8 +217,8 @@ def _layout(metadata: ArrayMetadata) -> tuple[Any, ...]:
 
 
 class _Sent(NamedTuple):
-    """What a document that is about to be put says: the ``kind`` of node that it makes, if any, and of consolidated
-    metadata the documents that are in them, by their keys from there."""
+    """A document to be put: the ``kind`` of node that it makes, if any, and the documents of consolidated metadata, by
+    their keys from there."""
 
     kind: Kind | None = None
     array: ArrayMetadata | None = None
@@ -226,8 +226,7 @@ class _Sent(NamedTuple):
 
 
 def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
-    """The document, after checking that it is what its name says. Raises errors about what was sent and not about what
-    is stored."""
+    """The document, validated against its name. Errors describe the request, not stored data."""
     try:
         match name:
             case ".zarray":

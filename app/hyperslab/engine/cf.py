@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.jsontext import SPELLED
+from hyperslab.engine.jsontext import NON_FINITE
 from hyperslab.errors import NotRepresentable
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -374,4 +374,4 @@ def _parsed(value: Any) -> int | float | None:
     """A JSON number of 64 bits, or NaN or an infinity as text; else None."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if isinstance(value, float) or -(2**63) <= value < 2**64 else None
-    return SPELLED.get(value) if isinstance(value, str) else None
+    return NON_FINITE.get(value) if isinstance(value, str) else None

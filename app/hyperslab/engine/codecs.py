@@ -49,11 +49,11 @@ def make_codec(
     effort = 1.0 if fast else 4.0 if configs else 0.25
     last = links[-1].decoded if links else stage
     unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0
-    most_stored = 2 * max(last.nbytes, unsized) + MIN_LIMIT
+    max_stored_bytes = 2 * max(last.nbytes, unsized) + MIN_LIMIT
     sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
     memory = 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
     return ChunkCodec(
-        chunks, dtype, order, stage, links, partial, start, effort, most_stored, memory, dtype.has_idle_bits
+        chunks, dtype, order, stage, links, partial, start, effort, max_stored_bytes, memory, dtype.has_idle_bits
     )
 
 
@@ -78,8 +78,8 @@ class ChunkCodec:
 
     Chunks, including edge chunks, have the full shape ``chunks`` and are stored in ``order``. ``partial`` decodes parts
     of chunks, ``start`` their beginning, if supported. ``effort``: decoding time per byte relative to LZ4.
-    ``most_stored``: maximum size of a stored chunk; ``memory``: maximum memory of decoding or encoding; ``cleans``:
-    `DataType.has_idle_bits`.
+    ``max_stored_bytes``: size of a stored chunk at most; ``memory``: maximum memory of decoding or encoding;
+    ``cleans``: `DataType.has_idle_bits`.
     """
 
     chunks: tuple[int, ...]
@@ -90,7 +90,7 @@ class ChunkCodec:
     partial: PartialDecoder | None
     start: streams.Start | None
     effort: float
-    most_stored: int
+    max_stored_bytes: int
     memory: int
     cleans: bool
 
@@ -104,7 +104,7 @@ class ChunkCodec:
         the size of a chunk). Raises `ChunkCorrupt` with ``key``."""
         items: Any = data
         stored = self.links[-1].encoded if self.links else self.stage
-        if stored.exact or len(items) > self.most_stored:
+        if stored.exact or len(items) > self.max_stored_bytes:
             _check_size(items, stored, key)
         for link in reversed(self.links):
             buffer = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
-from hyperslab.engine.jsontext import SPELLED, spell_float
+from hyperslab.engine.jsontext import NON_FINITE, spell_float
 from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
@@ -298,8 +298,8 @@ def _rounded(number: float, dtype: DType) -> Item:
 
 def _float(value: Any) -> float:
     if isinstance(value, str):
-        if value in SPELLED:
-            return SPELLED[value]
+        if value in NON_FINITE:
+            return NON_FINITE[value]
         if _DECIMAL.fullmatch(value):
             return float(value)
     elif type(value) in (int, float):

@@ -21,7 +21,7 @@ MAX_DEPTH: Final = 200
 MAX_VALUES: Final = 8 << 20
 """Maximum number of values in a document, which take some 64 bytes of memory each."""
 
-SPELLED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Floats without strict JSON, by their text in Zarr."""
 
 

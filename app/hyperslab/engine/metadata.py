@@ -195,9 +195,9 @@ class ArrayMetadata:
         return math.prod(self.stored_grid.chunks) * self.itemsize
 
     @property
-    def most_stored(self) -> int:
+    def max_stored_bytes(self) -> int:
         """Maximum bytes of a stored object."""
-        return self.levels[0].most_stored if self.levels else self.codec.most_stored
+        return self.levels[0].max_stored_bytes if self.levels else self.codec.max_stored_bytes
 
     @property
     def chunks_per_object(self) -> int:

@@ -45,7 +45,7 @@ class ShardLevel:
     axes: tuple[int, ...]
     at_start: bool
     index_nbytes: int
-    most_stored: int
+    max_stored_bytes: int
     after: tuple[Link, ...]
     _index_order: np.dtype[Any]
     _index: tuple[Link, ...]
@@ -78,7 +78,7 @@ class ShardLevel:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:
             raise ChunkCorrupt(key, "sharding_indexed", f"an index of {len(data)} bytes, expected {self.index_nbytes}")
-        raw = flat_bytes(_undone(self._index, data, key, "of the index: ")).view(self._index_order)
+        raw = flat_bytes(_decoded(self._index, data, key, "of the index: ")).view(self._index_order)
         found: Index = raw.astype(np.uint64).reshape(-1, 2)
         found.setflags(write=False)
         return found
@@ -107,7 +107,7 @@ class ShardLevel:
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
         """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""
-        return _undone(self.after, data, key)
+        return _decoded(self.after, data, key)
 
     def split(self, data: Buffer, key: str) -> Index:
         """The index of a whole shard (behind `unwrap`); raises `ChunkCorrupt`."""
@@ -129,7 +129,7 @@ class ShardLevel:
         starts, sizes = index[stored, 0], index[stored, 1]
         if ((starts > size) | (sizes > size - np.minimum(starts, size))).any():
             raise ChunkCorrupt(key, "sharding_indexed", f"a chunk is said to lie beyond its {size} bytes")
-        if sum(sizes.tolist()) > self.most_stored:
+        if sum(sizes.tolist()) > self.max_stored_bytes:
             raise ChunkCorrupt(key, "sharding_indexed", "the chunks in it are said to be more than it could hold")
         view, places = memoryview(data), zip(stored.tolist(), starts.tolist(), sizes.tolist(), strict=True)
         return {position: view[start : start + nbytes] for position, start, nbytes in places}
@@ -150,12 +150,14 @@ class ShardLevel:
             items = items if isinstance(items, bytes) else flat_bytes(items).tobytes()
         except Exception as error:
             raise NotRepresentable("a shard", link.id if link else "bytes", reason_of(error)) from error
-        if len(items) > self.most_stored:
-            raise NotRepresentable("a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.most_stored}")
+        if len(items) > self.max_stored_bytes:
+            raise NotRepresentable(
+                "a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.max_stored_bytes}"
+            )
         return bytes(items)
 
 
-def _undone(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
+def _decoded(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
     """What was encoded by ``links``; raises `ChunkCorrupt`."""
     for link in reversed(links):
         try:

@@ -163,10 +163,10 @@ def _read_type(read: Request) -> tuple[Any, DataType]:
     if not read.leaves_open("data_type"):
         dtype = read("data_type", lambda value: new_dtype(dtype_of(value)))
         return completed_type(read.members["data_type"]), dtype
-    asked = read("dtype", lambda value: new_dtype(parse_dtype(value, v3=True)))
+    requested = read("dtype", lambda value: new_dtype(parse_dtype(value, v3=True)))
     filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
     data_type = read("dtype", lambda value: data_type_of(value, filters[0]["id"]))
-    return data_type, dtype_of(data_type, ">" if not asked.fields and endian_of(asked.json) == "big" else "<")
+    return data_type, dtype_of(data_type, ">" if not requested.fields and endian_of(requested.json) == "big" else "<")
 
 
 def _parse_shards(value: Any, rank: int) -> Sizes | None:
@@ -194,19 +194,19 @@ def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | 
         return chosen_chunks(shape, dtype, layout)
     within = tuple([min(size, shard) if shard > 0 else size for size, shard in zip(shape, shards, strict=True)])
     chunks = chosen_chunks(within, dtype, layout, INNER_ELEMENTS)
-    asked = layout.chunk_shape or (0,) * len(shape)
+    requested = layout.chunk_shape or (0,) * len(shape)
     found = list(chunks)
-    for axis, (chunk, fixed, shard) in enumerate(zip(chunks, asked, shards, strict=True)):
+    for axis, (chunk, fixed, shard) in enumerate(zip(chunks, requested, shards, strict=True)):
         if not fixed and shard > 0:  # into not more parts than are found in no time
             parts = range(min(-(-shard // chunk), 1 << 16), 0, -1)
             found[axis] = shard // next(count for count in parts if shard % count == 0)
     return tuple(found)
 
 
-def _shards(asked: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
+def _shards(requested: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
     """The shape of shards: whole chunks, of which those that are free have about `SHARD_BYTES`."""
-    counts = tuple([size // chunk if size > 0 else size for size, chunk in zip(asked, chunks, strict=True)])
-    for axis, (size, chunk) in enumerate(zip(asked, chunks, strict=True)):
+    counts = tuple([size // chunk if size > 0 else size for size, chunk in zip(requested, chunks, strict=True)])
+    for axis, (size, chunk) in enumerate(zip(requested, chunks, strict=True)):
         if size > 0 and size % chunk:
             raise BadDefinition("shards", f"axis {axis}: {size} is no multiple of {chunk}, the size of a chunk")
     grid = tuple([max(1, -(-n // chunk)) for n, chunk in zip(shape, chunks, strict=True)])

@@ -16,7 +16,7 @@ import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType, parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, from_base64, item_from_bytes, object_item, parse_item
-from hyperslab.engine.jsontext import SPELLED
+from hyperslab.engine.jsontext import NON_FINITE
 from hyperslab.errors import shown
 
 ByteOrder = Literal["<", ">"]
@@ -276,7 +276,7 @@ def _float(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
         _check(value, len(value) == 2 + 2 * dtype.itemsize, f"{2 * dtype.itemsize} digits")
         order: Endian = "big" if dtype.byteorder == ">" else "little"
         return item_from_bytes(int(value, 16).to_bytes(dtype.itemsize, order), dtype)
-    is_number = value in SPELLED if isinstance(value, str) else type(value) in (int, float)
+    is_number = value in NON_FINITE if isinstance(value, str) else type(value) in (int, float)
     _check(value, is_number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
     return parse_item(value, dtype)
 

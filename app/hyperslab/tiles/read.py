@@ -123,7 +123,7 @@ class RegionReader:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())
         nbytes = sum(block.plan.nbytes for block in blocks)
         largest = max([self._reader.working_memory(block.plan) for block in blocks], default=0)
-        helpers = image.mount.pool.most_helpers(len(blocks) - 1, largest) if largest else 0
+        helpers = image.mount.pool.max_helpers(len(blocks) - 1, largest) if largest else 0
         return RegionPlan(frame, region, tuple(blocks), nbytes, largest, largest * (1 + helpers), digest.hexdigest())
 
     def read(

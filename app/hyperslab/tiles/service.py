@@ -166,8 +166,8 @@ class Tiles:
         def draw(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             def load() -> tuple[Encoded, str, int]:
                 encoded = encode(*self.reader.read(plan, as_labels, nodata, cancel, cost))
-                encoded = replace(encoded, moved=cost.moved)
-                return encoded, f"{tag}-moved" if cost.moved else tag, len(encoded.body) + 512
+                encoded = replace(encoded, moved=cost.changed)
+                return encoded, f"{tag}-moved" if cost.changed else tag, len(encoded.body) + 512
 
             return self._cache.load(key, tag, load).value
 

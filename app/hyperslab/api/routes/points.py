@@ -14,7 +14,7 @@ from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
 from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag
-from hyperslab.api.upload import media_type, most_json, next_npy, parse_json_body, parse_npy, received_body
+from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import (
     check_form,
@@ -48,8 +48,8 @@ async def _gather(request: Request) -> Response:
     rank, options = len(array.metadata.shape), request.context.options
     limit = min(options.max_upload_bytes, 4096 + options.max_points * max(rank, 1) * 32)  # bytes of JSON for an index
     check_kind(request, (NPY, JSON))
-    async with received_body(request, unsaid=JSON, most=limit) as body:
-        points = await request.run(_parse, body, _kind(request, body), most_json(request.context))
+    async with received_body(request, default_type=JSON, max_bytes=limit) as body:
+        points = await request.run(_parse, body, _kind(request, body), max_json_bytes(request.context))
     coordinates = list(np.ascontiguousarray(_checked(points, array, options.max_points).T))
     began = perf_counter()
     plan = await request.run(request.service.reader.plan_points, array, coordinates, field)
@@ -88,8 +88,8 @@ async def _scatter(request: Request) -> Response:
     array.mount.check_writable()
     field = resolve_field(array, request.query.text("field"))
     check_kind(request, (NPY, JSON))
-    beside = request.service.writer.memory(array, request.context.options.max_points)
-    async with received_body(request, unsaid=JSON, beside=beside) as body:
+    extra_bytes = request.service.writer.memory(array, request.context.options.max_points)
+    async with received_body(request, default_type=JSON, extra_bytes=extra_bytes) as body:
         points, values = await request.run(_scattered, request, array, body, field=field)
         name = None if field is None else field.name
         write = partial(request.service.writer.write_points, array.path, points, values, field=name)
@@ -103,7 +103,7 @@ def _scattered(
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array for each axis, and the values for them."""
     if _kind(request, body) == JSON:
-        document = parse_json_body(body, most_json(request.context))
+        document = parse_json_body(body, max_json_bytes(request.context))
         points = _checked(_from_json(document, ("coordinates", "values")), array, request.context.options.max_points)
         return list(points.T), values_from_json(document["values"], target(array, (len(points),), field))
     stream = io.BytesIO(body)
@@ -119,21 +119,21 @@ def _kind(request: Request, body: memoryview) -> str:
     return media_type(request) or (NPY if bytes(body[:6]) == b"\x93NUMPY" else JSON)
 
 
-def _parse(body: memoryview, kind: str, most: int) -> NDArray[Any]:
+def _parse(body: memoryview, kind: str, limit: int) -> NDArray[Any]:
     if kind == NPY:
         return parse_npy(io.BytesIO(body))
-    return _from_json(parse_json_body(body, most))
+    return _from_json(parse_json_body(body, limit))
 
 
-def _checked(points: NDArray[Any], array: ArrayNode, most: int) -> NDArray[Any]:
+def _checked(points: NDArray[Any], array: ArrayNode, limit: int) -> NDArray[Any]:
     """Points as int64 of shape (points, axes); raises `BadBody` and `TooLarge`."""
     rank = len(array.metadata.shape)
     if points.ndim != 2 or points.shape[1] != rank:
         raise BadBody("the coordinates have the wrong shape", ["points", rank], list(points.shape))
     if rank == 0 and len(points) != 1:
         raise BadBody("an array without axes has one point", [[]], list(points.shape))
-    if len(points) > most:
-        raise TooLarge("the points of one request", len(points), most, unit="points")
+    if len(points) > limit:
+        raise TooLarge("the points of one request", len(points), limit, unit="points")
     if points.dtype.kind not in "iu" and points.size:
         raise BadBody("coordinates are integers", "<i8", points.dtype.str)
     if points.dtype.kind == "u" and points.size and int(points.max()) > np.iinfo(np.int64).max:

@@ -94,24 +94,24 @@ async def get_plan(request: Request) -> Reply:
     query.only(("select", "box_bytes", *PARAMETERS))
     items = query.selection()
     array = await request.open_array(request.tail)
-    asked = array_query(request, array, items, negotiate=False)
+    wanted = array_query(request, array, items, negotiate=False)
     reader, options = request.service.reader, request.context.options
-    plan = await look_up(request, reader.plan(array, asked.selection, asked.field, asked.source))
-    limit = asked.most_bytes(options)
+    plan = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
+    limit = wanted.max_bytes(options)
     box_bytes = query.integer("box_bytes", min(64 << 20, limit or 64 << 20), low=1, high=1 << 62)
     cached = reader.count_cached(plan)
-    etag = values_etag(plan.tag, asked.words)
+    etag = values_etag(plan.tag, wanted.words)
     document = {
         "path": array.path,
-        "shape": asked.shape,
-        "dtype": dtype_to_json(asked.dtype),
-        "nbytes": asked.nbytes,
-        "format": asked.form,
-        "media_type": media_types(asked.dtype)[asked.form],
+        "shape": wanted.shape,
+        "dtype": dtype_to_json(wanted.dtype),
+        "nbytes": wanted.nbytes,
+        "format": wanted.form,
+        "media_type": media_types(wanted.dtype)[wanted.form],
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
         "etag": etag,
-        "boxes": await request.run(asked.boxes, box_bytes),
+        "boxes": await request.run(wanted.boxes, box_bytes),
     }
     tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
     return Representation(tag, JSON, dump_json(document))

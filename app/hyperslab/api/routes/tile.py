@@ -49,8 +49,8 @@ async def get_tile(request: Request) -> Reply:
         if match is not None:
             text = request.scope["query_string"].decode("latin-1")
             query = parse_query(query_pairs(request.scope["query_string"], 200))
-            asked = _TileRequest(request.context.tiles, request, match["path"], query, f"?{text}" if text else "")
-            return await route(asked, match)
+            tile = _TileRequest(request.context.tiles, request, match["path"], query, f"?{text}" if text else "")
+            return await route(tile, match)
     raise RouteNotFound(f"/v1/tile/{tail}")
 
 
@@ -123,96 +123,96 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
-    spent = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
+    headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
     if encoded.moved and not request.is_last_try:
         raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
     # all of it at once is a good answer still, with a tag that no other one ever has
     etag = etag_of(token_bytes()) if encoded.moved else None
-    return _content(encoded, spent, etag)
+    return _content(encoded, headers, etag)
 
 
-def _content(encoded: Encoded, spent: Headers, etag: str | None = None) -> Content:
+def _content(encoded: Encoded, cost: Headers, etag: str | None = None) -> Content:
     shape, dtype = encoded.shape, encoded.dtype  # None of a picture
     headers = () if shape is None or dtype is None else array_headers(shape, dtype)
-    return Content(encoded.body, headers, spent, etag)
+    return Content(encoded.body, headers, cost, etag)
 
 
 _Route = Callable[[_TileRequest, re.Match[str]], Awaitable[Reply]]
 
 
-async def _get_tile(asked: _TileRequest, match: re.Match[str]) -> Reply:
+async def _get_tile(tile: _TileRequest, match: re.Match[str]) -> Reply:
     fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["z"]), int(match["x"]), int(match["y"]))
-    draw, query = asked.tiles.tile, asked.query
-    return await asked.picture(fmt, lambda cancel: draw(asked.path, query, place, fmt, cancel), query.empty)
+    draw, query = tile.tiles.tile, tile.query
+    return await tile.picture(fmt, lambda cancel: draw(tile.path, query, place, fmt, cancel), query.empty)
 
 
-async def _get_thumbnail(asked: _TileRequest, match: re.Match[str]) -> Reply:
+async def _get_thumbnail(tile: _TileRequest, match: re.Match[str]) -> Reply:
     fmt = match["fmt"].replace("jpeg", "jpg")
-    return await asked.picture(fmt, lambda cancel: asked.tiles.thumbnail(asked.path, asked.query, fmt, cancel))
+    return await tile.picture(fmt, lambda cancel: tile.tiles.thumbnail(tile.path, tile.query, fmt, cancel))
 
 
-async def _get_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
-    info = partial(info_document, asked.tiles, asked.path, asked.query, asked.url(asked.path), asked.suffix)
-    return asked.document(await asked.run(lambda cancel: info(cancel=cancel)))
+async def _get_info(tile: _TileRequest, _: re.Match[str]) -> Reply:
+    info = partial(info_document, tile.tiles, tile.path, tile.query, tile.url(tile.path), tile.suffix)
+    return tile.document(await tile.run(lambda cancel: info(cancel=cancel)))
 
 
-async def _get_histogram(asked: _TileRequest, _: re.Match[str]) -> Reply:
-    return asked.document(await asked.run(partial(histogram_document, asked.tiles, asked.path, asked.query)))
+async def _get_histogram(tile: _TileRequest, _: re.Match[str]) -> Reply:
+    return tile.document(await tile.run(partial(histogram_document, tile.tiles, tile.path, tile.query)))
 
 
-async def _get_legend(asked: _TileRequest, _: re.Match[str]) -> Reply:
-    image = await asked.request.run(asked.tiles.legend, asked.path, asked.query)
-    return asked.document(image, "image/png")
+async def _get_legend(tile: _TileRequest, _: re.Match[str]) -> Reply:
+    image = await tile.request.run(tile.tiles.legend, tile.path, tile.query)
+    return tile.document(image, "image/png")
 
 
-async def _get_dzi(asked: _TileRequest, _: re.Match[str]) -> Reply:
+async def _get_dzi(tile: _TileRequest, _: re.Match[str]) -> Reply:
     """The ``.dzi`` document; viewers send its query with every tile."""
-    text = dzi_document((await asked.frame()).grid, overlap=asked.query.overlap, fmt=asked.query.format)
-    return asked.document(text.encode(), "application/xml")
+    text = dzi_document((await tile.frame()).grid, overlap=tile.query.overlap, fmt=tile.query.format)
+    return tile.document(text.encode(), "application/xml")
 
 
-async def _get_dzi_tile(asked: _TileRequest, match: re.Match[str]) -> Reply:
+async def _get_dzi_tile(tile: _TileRequest, match: re.Match[str]) -> Reply:
     """A Deep Zoom tile, cut at the edges."""
     fmt = match["fmt"].replace("jpeg", "jpg")
     level, column, row = int(match["level"]), int(match["x"]), int(match["y"])
 
     def choose(frame: Frame) -> Region:
-        region = frame.grid.deep_zoom_region(level, row, column, overlap=asked.query.overlap)
+        region = frame.grid.deep_zoom_region(level, row, column, overlap=tile.query.overlap)
         if region is None:
-            raise TileNotFound(asked.path, f"{level}/{column}_{row}", "the image has no such tile")
+            raise TileNotFound(tile.path, f"{level}/{column}_{row}", "the image has no such tile")
         return region
 
-    draw, query = asked.tiles.region, asked.query
-    return await asked.picture(fmt, lambda cancel: draw(asked.path, query, fmt, choose, cancel), query.empty)
+    draw, query = tile.tiles.region, tile.query
+    return await tile.picture(fmt, lambda cancel: draw(tile.path, query, fmt, choose, cancel), query.empty)
 
 
-async def _get_iiif_base(asked: _TileRequest, _: re.Match[str]) -> Reply:
+async def _get_iiif_base(tile: _TileRequest, _: re.Match[str]) -> Reply:
     """The URI of the image itself leads to its description (Image API 3.0 §2)."""
-    await asked.frame()
-    target = asked.url(f"iiif/{asked.path}/info.json") + asked.suffix
+    await tile.frame()
+    target = tile.url(f"iiif/{tile.path}/info.json") + tile.suffix
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
 
-async def _get_iiif_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
+async def _get_iiif_info(tile: _TileRequest, _: re.Match[str]) -> Reply:
     """The description of the image service."""
-    frame = await asked.frame()
+    frame = await tile.frame()
 
     def allows(region: Region) -> bool:
-        return asked.tiles.reader.excess(frame, region) is None
+        return tile.tiles.reader.excess(frame, region) is None
 
-    document = iiif.info_document(frame.grid, asked.url(f"iiif/{asked.path}"), allows)
-    return asked.document(document, 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"')
+    document = iiif.info_document(frame.grid, tile.url(f"iiif/{tile.path}"), allows)
+    return tile.document(document, 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"')
 
 
-async def _get_iiif_image(asked: _TileRequest, match: re.Match[str]) -> Reply:
+async def _get_iiif_image(tile: _TileRequest, match: re.Match[str]) -> Reply:
     """A part of the image in any size that is not larger than it is."""
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    draw = partial(asked.tiles.region, finish=wanted.transform, label=wanted.label)
+    draw = partial(tile.tiles.region, finish=wanted.transform, label=wanted.label)
 
     def choose(frame: Frame) -> Region:
         return wanted.region(frame.grid)
 
-    return await asked.picture(wanted.fmt, lambda cancel: draw(asked.path, asked.query, wanted.fmt, choose, cancel))
+    return await tile.picture(wanted.fmt, lambda cancel: draw(tile.path, tile.query, wanted.fmt, choose, cancel))
 
 
 _ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (

@@ -13,7 +13,7 @@ from hyperslab.api.response import Response, json_response
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.routes.read import open_chunk
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.api.upload import most_values, received_body
+from hyperslab.api.upload import max_value_bytes, received_body
 from hyperslab.api.values_in import appended_values, check_headers, check_kind, parse_values, target
 from hyperslab.api.writing import (
     chunk_check,
@@ -23,7 +23,7 @@ from hyperslab.api.writing import (
     written_response,
 )
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import MOST_KEPT, boxes_that_fit, resolve_field, select
+from hyperslab.arrays.plan import MAX_VERSIONS, boxes_that_fit, resolve_field, select
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import touched
 from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
@@ -48,7 +48,7 @@ async def put_chunk(request: Request) -> Response:
         check = chunk_check(request, coords)
         writer = request.service.writer
         write = partial(writer.write_stored, inside=True)
-        async with received_body(request, beside=writer.memory(array, 1)) as body:
+        async with received_body(request, extra_bytes=writer.memory(array, 1)) as body:
             version = await request.write(array.path, write, array.path, coords, bytes(body), check)
         # the tag of a piece of a shard is also where it lies, which the next reader finds out
         tag = () if array.metadata.levels else ((b"etag", strong_etag(version).encode("latin-1")),)
@@ -82,8 +82,8 @@ async def append(request: Request) -> Response:
     key = request.header(IDEMPOTENCY_KEY.lower().encode())
     if key is not None and not 0 < len(key) <= 256:
         raise BadParameter(IDEMPOTENCY_KEY, key, "1 to 256 characters")
-    beside = request.service.writer.memory(array, MOST_KEPT)  # how many chunks there are, the body will show
-    async with received_body(request, beside=beside) as body:
+    extra_bytes = request.service.writer.memory(array, MAX_VERSIONS)  # how many chunks there are, the body will show
+    async with received_body(request, extra_bytes=extra_bytes) as body:
         values = await request.run(appended_values, request, body, array, axis % rank)
         appended = await request.write(
             array.path,
@@ -118,8 +118,8 @@ async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, .
         wanted = target(array, selection.shape, field)
         check_kind(request)
         check_headers(request, wanted)
-        beside = request.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
-        async with received_body(request, beside=beside) as body:
+        extra_bytes = request.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
+        async with received_body(request, extra_bytes=extra_bytes) as body:
             values = await request.run(parse_values, request, body, wanted)
             write = partial(request.service.writer.write, array.path, items, values, field=name)
             made_for = array.metadata.dtype
@@ -129,7 +129,7 @@ async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, .
                 )
     except TooLarge as error:
         item = array.metadata.itemsize if field is None else prod(field.shape) * field.numpy.itemsize
-        limit = most_values(request)
+        limit = max_value_bytes(request)
         boxes = error.boxes or await request.run(boxes_that_fit, array, selection, item, limit, field)
         raise replace(error, boxes=boxes) from error
     return written_response(written.tag, written.chunks)
@@ -139,8 +139,8 @@ async def put_key(request: Request) -> Response:
     """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
     request.service.catalog.locate(request.tail)[0].check_writable()
     check, writer = key_check(request), request.service.key_writer
-    beside = await request.run(writer.memory, request.tail)
-    async with received_body(request, beside=beside) as body:
+    extra_bytes = await request.run(writer.memory, request.tail)
+    async with received_body(request, extra_bytes=extra_bytes) as body:
         put = await request.write(_node_of(request), writer.put, request.tail, bytes(body), check)
     return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 

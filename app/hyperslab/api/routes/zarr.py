@@ -40,11 +40,11 @@ async def get_key(request: Request) -> Reply:
 
 async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
     """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
-    beside_chunks = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
-    if beside_chunks and keys.is_known_chunk(path):
+    may_be_chunk = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
+    if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
     try:
-        index = await request.run(keys.index, path, beside_chunks=beside_chunks)
+        index = await request.run(keys.index, path, may_be_chunk=may_be_chunk)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
     page = _page(index, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
@@ -84,8 +84,8 @@ def wanted_bytes(request: Request) -> tuple[int, int] | None:
     if place is None:
         return None
     start, stop = place
-    most = start + (1 << 20)  # so much is read along with its size and version
-    return start, most if stop is None else min(stop, most)
+    end = start + (1 << 20)  # so much is read along with its size and version
+    return start, end if stop is None else min(stop, end)
 
 
 def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation:
@@ -100,9 +100,9 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
     if found.documents is not None:
         keys, versions = (found.key, *found.documents), [found.version, *found.documents.values()]
         sources = Sources(found.mount, keys, versions, None)
-    begun = found.begun(0, found.size)
-    body: Buffer | Body = begun
-    if len(begun) < found.size:
+    prefetched = found.prefetched(0, found.size)
+    body: Buffer | Body = prefetched
+    if len(prefetched) < found.size:
         pieces = partial(_stored_pieces, request.context.keys["/zarr"], found)
         body = Body(found.size, min(found.size, 16 << 20), pieces)  # a piece that is sent, and the next one
     return Representation(etag, media_type, body, always=always, modified=found.modified, sources=sources)
@@ -110,10 +110,10 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
 
 def _stored_pieces(keys: KeyReader, found: StoredKey, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
     """What was read when the key was found, and then the rest, by ranges of the version that was found."""
-    begun = found.begun(part.start, part.stop)
-    if begun:
-        yield begun
+    prefetched = found.prefetched(part.start, part.stop)
+    if prefetched:
+        yield prefetched
     piece = 8 << 20
-    for start in range(part.start + len(begun), part.stop, piece):
+    for start in range(part.start + len(prefetched), part.stop, piece):
         cancel.check()
         yield keys.read_range(found, start, min(start + piece, part.stop))
