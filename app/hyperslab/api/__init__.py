@@ -1,1 +1,1 @@
-"""HTTP only: from a request to one call of a use case, and from its answer or error back to HTTP."""
+"""HTTP layer: translates requests to calls of use cases, and their results and errors to responses."""

@@ -1,4 +1,4 @@
-"""Admission by bytes: responses wait for a share of the memory for all that are under way."""
+"""Admission by bytes: responses wait for a share of a common memory budget."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.errors import Overloaded
 
 SMALL = 1 << 20
-"""Answers up to this size never wait: there are only so many at once, and a viewer must not stand behind a download."""
+"""Responses up to this size never wait: their number is limited, and a viewer must not wait for a download."""
 
 
 class Share:
-    """Bytes of the budget that one request holds."""
+    """A request's share of the budget."""
 
     def __init__(self, admission: Admission) -> None:
         self.nbytes = 0
         self._admission = admission
 
     async def grow(self, nbytes: int) -> None:
-        """Hold ``nbytes`` in all; raises `Overloaded` where none is free within the ``patience`` of `Admission`."""
+        """Grow the share to ``nbytes`` in all; raises `Overloaded` after the ``patience`` of `Admission`."""
         if nbytes > max(SMALL, self.nbytes):
             await self._admission.take(nbytes - self.nbytes, self.nbytes)
             self.nbytes = nbytes
 
 
 class Admission:
-    """First come, first served; lives on the event loop."""
+    """Queue for the budget, first come, first served; runs on the event loop."""
 
     def __init__(self, budget: BytesInFlight, *, patience: float) -> None:
         self._budget = budget
@@ -38,7 +38,7 @@ class Admission:
 
     @property
     def limit(self) -> int:
-        """Bytes that all together may hold."""
+        """The whole budget in bytes."""
         return self._budget.limit
 
     @property
@@ -47,7 +47,7 @@ class Admission:
 
     @asynccontextmanager
     async def hold(self, nbytes: int = 0) -> AsyncIterator[Share]:
-        """Hold a share of the budget, which may grow, until the end; raises as `Share.grow`."""
+        """Context with a share of the budget, which may grow; raises as `Share.grow`."""
         share = Share(self)
         try:
             await share.grow(nbytes)
@@ -57,7 +57,7 @@ class Admission:
                 self._give_back(share.nbytes)
 
     async def take(self, nbytes: int, own: int) -> None:
-        """Take ``nbytes`` more, for who has his ``own`` already; raises `Overloaded`."""
+        """Take ``nbytes`` in addition to the caller's ``own``; raises `Overloaded`."""
         if not self._waiting and self._budget.try_reserve(nbytes, own):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The application: all routes, and what stands around them."""
+"""The application: all routes and middleware."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hyperslab.streams.service import Streams
 from hyperslab.tiles.service import Tiles
 
 Application = ASGIApp
-"""What `create_app` makes."""
+"""Type of the application, from `create_app`."""
 
 HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/v1/slice"): read.get_slice,
@@ -75,8 +75,7 @@ PAGES: Final[Mapping[str, Handler]] = {
 def create_app(
     service: Service, options: ApiOptions | None = None, started: Callable[[], Mapping[str, Any]] = dict
 ) -> Application:
-    """The whole HTTP interface over a service, which the application closes when it shuts down; ``started`` as in
-    `hyperslab.asgi.create_app`."""
+    """The HTTP interface of a service, closed at shutdown; ``started`` as in `hyperslab.asgi.create_app`."""
     options = options or ApiOptions()
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
     sizes = {"cache_bytes": options.tile_cache_bytes, "max_bytes": options.max_tile_bytes}

@@ -1,8 +1,8 @@
-"""Who may do what: bearer tokens, where the operator has set some, and web pages as writers.
+"""Access control: bearer tokens, if configured, and protection against foreign web pages.
 
-One kind of tokens may read, the other may write too. A browser sends what any page asks it to, so a change has to come
-from a page of ours, or none: an append and a gather of points are requests that need no preflight, and a name that an
-attacker has pointed at 127.0.0.1 makes his page one of the same origin as ours (DNS rebinding).
+Some tokens allow reads, others writes too. A browser sends requests for any page, so a change must come from our own
+pages or from no page: appends and gathers of points need no preflight, and a host name rebound to 127.0.0.1 gives an
+attacker's page our origin (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.errors import ForeignHost, ForeignOrigin, HyperslabError, Unauthorized, WriteForbidden
 
 OPEN: Final = (b"/healthz", b"/readyz")
-"""Paths that need no token, whatever the method: probes of an orchestrator have none."""
+"""Paths without a token for all methods, as probes of orchestrators have none."""
 NO_WRITER: Final = "hyperslab.no_writer"
-"""Member of a scope: the error that a change raises, where the bearer of its token may not write."""
+"""Scope key: the error for a change by a token without permission to write."""
 
 
 class Guard:
-    """Refuses requests without the token that they need, changes that a page of another origin wants, and those under a
-    foreign host name.
+    """Refuses requests without the required token, changes by pages of foreign origins, and requests for foreign host
+    names.
 
-    ``public``, a predicate on the path as it was sent, says that nothing stored is shown there, so that reading needs
-    no token. Of the origins that may read, all but ``*`` may change something too. A host name is looked at where
-    there are ``allowed_hosts``, or the connection came over the machine's own loopback interface; not where tokens are
-    needed, which no foreign page has, nor where ``*`` is a name.
+    ``public``, a predicate on the raw path, exempts paths without stored data from read tokens. Origins allowed to
+    read, except ``*``, may change too. Host names are checked with ``allowed_hosts`` configured, or on connections over
+    the loopback interface; not if tokens are required, which foreign pages lack, nor with ``*`` as a host name.
     """
 
     def __init__(self, options: ApiOptions, public: Callable[[bytes], bool]) -> None:
@@ -43,8 +42,8 @@ class Guard:
         self._any_host = self.has_tokens or "*" in self._hosts
 
     def check_token(self, scope: Scope, path: bytes) -> None:
-        """Raises `Unauthorized` and `WriteForbidden`. Of the requests by POST, some only read: for these,
-        `check_change` does."""
+        """Raise `Unauthorized` and `WriteForbidden`; for POST, which may only read, the latter is left to
+        `check_change`."""
         if path in OPEN or (scope["method"] in ("GET", "HEAD") and self._public(path)):
             return
         headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
@@ -62,7 +61,7 @@ class Guard:
             scope[NO_WRITER] = refusal
 
     def check_change(self, scope: Scope) -> None:
-        """For requests that change something; raises what `check_token` has put off, `ForeignOrigin` and
+        """Check a request for a change; raises the error deferred by `check_token`, `ForeignOrigin` and
         `ForeignHost`."""
         if NO_WRITER in scope:
             raise scope[NO_WRITER]
@@ -90,13 +89,13 @@ class Guard:
 
 
 def _is_one_of(token: bytes | None, known: Sequence[bytes]) -> bool:
-    """Compares with all of them, so that the time it takes tells nothing."""
+    """Whether a token is known; compares all of them, in constant time."""
     matches: list[Any] = [hmac.compare_digest(token or b"", each) for each in known]
     return token is not None and any(matches)
 
 
 def _name(host: str) -> str:
-    """A Host header without its port, and an IPv6 address without its brackets."""
+    """A Host header without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()

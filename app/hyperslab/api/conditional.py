@@ -1,4 +1,4 @@
-"""Conditional requests: validators and the order in which RFC 9110 §13.2.2 weighs them."""
+"""Conditional requests: validators, and their precedence as in RFC 9110 §13.2.2."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Final, Literal
 from hyperslab.errors import BadParameter, PreconditionFailed
 
 Tags = tuple[str, ...] | Literal["*"]
-"""Entity tags as they were sent, quotes and ``W/`` included; ``*`` is any."""
+"""Entity tags as sent, with quotes and ``W/``; ``*`` matches any."""
 
 
 def strong_etag(version: str) -> str:
-    """A strong entity tag around the version of a key; quotes that a store has put around it are not doubled. Of a
-    long one, as another web server may give, the digest: headers stay small."""
+    """A strong entity tag from the version of a key, without doubled quotes; long versions, as of other web servers,
+    are hashed to keep headers small."""
     bare = version.removeprefix("W/").strip('"')
     if len(bare) > 512:
         return etag_of(bare.encode())
@@ -28,22 +28,22 @@ def strong_etag(version: str) -> str:
 
 
 def etag_of(data: bytes) -> str:
-    """A strong entity tag made of the bytes themselves, or of all that they depend on."""
+    """A strong entity tag from a digest of bytes, those of the body or of its inputs."""
     return f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
 
 
 @lru_cache(4096)
 def http_date(seconds: float) -> str:
-    """Seconds since 1970 as in ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    """An HTTP date from seconds since 1970, as ``Sun, 06 Nov 1994 08:49:37 GMT``."""
     return formatdate(int(seconds), usegmt=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditional headers of a request; None where one was not sent.
+    """The conditional headers of a request; None for absent ones.
 
-    They are weighed against the present state: a strong ``etag`` with its quotes, None if there is nothing at this URL
-    now (for writes), and ``modified`` in seconds since 1970 where known.
+    Checked against the present state: a strong ``etag`` with its quotes, None if the resource does not exist (for
+    writes), and ``modified`` in seconds since 1970 if known.
     """
 
     if_match: Tags | None = None
@@ -54,7 +54,7 @@ class Conditions:
 
     @classmethod
     def parse(cls, header: Callable[[bytes], str | None]) -> Conditions:
-        """Raises `BadParameter` where a list of tags cannot be read: to ignore it might lose an update."""
+        """Raises `BadParameter` for an invalid list of tags, as ignoring it could lose an update."""
         return cls(
             _tags("If-Match", header(b"if-match")),
             _tags("If-None-Match", header(b"if-none-match")),
@@ -64,7 +64,7 @@ class Conditions:
         )
 
     def check(self, etag: str | None, modified: float | None = None, *, reading: bool = True) -> bool:
-        """False: the client's copy is good (304). Raises `PreconditionFailed` (412)."""
+        """False if the client's copy is current (304). Raises `PreconditionFailed` (412)."""
         unmodified = self.if_unmodified_since
         if self.if_match is not None:
             if etag is None or (self.if_match != "*" and etag not in self.if_match):
@@ -82,7 +82,7 @@ class Conditions:
         return not (reading and since is not None and modified is not None and int(modified) <= since)
 
     def range_applies(self, etag: str | None, modified: float | None, at: float) -> bool:
-        """Whether If-Range allows a partial answer; ``at`` is the present time in seconds since 1970."""
+        """Whether If-Range allows a partial response; ``at`` is the present time in seconds since 1970."""
         if self.if_range is None:
             return True
         if '"' in self.if_range:
@@ -119,7 +119,7 @@ def _tags(name: str, text: str | None) -> Tags | None:
 
 
 def _date(text: str | None) -> float | None:
-    """None for a date that cannot be read: the header is then to be ignored."""
+    """Seconds since 1970; None for an invalid date, whose header is ignored."""
     if text is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""What the service says of itself: ``/openapi.json``, the same as a page at ``/docs`` and in short at ``/v1``.
+"""API description: ``/openapi.json``, the same as a page at ``/docs``, and an index at ``/v1``.
 
-The description is ``openapi.yaml``. The page needs no script and nothing from anywhere else.
+Its source is ``openapi.yaml``. The page has no scripts and no external resources.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ td:first-child { white-space: nowrap; }
 
 
 def describe(options: ApiOptions) -> Mapping[str, Any]:
-    """The OpenAPI document, with the tokens that each operation needs under these options."""
+    """The OpenAPI document, with the tokens that operations require under these options."""
     return _described(options.documentation_url, bool(options.read_tokens), bool(options.write_tokens))
 
 
 @cache
 def _described(site: str | None, reads: bool, writes: bool) -> Mapping[str, Any]:
-    """``reads`` and ``writes``: whether they need a token."""
+    """``reads`` and ``writes``: whether they require a token."""
     text = files("hyperslab.api").joinpath("openapi.yaml").read_bytes()
     document: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     del document["x-shared"]
@@ -70,7 +70,7 @@ def _described(site: str | None, reads: bool, writes: bool) -> Mapping[str, Any]
 
 
 def _flat(parameters: Iterable[Any]) -> Iterator[Any]:
-    """Parameters out of nested lists."""
+    """Parameters of nested lists."""
     for item in parameters:
         if isinstance(item, list):
             yield from _flat(item)
@@ -79,19 +79,19 @@ def _flat(parameters: Iterable[Any]) -> Iterator[Any]:
 
 
 async def openapi_json(request: Request) -> Response:
-    """The document; with the path that a proxy has cut off as its server."""
+    """The document; its server is the prefix removed by a proxy."""
     servers = {"servers": [{"url": request.root_path}]} if request.root_path else {}
     described = describe(request.context.options)
     return page_response(dump_json({**described, **servers}), JSON, {"cache-control": "no-cache"})
 
 
 async def docs(request: Request) -> Response:
-    """The document as a page."""
+    """The document as an HTML page."""
     return page_response(render(describe(request.context.options), request.root_path), HTML, HEADERS)
 
 
 async def index(request: Request) -> Response:
-    """The routes in short."""
+    """The index of routes."""
     listed = [
         {"method": method.upper(), "path": path, "summary": operation["summary"]}
         for path, methods in describe(request.context.options)["paths"].items()
@@ -103,7 +103,7 @@ async def index(request: Request) -> Response:
 
 
 def render(document: Mapping[str, Any], root: str) -> bytes:
-    """The page of a description; ``root`` goes before links."""
+    """The HTML page of a description; ``root`` is the prefix of links."""
     info, site = document["info"], document.get("externalDocs")
     more = "" if site is None else f'{escape(site["description"])}: <a href="{escape(site["url"])}">documentation</a>.'
     parts = [
@@ -116,7 +116,7 @@ def render(document: Mapping[str, Any], root: str) -> bytes:
 
 
 def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
-    """The page of a problem's code."""
+    """The HTML page of a problem code."""
     title, members = escape(explained["title"]), [f"<code>{escape(name)}</code>" for name in explained["members"]]
     parts = [
         f"<h1>{title} <small>{escape(explained['code'])}, status {explained['status']}</small></h1>",
@@ -154,5 +154,5 @@ def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _rich(value: str) -> str:
-    """Text in which backquotes mark code."""
+    """HTML of text with backquoted code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(value))

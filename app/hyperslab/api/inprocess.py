@@ -1,4 +1,4 @@
-"""Requests answered in this process, without a socket."""
+"""In-process requests, without a socket."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hyperslab.errors import Cancelled
 
 
 class CutShort(Exception):
-    """The body has begun and cannot be ended; the log says why."""
+    """The response ended early; the reason is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What comes before the body of a response."""
+    """Status and headers of a response."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -36,10 +36,10 @@ def answer(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Ask an application for ``target`` (with its query, percent-encoded) as a client that stays until it has the
-    response, whose body comes in pieces.
+    """Send a request for ``target`` (with its query, percent-encoded) to an application, as a client that waits for the
+    whole response; its body arrives in pieces.
 
-    Raises what the application raises, an `OSError` of ``on_body``, and `CutShort`.
+    Raises the application's exceptions, `OSError` of ``on_body``, and `CutShort`.
     """
     raw, _, query = target.partition("?")
     sent = {"host": "localhost", "accept": "*/*", **{name.lower(): value for name, value in (headers or {}).items()}}
@@ -86,13 +86,13 @@ def answer(
 
 
 class InProcess:
-    """A transport of the client that asks an application in this process: for requests without a body."""
+    """Client transport to an application in this process, for requests without a body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Any) -> InProcessResponse:  # noqa: ARG002
-        """The response, whose body is in memory."""
+        """The response, with its body in memory."""
         heads: list[Head] = []
         parts: list[bytes] = []
         address = urlsplit(url)
@@ -101,12 +101,12 @@ class InProcess:
         return InProcessResponse(heads[0].status, Headers(dict(heads[0].headers)), io.BytesIO(b"".join(parts)))
 
     def close(self) -> None:
-        """There is no connection to close."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class InProcessResponse:
-    """A response as clients read it."""
+    """Response in the interface of the client's transport."""
 
     status: int
     headers: Mapping[str, str]
@@ -119,4 +119,4 @@ class InProcessResponse:
         return self._body.read()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""

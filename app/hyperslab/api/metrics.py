@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counted where requests end, sampled from the caches, added up over worker processes."""
+"""Prometheus metrics: counters at the end of requests, samples of caches, sums over worker processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hyperslab.arrays.service import Service
 from hyperslab.cache import CacheStats
 
 ROUTE: Final = "hyperslab.route"
-"""The key under which a route puts its name into the scope."""
+"""Scope key: the name of the route."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The metrics of a service; with ``folder``, of all processes that keep theirs there."""
+    """The metrics of a service; with ``folder``, of all worker processes that share it."""
 
     def __init__(self, service: Service, folder: Path | None = None) -> None:
         self._files: _Files | None = None
@@ -58,7 +58,7 @@ class Metrics:
         self._samples.append(lambda: held.set(service.in_flight.held))
 
     def watch(self, name: str, stats: Callable[[], CacheStats]) -> None:
-        """Report the statistics of another cache too."""
+        """Report the statistics of an additional cache."""
         counted = {
             "hits": "Look-ups that found what they wanted",
             "misses": "Look-ups that did not",
@@ -90,7 +90,7 @@ class Metrics:
         return Gauge(f"hyperslab_{name}", text, registry=self._registry, multiprocess_mode="livesum")
 
     def text(self) -> bytes:
-        """The text format that Prometheus reads."""
+        """The metrics in Prometheus' text format."""
         self._sample()
         if self._files is None:
             return generate_latest(self._registry)
@@ -100,7 +100,7 @@ class Metrics:
 
     @asynccontextmanager
     async def sampled(self) -> AsyncIterator[None]:
-        """While it lasts, other processes see what the caches and the memory of this one are like."""
+        """Context in which samples of this process are visible to other processes."""
 
         async def keep_sampling() -> None:
             while True:
@@ -123,10 +123,10 @@ class Metrics:
 
 
 class _Files:
-    """The files in which the metrics of this process are, by prometheus_client's multiprocess mode.
+    """Metric files of this process, in prometheus_client's multiprocess mode.
 
-    The library maps them into memory, so that nothing is lost with a process. Others may empty the folder (systemd
-    does, when a user logs out whose service goes on): then new files are made, which begin at zero.
+    The library maps them into memory, so that metrics survive the process. Other programs may empty the folder (systemd
+    does at logout of a service's user): then new files are made, from zero.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -139,7 +139,7 @@ class _Files:
         prometheus_client.values.ValueClass = value_class
 
     def renew(self) -> None:
-        """Make the files again if somebody has removed them."""
+        """Recreate removed files."""
         if all(path.exists() for path in self._paths(self._name)):
             return
         try:
@@ -148,7 +148,7 @@ class _Files:
             _log.warning("other workers cannot see the metrics of this one: %s", error)
 
     def forget_dead(self) -> str:
-        """Remove the gauges of processes that have ended; returns the folder."""
+        """Remove gauges of processes that have ended; returns the folder."""
         for path in self._folder.glob("gauge_livesum_*.db"):
             name = path.stem.rpartition("_")[2]
             try:

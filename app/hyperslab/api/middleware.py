@@ -1,4 +1,4 @@
-"""ASGI application: the router, with CORS headers, metrics and problem documents around it."""
+"""ASGI application: router, CORS headers, metrics and problem documents."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ log = logging.getLogger("hyperslab.api")
 
 
 class HttpApp:
-    """ASGI application. It adds CORS headers to every response, counts it, and turns exceptions into problem documents.
+    """ASGI application. Adds CORS headers to every response, counts it, and turns exceptions into problem documents.
 
-    A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are there with or
-    without an Origin, so that a shared cache may answer anyone.
+    A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are sent with or
+    without an Origin, so that a shared cache may serve any client.
 
-    A problem document is sent if no response has begun. A body that has begun is cut instead: it ends short of its
-    Content-Length, which the client sees, and never with a proper end.
+    A problem document is sent if no response has begun. A begun body is cut short instead: it ends before its
+    Content-Length, which the client notices, and never with a proper end.
 
-    Nodes and their values are answered by ``handlers``, found by the method and the front of the path (``/v1/{name}``
-    or ``/{name}``), all else by ``pages``, found by a pattern of the path; those for GET have HEAD too. Responses that
-    still hold are replayed. ``lifespan``: what starts and ends.
+    Requests for nodes and their values are served by ``handlers``, found by the method and the first segments of the
+    path (``/v1/{name}`` or ``/{name}``), others by ``pages``, found by a pattern of the path; handlers of GET serve
+    HEAD too. Valid stored responses are replayed. ``lifespan``: startup and shutdown.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class HttpApp:
             sent.inc(nbytes)
 
     def replay(self, target: bytes, request_headers: Pairs) -> tuple[bytes, Buffer] | None:
-        """Head (without what a server adds) and body of the stored response to a GET, for `protocol`; None where none
-        is stored that still holds. ``target`` as `target_of` gives it."""
+        """Head (without the server's own headers) and body of the valid stored response to a GET, for `protocol`, or
+        None. ``target`` as from `target_of`."""
         began = perf_counter()
         guard = self._context.guard
         try:
@@ -128,15 +128,14 @@ class HttpApp:
         return found.head + cors, found.body
 
     def _cors_headers(self, request_headers: Pairs) -> Headers:
-        """The CORS headers of the response to a request with these headers, where not all origins may read."""
+        """The CORS headers of a response to these request headers, if not all origins may read."""
         origin = _header(request_headers, b"origin")
         if origin not in self._origins:
             return ((b"vary", b"Origin"),)
         return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a stored response, or that of a handler; of a handler made anew, a few times, where somebody writes what
-        is being read."""
+        """Send a stored response, or a handler's; the handler is retried a few times after concurrent writes."""
         context, method = self._context, scope["method"]
         if REFUSED in scope:
             raise scope[REFUSED]
@@ -177,7 +176,7 @@ class HttpApp:
             await response.send(scope, send)
 
     def _page(self, scope: Scope, front: bytes, rest: bytes) -> Handler:
-        """What answers a request that is not about a node; raises `RouteNotFound` and `MethodNotAllowed`."""
+        """The response to a request for other things than nodes; raises `RouteNotFound` and `MethodNotAllowed`."""
         method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
         pages = () if b"%" in front else self._pages
         page = next((handler for pattern, handler in pages if re.fullmatch(pattern, path, re.DOTALL)), None)
@@ -192,7 +191,7 @@ class HttpApp:
 
 
 async def _preflight(methods: Sequence[str], request: Request) -> Response:
-    """The answer to OPTIONS at a path that has these methods."""
+    """The response to OPTIONS at a path with these methods."""
     allowed = ", ".join(methods).encode()
     headers: Headers = ((b"allow", allowed), (b"access-control-allow-methods", allowed))
     headers = (*headers, (b"access-control-max-age", b"86400"))

@@ -1,4 +1,4 @@
-"""Options of the HTTP layer, as plain values."""
+"""Options of the HTTP layer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Sizes in bytes. ``max_response_bytes`` None: raw and npy answers have no limit, they stream in bounded memory.
+    """Options; sizes in bytes. ``max_response_bytes`` None: raw and npy responses, streamed in bounded memory, have no
+    limit.
 
-    ``request_threads`` is how many requests may block on stores at once, and how many more that write;
-    ``queue_seconds`` how long one waits for its share of the memory, or a write for a thread, before it is told to come
-    back later; ``idle_seconds`` how long a client may leave its share unused. Tokens and
-    ``allowed_hosts``: see `auth`; ``metrics_folder``: see `metrics`.
+    ``request_threads``: number of requests that may block on stores at once, and of writes in addition;
+    ``queue_seconds``: maximum wait for a share of memory, or of a write for a thread; ``idle_seconds``: maximum idle
+    time of a client that holds memory. Tokens and ``allowed_hosts``: see `auth`; ``metrics_folder``: see `metrics`.
     """
 
     cors_origins: Sequence[str] = ("*",)

@@ -25,15 +25,15 @@ UNEXPECTED: Final = "Something went wrong in the service"
 
 @cache
 def remedies() -> dict[str, str]:
-    """What to do about each problem, by code: a sentence or two in which backquotes mark code."""
+    """The remedy of each problem by code: a sentence or two with backquoted code."""
     text = files("hyperslab.api").joinpath("remedies.toml").read_text(encoding="utf-8")
     return {code: remedy for codes, remedy in tomllib.loads(text).items() for code in codes.split()}
 
 
 def problem(error: Exception, *, path: str, root: str = "") -> Response:
-    """The response that tells of an error at ``path``; ``root`` is the path that a proxy has cut off.
+    """The response for an error at ``path``; ``root`` is the prefix removed by a proxy.
 
-    The unexpected is logged with its traceback under an id, and only the id is told.
+    Unexpected errors are logged with traceback and an id; the response has only the id.
     """
     if isinstance(error, HyperslabError):
         status, code, title, detail = error.http_status, error.code, error.title, str(error)
@@ -53,7 +53,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
 
 
 def _headers(error: Exception) -> Headers:
-    """The headers that RFC 9110 wants beside a status."""
+    """The headers that RFC 9110 requires with a status."""
     extra: list[tuple[bytes, str]] = []
     match error:
         case errors.Overloaded():
@@ -74,7 +74,7 @@ def _headers(error: Exception) -> Headers:
 
 
 def _json_ready(value: Any) -> Any:
-    """Facts are JSON-ready but for numbers that JSON does not have, and for what a caller has quoted from its input."""
+    """A fact as JSON: non-finite numbers and quoted input of the caller are converted."""
     if isinstance(value, Mapping):
         return {str(key): _json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Byte ranges (RFC 9110 §14): which parts of a body are wanted, and how several travel in one answer."""
+"""Byte ranges (RFC 9110 §14): parser, and layout of multipart responses."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ByteRange:
 
 
 def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
-    """The ranges that a Range header asks of ``size`` bytes; None where the header is to be ignored.
+    """The ranges of a Range header for a body of ``size`` bytes; None if the header is ignored.
 
-    Ignored are another unit, what is no range set, and ranges of an empty body (some clients send one with every
-    request). Overlapping and touching ranges become one. Raises `RangeNotSatisfiable` where none can be met, or for
-    more than 64.
+    Ignored are other units, invalid range sets, and ranges of an empty body (some clients send one with every request).
+    Overlapping and touching ranges are merged. Raises `RangeNotSatisfiable` if all ranges are outside, or for more than
+    64.
     """
     if text is None or size == 0:
         return None
@@ -57,8 +57,7 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
 
 
 def place_of(text: str) -> tuple[int, int | None] | None:
-    """Start and stop (None: the end) of what a Range header asks for, where it says so whatever the size is: it names
-    one range, and counts it from the beginning."""
+    """Start and stop (None: the end) of a Range header with a single range whose place does not depend on the size."""
     unit, equals, spec = text.partition("=")
     parsed = _parse_spec(spec.strip()) if equals and unit.strip().lower() == "bytes" else None
     if parsed is None or parsed[0] is None or max(parsed[0], parsed[1] or 0) >= 1 << 62:
@@ -95,7 +94,7 @@ class Multipart:
 
     @cached_property
     def heads(self) -> list[bytes]:
-        """What stands before each part; the line break in front ends the part before."""
+        """The head of each part, with the line break after the preceding part."""
         return [
             f"\r\n--{self.boundary}\r\nContent-Type: {self.media_type}\r\n"
             f"Content-Range: {part.content_range(self.size)}\r\n\r\n".encode()

@@ -26,10 +26,10 @@ Pairs = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All keys of one store that a response was built from, and the versions that they had.
+    """All keys of one store that a response was built from, and their versions.
 
-    ``touched``: how many chunks are among them; None where the cost is not told. ``until``: when the response expires
-    whatever the versions are, by the monotonic clock.
+    ``touched``: number of chunks among them; None if no cost is reported. ``until``: expiry of the response, whatever
+    the versions, on the monotonic clock.
     """
 
     mount: MountedStore
@@ -40,7 +40,7 @@ class Sources:
 
 
 class Replay(NamedTuple):
-    """A response to be sent again; ``head``: its status line and headers, as HTTP/1.1 writes them."""
+    """A stored response; ``head``: its status line and headers in HTTP/1.1 form."""
 
     status: int
     route: str
@@ -51,7 +51,7 @@ class Replay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _CachedResponse:
-    """``found``: the response with status 200; None where only the 304 is known."""
+    """``found``: the response with status 200; None if only the 304 is stored."""
 
     sources: Sources
     etag: bytes
@@ -60,9 +60,9 @@ class _CachedResponse:
 
 
 class ResponseCache:
-    """At most ``limit`` bytes of small responses, checked for changes each time; lives on the event loop.
+    """Cache of at most ``limit`` bytes of small responses, validated at each use; runs on the event loop.
 
-    Only local stores take part, where looking up versions costs microseconds.
+    Only for local stores, where looking up versions costs microseconds.
     """
 
     def __init__(self, limit: int) -> None:
@@ -74,8 +74,8 @@ class ResponseCache:
     def put(  # noqa: PLR0917
         self, scope: Scope, sources: Sources, etag: str, headers: Headers, always: Headers, data: Buffer | None
     ) -> None:
-        """Store a response with status 200, if it is small and its sources are few and local; ``always`` are the
-        headers that a 304 has too. ``data`` None: only the 304 is known."""
+        """Store a small response with status 200 and few, local sources; ``always``: headers of a 304 too. ``data``
+        None: only the 304 is stored."""
         key = None
         if scope["method"] == "GET" and "raw_path" in scope:
             key, _ = _key_and_tag(target_of(scope), scope["headers"])
@@ -95,8 +95,8 @@ class ResponseCache:
         self._responses.put(key, "", cached, held)
 
     def replay(self, target: bytes, request_headers: Pairs) -> Replay | None:
-        """The stored response to a GET, if there is one and it still holds: 304 for an ``If-None-Match`` of just its
-        tag. ``target`` as `target_of` gives it."""
+        """The valid stored response to a GET, or None; a 304 for an ``If-None-Match`` with exactly its tag. ``target``
+        as from `target_of`."""
         began = perf_counter()
         key, tag = _key_and_tag(target, request_headers)
         cached = None if key is None else self._responses.get(key, "")
@@ -120,20 +120,20 @@ class ResponseCache:
 
 
 def target_of(scope: Scope) -> bytes:
-    """The target of a request as it was sent, with the path that a proxy has cut off before it."""
+    """The target of a request as sent, with the prefix removed by a proxy."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     return b"%s?%s" % (path, query) if query else path
 
 
 def header_lines(headers: Pairs) -> bytes:
-    """Headers as HTTP/1.1 writes them."""
+    """Headers in HTTP/1.1 form."""
     return b"".join([b"%s: %s\r\n" % pair for pair in headers])
 
 
 def _key_and_tag(target: bytes, headers: Pairs) -> tuple[Hashable, bytes | None]:
-    """Under what the response to a GET is stored, its target and its Accept header, or None where more decides about
-    it; and its If-None-Match."""
+    """The cache key of a GET, its target and Accept header, or None if other headers affect the response; and its
+    If-None-Match."""
     accept = tag = None
     for name, value in headers:
         if name == b"accept" and accept is None:

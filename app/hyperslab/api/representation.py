@@ -1,4 +1,4 @@
-"""Representation of a resource: conditions and ranges stand in front of every body that GET and HEAD answer with."""
+"""Representation of a resource: conditions and ranges for every body of GET and HEAD."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from hyperslab.api.response import Buffer, Headers, Pieces, Response
 from hyperslab.arrays.cancel import Cancel
 
 _PIECE: Final = 1 << 20
-"""Bytes in memory that are handed to the server at once."""
+"""Size of a piece handed to the server, of a body in memory."""
 
 Opener = Callable[[ByteRange, Cancel], Iterator[Buffer]]
-"""Makes the pieces of a part of a body. They block; raises `ChangedWhileRead` where one is not of the version that the
-entity tag stands for."""
+"""Opens a part of a body as blocking pieces; raises `ChangedWhileRead` if one is of another version than the head."""
 
 
 class Content(NamedTuple):
-    """A whole body in memory; ``headers`` describe it, ``cost`` says what it took. ``etag`` and ``sources``: of what
-    was read, where that decides."""
+    """A whole body in memory; ``headers`` describe it, ``cost`` has read statistics. ``etag`` and ``sources``: of the
+    data read, if only known after the read."""
 
     data: Buffer
     headers: Headers = ()
@@ -35,11 +34,10 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body of ``size`` bytes (None: that shows when it has been made) that is read when it is known to be wanted: as
-    it is sent, by ``open``, or as a whole, by ``make``, which blocks.
+    """A body of ``size`` bytes (None: known after ``make``), read only if needed: as it is sent, by ``open``, or as a
+    whole, by ``make``, which blocks.
 
-    ``memory``: bytes that this may hold at once. ``cost``: the headers that say what reading has cost so far, or would
-    cost.
+    ``memory``: its maximum memory. ``cost``: headers with the present or expected cost of the read.
     """
 
     size: int | None
@@ -51,11 +49,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Answers GET and HEAD with conditions and ranges, as RFC 9110 wants it, whatever the body is.
+    """Response to GET and HEAD with conditions and ranges, as in RFC 9110, for any body.
 
-    ``etag`` is strong, and None only where the body is to be made, which tells it; ``modified`` in seconds since 1970.
-    ``headers`` go with every status that tells of the body, ``always`` with 304 too, ``cost`` with what is not
-    replayed. ``sources``: what it is made of, where it may be replayed.
+    ``etag`` is strong, and None only if ``make`` determines it; ``modified`` in seconds since 1970. ``headers`` are
+    sent with every status that describes the body, ``always`` with 304 too, ``cost`` with responses that are not
+    replayed. ``sources`` allow replay.
     """
 
     etag: str | None
@@ -68,8 +66,8 @@ class Representation:
     cost: Headers = ()
 
     async def respond(self, request: Request) -> Response:
-        """The response to a request, the first piece of its body in hand. Raises `PreconditionFailed`,
-        `RangeNotSatisfiable`, `Overloaded`, and what reading the body raises."""
+        """The response to a request, with the first piece of its body read. Raises `PreconditionFailed`,
+        `RangeNotSatisfiable`, `Overloaded`, and errors of the read."""
         conditions, body, etag = request.conditions, self.body, self.etag
         responses = request.context.responses
         # what 304 repeats of 200 (RFC 9110 §15.4.5)
@@ -129,7 +127,7 @@ class Representation:
         nbytes = len(part) if layout is None else layout.nbytes
 
         async def read_on(piece: Buffer | None, left: int) -> AsyncIterator[Buffer]:
-            """Each piece in a thread; nothing is read behind the last one."""
+            """Read each piece in a thread, none after the last."""
             while piece is not None and left > 0:
                 left -= len(piece)
                 yield piece
@@ -141,19 +139,19 @@ class Representation:
 
 
 Reply = Response | Representation
-"""What a route returns."""
+"""Result of a route."""
 
 
 def in_memory(request: Request, data: Buffer) -> Buffer | Pieces:
-    """Bytes in memory as the body of a response: much of them goes out a piece at a time."""
+    """A body in memory; a large one is sent in pieces."""
     if len(data) <= _PIECE:
         return data
     return Pieces(len(data), _cut((data,)), request.context.options.idle_seconds)
 
 
 def _parts(open_part: Opener, layout: Multipart, cancel: Cancel) -> Iterator[Buffer]:
-    """Several parts of a body, each behind its own head, which waits for the first bytes of the part: where there are
-    none to be had, the answer is not begun."""
+    """Parts of a body, each after its head. The head of a part waits for its first bytes, so that a failed read
+    precedes the response."""
     for head, part in zip(layout.heads, layout.ranges, strict=True):
         pieces = open_part(part, cancel)
         first = next(pieces)

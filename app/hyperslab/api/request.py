@@ -1,6 +1,4 @@
-"""HTTP request, with what answers it: as little parsed as its handler asks for. Each path and parameter is decoded
-once, and refused with a reason.
-"""
+"""HTTP request, parsed lazily. Each path and parameter is decoded once, and refused with a reason."""
 
 from __future__ import annotations
 
@@ -33,10 +31,10 @@ from hyperslab.wire import SelectionItem, parse_selection
 
 
 def raw_path(scope: Any) -> bytes:
-    """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
+    """The percent-encoded path as sent, without the ``root_path`` that a proxy has prepended.
 
-    Repeated slashes are one. The name of a route has no letter percent-encoded: ``/%7A%61rr/x`` is another way to write
-    ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is decoded once.
+    Repeated slashes are merged, and letters of the route's name are decoded: ``/%7A%61rr/x`` is ``/zarr/x`` (RFC 3986
+    §6.2.2.2). The tail is left to `decode_path`: it is decoded once.
     """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.removeprefix(scope.get("root_path", "").encode())
@@ -52,7 +50,7 @@ def raw_path(scope: Any) -> bytes:
 
 
 def split_front(path: bytes) -> tuple[bytes, bytes]:
-    """The part of a path that names a route (``/v1/slice``, ``/zarr``), and the rest with its slash."""
+    """The route's part of a path (``/v1/slice``, ``/zarr``), and the rest with its slash."""
     parts = path.split(b"/", 3)
     count = 3 if len(parts) > 2 and parts[1] == b"v1" else 2
     front = b"/".join(parts[:count])
@@ -62,8 +60,8 @@ def split_front(path: bytes) -> tuple[bytes, bytes]:
 def decode_path(raw: bytes) -> str:
     """Percent-decode a path exactly once and normalise it; raises `BadPath`.
 
-    An encoded slash is refused and not taken for a part of a name: proxies and frameworks disagree about it, so that
-    one URL would lead to different nodes.
+    An encoded slash is refused instead of being part of a name: proxies and frameworks treat it differently, and one
+    URL would lead to different nodes.
     """
     if b"%" in raw and b"%2f" in raw.lower():
         raise BadPath(raw.decode("latin-1"), "an encoded slash (%2F) is never part of a name")
@@ -75,7 +73,7 @@ def decode_path(raw: bytes) -> str:
 
 
 def query_pairs(query: bytes, max_pairs: int) -> list[tuple[str, str]]:
-    """The names and values of a query; raises `BadParameter` for what is not UTF-8, and for more than ``max_pairs``."""
+    """Names and values of a query; raises `BadParameter` for invalid UTF-8, and for more than ``max_pairs``."""
     text = query.decode("latin-1")
     try:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_pairs)
@@ -91,7 +89,7 @@ class Query:
 
     @classmethod
     def parse(cls, query: bytes) -> Query:
-        """Raises `BadParameter` for what is not UTF-8 or comes twice."""
+        """Raises `BadParameter` for invalid UTF-8 and for duplicates."""
         pairs = query_pairs(query, 100) if query else []
         values = dict(pairs)
         if len(values) < len(pairs):
@@ -100,13 +98,13 @@ class Query:
         return cls(values)
 
     def only(self, known: Collection[str]) -> None:
-        """Refuse parameters that would be ignored: a misspelt ``select`` must not answer with the whole array."""
+        """Refuse unknown parameters: a misspelt ``select`` must not return the whole array."""
         for name, value in self.values.items():
             if name not in known:
                 raise BadParameter(name, value, f"one of the parameters {', '.join(sorted(known))}")
 
     def text(self, name: str) -> str | None:
-        """A value as it stands; None where it is not given or empty."""
+        """A value as text; None if absent or empty."""
         return self.values.get(name) or None
 
     def integer(self, name: str, default: int, *, low: int, high: int) -> int:
@@ -122,8 +120,8 @@ class Query:
         return int(text)
 
     def flag(self, name: str, *, default: bool = False, bare: bool = True) -> bool:
-        """``true`` or ``false``; a name without a value means true, or is refused unless ``bare``: what destroys is
-        asked for in full."""
+        """``true`` or ``false``; a name without a value means true, or is refused unless ``bare``: destructive options
+        need the full form."""
         text = self.values.get(name)
         if text is None:
             return default
@@ -134,20 +132,20 @@ class Query:
         return found
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
-        """One of ``choices``; None where it is not given."""
+        """One of ``choices``; None if absent."""
         text = self.values.get(name)
         if text is not None and text not in choices:
             raise BadParameter(name, text, f"one of {', '.join(choices)}")
         return text
 
     def selection(self) -> tuple[SelectionItem, ...]:
-        """``select=``; everything where it is not given. Raises `BadSelection`."""
+        """``select=``; everything if absent. Raises `BadSelection`."""
         return parse_selection(self.values.get("select", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The use cases, and the HTTP layer's own shared state; ``keys`` by the prefix of their route."""
+    """The use cases, and shared state of the HTTP layer; ``keys``: key readers by route prefix."""
 
     service: Service
     streams: Streams
@@ -163,17 +161,17 @@ class Context:
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
-    """Whether to look up the versions of so many chunks, and to put together so many bytes of cached ones, takes a
-    fraction of a millisecond: then it runs on the event loop, else in a thread."""
+    """Whether the look-up of this number of chunks, and the assembly of these bytes from the cache, takes a fraction of
+    a millisecond, and runs on the event loop instead of a thread."""
     return not mount.is_remote and chunks <= 64 and nbytes <= 1 << 20
 
 
 class Request(AsyncExitStack):
-    """A request to the endpoint mounted at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
+    """A request to the endpoint at ``prefix``; ``tail`` is the decoded path after it, without outer slashes.
 
-    ``path``: the whole path as `raw_path` gives it. ``headers`` by their names in lower case; several of a name are one
-    list, as RFC 9110 §5.3 has it. Entered as a context, it gives back what it holds at its end. ``is_last_try``: the
-    response is not made anew where somebody writes what is being read.
+    ``path``: the whole path as from `raw_path`. ``headers`` by lower-case names; repeated ones are joined to one list,
+    as in RFC 9110 §5.3. As a context it releases its resources. ``is_last_try``: the response is not retried after
+    concurrent writes.
     """
 
     def __init__(self, context: Context, scope: Scope, receive: Receive, prefix: str, path: bytes) -> None:
@@ -195,7 +193,7 @@ class Request(AsyncExitStack):
         self.header = self.headers.get
 
     async def hold(self, nbytes: int) -> Cancel:
-        """Hold memory until the response has been sent; the `Cancel` is set when the client leaves. Raises
+        """Reserve memory until the response has been sent; the `Cancel` is set when the client leaves. Raises
         `Overloaded`."""
         cancel = await self.enter_async_context(cancelled_when_gone(self.receive))
         if nbytes > SMALL:
@@ -203,7 +201,8 @@ class Request(AsyncExitStack):
         return cancel
 
     async def open_node(self, path: str) -> ArrayNode | GroupNode:
-        """`Catalog.open_node`, on the loop where the node is known and a look at its versions takes microseconds."""
+        """`Catalog.open_node`, on the event loop if the node is cached and its versions can be checked in
+        microseconds."""
         catalog = self.service.catalog
         node = catalog.open_known(path)
         return node if node is not None else await self.run(catalog.open_node, path)
@@ -222,7 +221,7 @@ class Request(AsyncExitStack):
 
     @property
     def is_directory(self) -> bool:
-        """Whether the path was written with a slash at its end, as directory-listing clients do."""
+        """Whether the path ends in a slash, as from directory-listing clients."""
         return self.raw_tail.endswith(b"/") or not self.raw_tail
 
     @cached_property
@@ -236,5 +235,5 @@ class Request(AsyncExitStack):
 
     @property
     def root_path(self) -> str:
-        """What a proxy has cut off the front of the path; belongs before every link."""
+        """The path prefix removed by a proxy; belongs before every link."""
         return str(self.scope.get("root_path", ""))

@@ -1,4 +1,4 @@
-"""HTTP response: a status, headers, and a body that is in memory or read as it is sent."""
+"""HTTP response: status, headers, and a body in memory or read as it is sent."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Headers = tuple[tuple[bytes, bytes], ...]
 Buffer = bytes | memoryview
 
 PATIENCE: Final = "hyperslab.patience"
-"""Member of the application's state: seconds after which a server may let an idle client go."""
+"""Application state: seconds until a server may disconnect an idle client."""
 REPLAY: Final = "hyperslab.replay"
-"""Member of the application's state: a function that gives head and body of a stored response to a GET, by its target
-and its headers, or None."""
+"""Application state: a function that returns head and body of a stored response to a GET, by its target and headers, or
+None."""
 WAS_TRIED: Final = "hyperslab.was_tried"
-"""Member of a scope: there is no stored response to the request."""
+"""Scope key: the cache has no response to the request."""
 REFUSED: Final = "hyperslab.refused"
-"""Member of a scope: the error that is to be the answer to what is no request."""
+"""Scope key: the error for a malformed request."""
 CONNECTION: Final = "hyperslab.connection"
-"""Member of a scope, where the server is ours: ``hang_up()`` forgets what is not sent yet, and ``say_why(reason)`` puts
-a sentence into the status line."""
+"""Scope key, on our own server: ``hang_up()`` discards unsent data, ``say_why(reason)`` sets the reason in the status
+line."""
 
 
 class Pieces:
-    """A body of ``size`` bytes (None: nobody knows) that is sent a piece at a time, no faster than the client takes it.
+    """A body of ``size`` bytes (None: unknown), sent in pieces no faster than the client receives it.
 
-    A client that makes no room for a piece within ``patience`` seconds is let go.
+    A client that accepts no piece within ``patience`` seconds is disconnected.
     """
 
     def __init__(self, size: int | None, pieces: AsyncIterator[Buffer], patience: float) -> None:
@@ -49,9 +49,8 @@ class Pieces:
     async def send(self, start: Message, scope: Scope, send: Send) -> None:
         """Send the head and all pieces; returns when the client has made room for the last one.
 
-        A server's ``send`` returns when it has queued a piece, so that the next one is read while the network takes
-        this one; it waits before it queues another, so memory stays bounded. The empty piece at the end waits for the
-        last one.
+        A server's ``send`` returns when a piece is queued, so the next one is read during its transmission; it waits
+        before it queues another, so memory stays bounded. The empty piece at the end waits for the last one.
         """
 
         async def hand_over(message: Message) -> None:
@@ -75,14 +74,14 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response whose head is complete; ``body`` None: its size is not known, and nobody asks for it (HEAD)."""
+    """A response with a complete head; ``body`` None: of unknown size, for HEAD."""
 
     status: int
     headers: Headers
     body: Buffer | Pieces | None = b""
 
     async def send(self, scope: Scope, send: Send) -> None:
-        """Send it; for HEAD the body stays behind."""
+        """Send it; without the body for HEAD."""
         headers, body = self.headers, self.body
         if body is not None and self.status not in (204, 304):
             size = body.size if isinstance(body, Pieces) else len(body)
@@ -104,13 +103,13 @@ def page_response(body: bytes, media_type: str, headers: Mapping[str, str], stat
 
 
 def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
-    """A JSON document that is not worth a validator."""
+    """A JSON document without a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
     return Response(status, described, dump_json(document))
 
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
-    """``Cache-Control`` for what lies in a store: immutable if it never changes, else revalidated each time."""
+    """``Cache-Control`` for data of a store: immutable if it never changes, else revalidated each time."""
     policy: Headers = ((b"cache-control", b"no-cache"),)
     if mount is not None and mount.recheck == "never" and not mount.writable:
         policy = immutable_for(options.immutable_seconds, options)
@@ -118,21 +117,21 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
 
 
 def immutable_for(seconds: int, options: ApiOptions) -> Headers:
-    """``Cache-Control`` without revalidation; private if a token is needed to read: no shared cache may store it."""
+    """``Cache-Control`` without revalidation; private if reads need a token, so that no shared cache stores it."""
     whose = "private" if options.read_tokens else "public"
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 
 
 @lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
-    """What the bytes of a body mean; not the dtype where its text is larger than clients let a header be."""
+    """Shape and dtype headers of a body; without a dtype whose text exceeds clients' limits of headers."""
     sizes, text = ",".join(map(str, shape)), format_dtype(dtype).encode("ascii", "backslashreplace")
     headers = ((ARRAY_SHAPE.lower().encode(), f"[{sizes}]".encode()), (ARRAY_DTYPE.lower().encode(), text))
     return headers if len(text) <= MAX_DTYPE_BYTES else headers[:1]
 
 
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
-    """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as far as is known when the status line is sent."""
+    """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as known at the start of the response."""
     nbytes = cost.bytes_read if cost is not None else 0
     spent = timings if cost is None else {**timings, **cost.timings}
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])

@@ -1,4 +1,4 @@
-"""Values of an array as a request asks for them: the query, the body, and the response of slices and chunks."""
+"""Values of arrays: parser of the query, body, and response of slices and chunks."""
 
 from __future__ import annotations
 
@@ -44,21 +44,20 @@ from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, Too
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 
 PARAMETERS: Final = ("field", "format", "dtype", "decode")
-"""What the query may hold besides the selection."""
+"""Query parameters besides the selection."""
 DECODINGS: Final = ("cf", "none")
 MAX_BINS: Final = 1 << 16
 _MAX_REMOTE_BYTES: Final = 32 << 20
-"""The largest answer of a remote store, in bytes, that is read before it is sent: about what a stream would hold."""
+"""Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayQuery:
-    """A selection of an array and how it is to be sent: as values of ``dtype`` and ``shape``.
+    """A selection of an array, and ``dtype`` and ``shape`` of its response.
 
-    ``source``: the dtype to which the reader converts, None where it does not. ``decoder``: what decodes values that
-    were read. ``bins``: minimum, maximum and mean of so many parts of the last axis are wanted in place of its values.
-    ``words``: what the entity tag says beside the versions. ``nbytes`` of all values; ``prefix``: what precedes them in
-    binary form, an npy header or nothing.
+    ``source``: dtype of the reader's conversion, None for none. ``decoder``: CF decoder of values. ``bins``: number of
+    parts of the last axis, of which minimum, maximum and mean are sent instead of values. ``words``: part of the entity
+    tag besides the versions. ``nbytes`` of all values; ``prefix``: an npy header in binary form, or nothing.
     """
 
     array: ArrayNode
@@ -79,16 +78,16 @@ class ArrayQuery:
         return self.form in ("json", "csv")
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values as they were read, in the dtype of the answer."""
+        """Read values in the dtype of the response."""
         return values if self.decoder is None else self.decoder(values).astype(self.dtype, copy=False)
 
     def boxes(self, limit: int) -> list[str]:
-        """Selections of at most ``limit`` bytes that make up this one and follow the chunks."""
+        """Selections of at most ``limit`` bytes that together make up this one and follow the chunks."""
         inner = self.field.shape if self.field is not None else ()
         return boxes_that_fit(self.array, self.selection, self.dtype.itemsize * prod(inner), limit, self.field)
 
     def max_bytes(self, options: ApiOptions) -> int | None:
-        """The cap on the values that go into one answer; objects and bins are held as a whole, in any form."""
+        """Limit of the values in one response; objects and bins are held as a whole, in any form."""
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
         return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
 
@@ -96,8 +95,8 @@ class ArrayQuery:
 def array_query(
     request: Request, array: ArrayNode, items: Sequence[SelectionItem], *, negotiate: bool = True
 ) -> ArrayQuery:
-    """Read ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. The ``items`` may go on into
-    the subarray of the field."""
+    """Parse ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. ``items`` may extend into the
+    subarray of the field."""
     query, metadata = request.query, array.metadata
     accept = request.header(b"accept") if negotiate else None
     form = choose_format(query.text("format"), accept, media_types(metadata.dtype.numpy))
@@ -139,18 +138,18 @@ def array_query(
 
 
 def values_etag(tag: str, words: str) -> str:
-    """A strong entity tag of values: that of their plan, in the form and dtype that ``words`` tell."""
+    """A strong entity tag of values: that of their plan, combined with form and dtype in ``words``."""
     return etag_of(f"{tag} {words}".encode())
 
 
 def decoder_of(array: ArrayNode, query: Query) -> Decoder | None:
-    """What ``decode=`` asks for; None where values are to be as they are stored."""
+    """The decoder of ``decode=``; None for stored values."""
     decoder = array.decoder if query.choice("decode", DECODINGS) == "cf" else None
     return decoder if decoder is not None and decoder.changes else None
 
 
 def _bins(query: Query, selection: Selection) -> int:
-    """``reduce=minmax`` and ``bins=``: how many parts of the last axis are wanted; never more than it is long."""
+    """``reduce=minmax`` and ``bins=``: number of parts of the last axis, at most its length."""
     if query.choice("reduce", ("minmax",)) is None:
         raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
     bins = query.integer("bins", 1024, low=1, high=MAX_BINS)
@@ -160,13 +159,13 @@ def _bins(query: Query, selection: Selection) -> int:
 
 
 TEXT_IS_LARGER: Final = 4
-"""How many times the memory of a number its text takes."""
+"""Memory of a number's text relative to that of the number."""
 
 
 class _Values:
     """The values of ``plan``, read as a stream or as a whole.
 
-    ``cached``: how many of its chunks are, where that was looked up; ``timings`` in seconds by phase.
+    ``cached``: number of cached chunks, if looked up; ``timings`` in seconds by phase.
     """
 
     def __init__(
@@ -177,21 +176,21 @@ class _Values:
         self._query = query
         self._plan = plan
         self._timings = timings
-        self._spent = ReadCost()
+        self._statistics = ReadCost()
         self._cached = cached
         self._in_flight = context.service.in_flight
         self._slab_bytes = 0
         self.is_binary = not (query.is_text or query.bins is not None or plan.dtype.hasobject)
 
     def streamed(self) -> Body:
-        """A body that is read as it is sent, where that is in binary; beside its slabs, CF decoding takes memory."""
+        """A body that is read as it is sent, for binary forms; CF decoding takes memory in addition to its slabs."""
         query = self._query
         self._slab_bytes = slab = self._reader.choose_slab(self._plan, self._in_flight)
         memory = self._reader.stream_memory(self._plan, slab) + self._decoding(min(self._plan.nbytes, slab))
         return Body(len(query.prefix) + query.nbytes, memory, self.open, cost=self.cost)
 
     def whole(self) -> Body:
-        """A body that is made as a whole."""
+        """A body made as a whole."""
         query, plan, reader = self._query, self._plan, self._reader
         if query.bins is not None:
             slab = reader.choose_slab(plan)
@@ -205,17 +204,17 @@ class _Values:
         return Body(size, memory, make=self.make, cost=self.cost)
 
     def cost(self) -> Headers:
-        cached = self._spent.cached if self._cached is None else self._cached
-        return cost_headers(self._plan.touched, cached, self._spent, self._timings)
+        cached = self._statistics.cached if self._cached is None else self._cached
+        return cost_headers(self._plan.touched, cached, self._statistics, self._timings)
 
     def open(self, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
-        """A slab at a time; the prefix goes out when the first one is in hand."""
+        """Slabs of a part; the prefix is sent once the first slab is read."""
         query, stored = self._query, max(self._plan.dtype.itemsize, 1)
         prefix, item = query.prefix, max(query.dtype.itemsize, 1)
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
-        slabs = self._reader.stream(self._plan, *interval, cancel, self._spent, slab_bytes=self._slab_bytes)
+        slabs = self._reader.stream(self._plan, *interval, cancel, self._statistics, slab_bytes=self._slab_bytes)
         slab, at = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
@@ -227,9 +226,9 @@ class _Values:
             slab = next(slabs, None)
 
     def make(self, cancel: Cancel) -> Content:
-        """The whole body, with the tag of what was read; blocks.
+        """The whole body, with the tag of the data read; blocks.
 
-        Raises `TooLarge` for objects (a single one never is) and `NotRepresentable`.
+        Raises `TooLarge` for objects (except a single one) and `NotRepresentable`.
         """
         query, plan, reader = self._query, self._plan, self._reader
         if query.bins is not None:
@@ -237,27 +236,27 @@ class _Values:
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
         elif query.is_text or query.decoder is not None or not plan.nbytes:
-            values, plan = reader.read(plan, cancel, self._spent)
+            values, plan = reader.read(plan, cancel, self._statistics)
             cancel.check()
             data = encode(query.decode(values), query.form)
         else:
             prefix, memory = query.prefix, reader.buffers.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
-            _, plan = reader.read(plan, cancel, self._spent, out)
+            _, plan = reader.read(plan, cancel, self._statistics, out)
             data = memoryview(memory.data)
         # objects are read in several steps: a tag that no other answer has where somebody wrote between them
-        unique = plan.dtype.hasobject and query.bins is None and self._spent.changed
+        unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
         return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
 
     def _decoding(self, nbytes: int) -> int:
-        """Bytes that CF decoding of so many stored ones takes: it holds four arrays at once."""
+        """Memory of CF decoding, four arrays of ``nbytes`` stored ones."""
         decoder, query = self._query.decoder, self._query
         return 0 if decoder is None else 4 * nbytes // self._plan.dtype.itemsize * max(8, query.dtype.itemsize)
 
     def _objects(self, cancel: Cancel) -> Buffer:
-        """Memory is bounded by the limit and what some chunks decode to, whatever all of them would."""
+        """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
         plan, packer, values = self._plan, Packer(), np.empty(self._plan.shape, object)
         flat, grid, reference = values.reshape(-1), plan.array.metadata.grid, values.itemsize
         for part, start, stop in split_rows(
@@ -269,7 +268,7 @@ class _Values:
         ):
             done = stop // reference
             out = flat[start // reference : done].reshape(part.shape)
-            self._reader.fill_slab(plan, part, out, cost=self._spent, cancel=cancel)
+            self._reader.fill_slab(plan, part, out, cost=self._statistics, cancel=cancel)
             add_objects(packer, out)
             if packer.nbytes > self._max_object_bytes and values.size > 1:
                 each = -(-packer.nbytes // done)  # if those that were not read yet are like those that were
@@ -285,7 +284,7 @@ class _Values:
         dtype = reduced_dtype(plan.dtype if query.decoder is None else query.decoder.dtype)
         assert query.bins is not None and dtype is not None  # noqa: PT018 - both belong to what was asked for
         reduced, inner = MinMax(prod(outer), length, query.bins, dtype), prod(plan.inner_shape)
-        for slab in self._reader.stream(plan, 0, plan.nbytes, cancel, self._spent):
+        for slab in self._reader.stream(plan, 0, plan.nbytes, cancel, self._statistics):
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
@@ -293,7 +292,7 @@ class _Values:
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
-    """The documents and chunks that the answer is made of; None where they are many."""
+    """The documents and chunks of the response; None for too many."""
     array = plan.array
     found = None if plan.found is None else plan.found.by_coords
     if found is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
@@ -304,10 +303,10 @@ def _sources(plan: ReadPlan) -> Sources | None:
 
 
 async def array_reply(request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Response:
-    """A slice or a chunk.
+    """The response for a slice or a chunk.
 
-    A small answer that is wanted as a whole is read at once, and its tag is made of the versions that come with the
-    data. For all others versions are looked up first, so that conditions are weighed before any data is read.
+    A small response without conditions or ranges is read at once, and its tag is made of versions read with the data.
+    For all others versions are looked up first, so that conditions are checked before any data is read.
     """
     context = request.context
     query, reader, options = array_query(request, array, items), context.service.reader, context.options
@@ -347,10 +346,10 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
 
 
 async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
-    """What ``answer`` makes of the array at ``path``.
+    """The response of ``answer`` for the array at ``path``.
 
-    One of a remote store that was opened before is read as it was then, while its documents are looked up: mostly they
-    have not changed, and else the response is made anew.
+    An array of a remote store that was opened before is used while its documents are looked up; if they have changed,
+    the response is made again.
     """
     known = request.service.catalog.remembered(path)
     if not isinstance(known, ArrayNode):
@@ -372,7 +371,7 @@ async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode],
 
 
 async def look_up(request: Request, plan: ReadPlan) -> ReadPlan:
-    """`Reader.look_up`: of very many chunks that takes long, and ends when the client leaves."""
+    """`Reader.look_up`, cancelled when the client leaves, as it takes long for very many chunks."""
     reader = request.service.reader
     if runs_on_loop(plan.array.mount, plan.touched):
         return reader.look_up(plan)

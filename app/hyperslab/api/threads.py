@@ -1,4 +1,4 @@
-"""Threads: the line between the event loop and plain blocking code."""
+"""Threads: the boundary between the event loop and blocking code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STORE: Final[ContextVar[str]] = ContextVar("hyperslab.store", default="")
-"""The name of the store that a request is about, as its path spells it."""
+"""The name of the store of a request, from its path."""
 
 
 class Threads:
-    """Threads of our own for everything that blocks; the framework's are never used, so nothing else can fill them.
+    """Threads for all blocking calls; the framework's threads are not used.
 
-    Each ``remote`` store has ``width`` threads to itself: while it does not answer, requests for it wait until it
-    times out, and those for other stores must not wait with them.
+    Each ``remote`` store has ``width`` threads of its own, so that requests to an unresponsive store do not delay
+    others.
     """
 
     def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
@@ -35,7 +35,7 @@ class Threads:
         self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking function without blocking the loop, in a thread for the running request's `STORE`."""
+        """Call a blocking function in a thread for the current request's `STORE`."""
         loop, pool = asyncio.get_running_loop(), self._remote.get(STORE.get(), self._pool)
         if kwargs:
             return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
@@ -47,11 +47,11 @@ class Threads:
 
 
 class WriteThreads:
-    """``width`` threads for what may have to wait for other writers, so that no read ever stands behind it.
+    """``width`` threads for writes, which may wait for other writers, so that no read waits behind them.
 
-    The writers of one node get three quarters of them: where they all wait for a lease whose holder has died, other
-    nodes can still be written. Each ``remote`` store has as many for itself. Who gets none waits on the event loop,
-    first come, first served. Lives on the event loop.
+    Writers of one node get at most three quarters of them: if all wait for the lease of a dead replica, other nodes can
+    still be written. Each ``remote`` store has ``width`` of its own. Writers without a thread wait on the event loop,
+    first come, first served. Runs on the event loop.
     """
 
     def __init__(self, width: int, remote: Iterable[str] = (), *, patience: float) -> None:
@@ -62,8 +62,8 @@ class WriteThreads:
         self._patience = patience
 
     async def run(self, path: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking function that writes to the node at ``path``; raises `Overloaded` if no thread is free for it
-        within ``patience`` seconds."""
+        """Call a blocking function that writes to the node at ``path``; raises `Overloaded` if no thread is free within
+        ``patience`` seconds."""
         name = path.strip("/")
         store = name.partition("/")[0] if name.partition("/")[0] in self._pools else ""
         free, node = self._free[store], self._nodes.setdefault(name, asyncio.Semaphore(self._each))
@@ -94,7 +94,7 @@ class WriteThreads:
 
 @asynccontextmanager
 async def cancelled_when_gone(receive: Receive) -> AsyncIterator[Cancel]:
-    """A `Cancel` that is set as soon as the client disconnects, and when the block ends in any way but the ordinary."""
+    """Context with a `Cancel`, set when the client disconnects and when the block ends by an exception."""
     cancel = Cancel()
 
     async def set_when_gone() -> None:

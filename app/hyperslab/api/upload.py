@@ -1,4 +1,4 @@
-"""Bodies of requests: read with a cap, checked against their digest, and parsed without running anything."""
+"""Request bodies: read with a size limit, verified against digests, and parsed without execution of code."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from hyperslab.wire import CONTENT_DIGEST, JSON, MERGE_PATCH, RAW, numpy_dtype
 
 
 class _Crc32c(google_crc32c.Checksum):
-    """CRC-32C of any bytes, as hashlib's hashes take them."""
+    """CRC-32C in hashlib's interface."""
 
     def update(self, data: bytes | memoryview) -> None:
         super().update(bytes(data))  # type: ignore[no-untyped-call]  # of bytes, bytes() makes no copy
 
 
 class ContentDigest:
-    """The digests that a client has sent with a body, fed with the body as it arrives."""
+    """Digests sent by the client, updated with the body as it arrives."""
 
     def __init__(self, header: str) -> None:
-        """From the header's value; algorithms that we do not know are left unchecked. Raises `BadParameter`."""
+        """Parse the header's value; unknown algorithms are ignored. Raises `BadParameter`."""
         known: dict[str, Any] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
         member = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
         self._digests: dict[str, tuple[bytes, Any]] = {}
@@ -70,7 +70,7 @@ class ContentDigest:
             received.update(data)
 
     def check(self) -> None:
-        """Raise `DigestMismatch` unless all that was fed has the digests that were sent."""
+        """Raise `DigestMismatch` unless all digests match."""
         for name, (sent, received) in self._digests.items():
             found = received.digest()
             if found != sent:
@@ -78,9 +78,9 @@ class ContentDigest:
 
 
 _SLOWEST: Final = 16 << 10
-"""Bytes a second: who is slower does no upload but holds a connection."""
+"""Minimum rate of an upload in bytes a second; a slower client only holds a connection."""
 _JSON_GROWTH: Final = 24
-"""Bytes of Python's objects for each byte of JSON, at the worst: the three of ``{},`` become a dict of 64, and a
+"""Maximum memory of Python objects per byte of JSON: the three bytes of ``{},`` become a dict of 64, and a
 reference."""
 
 
@@ -112,8 +112,8 @@ async def received_body(
 
 
 async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
-    """The JSON object that is the body of a write, whose media type is ``kinds`` or JSON; nothing of it is read where
-    the store takes no writes."""
+    """The JSON object in the body of a write, with a media type of ``kinds`` or JSON; read only if the store is
+    writable."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
@@ -126,7 +126,7 @@ async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
 
 
 def check_as_is(request: Request) -> None:
-    """Raise `UnsupportedMediaType` or `BadParameter` for a body that is not the values themselves, or part of them."""
+    """Raise `UnsupportedMediaType` for a compressed body, or `BadParameter` for a partial one."""
     coding = (request.header(b"content-encoding") or "identity").strip().lower()
     if coding != "identity":
         raise UnsupportedMediaType(coding, ["identity"], "Content-Encoding")
@@ -136,7 +136,7 @@ def check_as_is(request: Request) -> None:
 
 
 class Body:
-    """The body of a request as it comes; ``received``: what was received of it before, all of it."""
+    """The body of a request as it arrives; ``received``: the whole body, if already read."""
 
     def __init__(self, receive: Receive, received: memoryview | None = None) -> None:
         self._may_come = received is None
@@ -145,15 +145,15 @@ class Body:
 
     @property
     def more(self) -> bool:
-        """Whether there is more to read, or may be."""
+        """Whether more may follow."""
         return self._may_come or bool(self._rest)
 
     async def read_into(self, out: memoryview, *, pause: float, within: float, longest: float = math.inf) -> int:
-        """Fill ``out`` with the bytes that come next; returns how many did. Fewer did at the end of the body, after
-        ``pause`` seconds without a byte behind another, after ``within`` seconds, ``longest`` seconds after the first
-        byte, and where the client has left.
+        """Fill ``out`` with the next bytes and return their number: fewer at the end of the body, after ``pause``
+        seconds without a byte following another, after ``within`` seconds, ``longest`` seconds after the first byte, or
+        when the client has left.
 
-        Raises `Cancelled` where it has, and no byte came.
+        Raises `Cancelled` if it has left and no byte came.
         """
         done, loop = 0, asyncio.get_running_loop()
         end = loop.time() + within
@@ -181,8 +181,8 @@ class Body:
 
 
 async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:
-    """Where the length was stated, addresses for all of it are taken at once, and memory only as it fills; ``share``
-    grows with what arrives."""
+    """Read the body. For a stated length the whole buffer is reserved at once, but memory is used only as it fills;
+    ``share`` grows with received bytes."""
     body, text = Body(request.receive), request.header(b"content-length")
     if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise BadParameter("Content-Length", text, "a number of bytes")
@@ -216,17 +216,17 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
 
 
 def max_json_bytes(context: Context) -> int:
-    """Bytes of the longest JSON body with values or points."""
+    """Maximum size of a JSON body with values or points."""
     return min(context.options.max_upload_bytes, _room_for_json(context))
 
 
 def _room_for_json(context: Context) -> int:
-    """Bytes of JSON that fit into the memory for answers when they are parsed."""
+    """Size of JSON whose parsed form fits into the memory budget."""
     return max(64 << 10, context.admission.limit // _JSON_GROWTH)
 
 
 def max_value_bytes(request: Request) -> int:
-    """Bytes of values that fit into one body of the kind that was sent."""
+    """Maximum bytes of values in a body of the request's media type."""
     if media_type(request) != JSON:
         return request.context.options.max_upload_bytes
     return max(
@@ -235,7 +235,7 @@ def max_value_bytes(request: Request) -> int:
 
 
 def media_type(request: Request) -> str | None:
-    """The Content-Type without its parameters, in lower case; None where the client has not chosen one."""
+    """The Content-Type without parameters, in lower case; None if the client did not choose one."""
     text = request.header(b"content-type")
     kind = None if text is None else text.partition(";")[0].strip().lower()
     # which ``curl --data-binary`` sends unasked; no route of ours takes forms
@@ -243,8 +243,8 @@ def media_type(request: Request) -> str | None:
 
 
 def parse_npy(stream: BinaryIO) -> NDArray[Any]:
-    """The array of the npy file that ends the stream; raises as `next_npy`, and `BadBody` for bytes behind it: they
-    may be values that somebody believes to be stored."""
+    """The array of the npy file that ends the stream; raises as `next_npy`, and `BadBody` for bytes behind it, which
+    might be values that would be lost."""
     array = next_npy(stream)
     end, length = stream.tell(), stream.seek(0, io.SEEK_END)
     if length > end:
@@ -253,8 +253,8 @@ def parse_npy(stream: BinaryIO) -> NDArray[Any]:
 
 
 def next_npy(stream: BinaryIO) -> NDArray[Any]:
-    """The array of an npy file from where the stream stands, which is then at its end; raises `BadBody`, also for
-    objects, which would be code."""
+    """The array of an npy file at the stream's position, which moves to its end; raises `BadBody`, also for objects,
+    which could execute code."""
     start = stream.tell()
     try:
         _check_descr(_npy_header(stream)["descr"])
@@ -277,7 +277,7 @@ def next_npy(stream: BinaryIO) -> NDArray[Any]:
 
 
 def _npy_header(stream: BinaryIO) -> dict[str, Any]:
-    """What the header of an npy file says (NEP 1), as numpy is about to read it."""
+    """The header of an npy file (NEP 1) at the stream's position."""
     major, _ = np.lib.format.read_magic(stream)
     size = int.from_bytes(stream.read(2 if major == 1 else 4), "little")
     if size > 10_000:  # as numpy has it: more is dangerous to parse
@@ -287,7 +287,7 @@ def _npy_header(stream: BinaryIO) -> dict[str, Any]:
 
 
 def _check_descr(descr: Any) -> None:
-    """Raise `ValueError` for type strings that numpy itself must not see."""
+    """Raise `ValueError` for type strings that are unsafe for numpy."""
     if isinstance(descr, str):
         numpy_dtype(descr)
     elif isinstance(descr, tuple):  # the items of a subarray
@@ -300,7 +300,7 @@ def _check_descr(descr: Any) -> None:
 
 
 def parse_json_body(body: bytes | memoryview, limit: int | None = None) -> Any:
-    """The value of a JSON body; raises `BadBody`, and `TooLarge` where it is longer than ``limit``."""
+    """The value of a JSON body; raises `BadBody`, and `TooLarge` above ``limit`` bytes."""
     if limit is not None and len(body) > limit:
         raise TooLarge("a JSON body", len(body), limit)
     try:

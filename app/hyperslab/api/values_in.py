@@ -1,6 +1,6 @@
-"""Values that a write brings: raw, npy, JSON or objects, checked against what they are to be stored as.
+"""Values of a write: raw, npy, JSON or objects, validated against their target.
 
-JSON may have every form that our own answers have (see `values_out`), and the spellings of fill values.
+JSON may have every form of our own responses (see `values_out`), and the forms of fill values.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from hyperslab.wire import parse_dtype as parse_dtype_text
 Codecs = Sequence[Mapping[str, Any]]
 
 _CASTINGS: Final = ("safe", "same_kind", "unsafe")
-"""Which conversions of an npy body are allowed, in numpy's words; NaN never becomes an integer."""
+"""Allowed conversions of an npy body, in numpy's terms; NaN never becomes an integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What values are to become: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``; those
-    of objects are encoded by ``codecs``."""
+    """Target of values: items of ``dtype``, whose subarray dimensions ``inner`` come last in ``shape``; objects are
+    encoded by ``codecs``."""
 
     dtype: DataType
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class Target:
 
 
 def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Target:
-    """Values for a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
+    """The target of a selection of this shape (without subarray dimensions) of an array or one of its fields; raises
     `TooLarge` for a shape that no array in memory can have, even an empty one."""
     check_countable(shape, array.metadata.itemsize)
     if field is None:
@@ -67,7 +67,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
 
 
 def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
-    """Refuse a body of another media type, and an unknown ``casting``, before any of it is read."""
+    """Refuse an unsupported media type or ``casting`` before the body is read."""
     kind = media_type(request)
     if kind not in (None, *kinds):
         raise UnsupportedMediaType(str(kind), list(kinds))
@@ -75,7 +75,7 @@ def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJEC
 
 
 def check_headers(request: Request, wanted: Target) -> None:
-    """A client may say what it sends; then it must be what is expected. Raises `BadBody`."""
+    """Check shape and dtype headers of the client, if sent. Raises `BadBody`."""
     shape = _stated_shape(request)
     if shape is not None and shape not in (list(wanted.shape), list(wanted.inner)):
         raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
@@ -91,7 +91,7 @@ def check_headers(request: Request, wanted: Target) -> None:
 
 
 def _stated_shape(request: Request) -> Any:
-    """What a client says of the shape of its values; None where it says nothing. Raises `BadBody`."""
+    """The shape in the client's headers, or None. Raises `BadBody`."""
     text = request.header(ARRAY_SHAPE.lower().encode())
     try:
         return None if text is None else json.loads(text)
@@ -100,9 +100,9 @@ def _stated_shape(request: Request) -> Any:
 
 
 def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
-    """The values of a body whose media type and headers were checked, of ``wanted.shape``, or one item to be broadcast.
+    """The values of a body with checked media type and headers, of ``wanted.shape``, or one item to be broadcast.
 
-    Without a Content-Type a body is raw. Raises `BadBody`, which names what was expected and found.
+    A body without a Content-Type is raw. Raises `BadBody` with the expected and the found form.
     """
     kind = media_type(request) or RAW
     if kind == JSON:
@@ -122,7 +122,7 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
 
 
 def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
-    """The values of a body to be put behind the end of ``axis``, as many rows as it holds; raises as `parse_values`."""
+    """The values of a body to append along ``axis``, with as many rows as it holds; raises as `parse_values`."""
     kind, metadata = media_type(request) or RAW, array.metadata
     if kind == NPY:
         return _cast(parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request)
@@ -148,8 +148,8 @@ def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:
 
 
 def _rows(request: Request, array: ArrayNode, axis: int, *, number: int, each: int, unit: str) -> int:
-    """How many rows a body of ``number`` units is, of which an item takes ``each``; where rows hold no items, as many
-    as the client says."""
+    """The number of rows in a body of ``number`` units, of which an item takes ``each``; for rows without items, the
+    number stated by the client."""
     row = prod(_with_rows(array, axis, 1)) * each
     if number % row if row else number:
         raise BadBody(f"a body to append has whole rows, in {unit}", f"a multiple of {row}" if row else 0, number)
@@ -165,8 +165,8 @@ def _rows(request: Request, array: ArrayNode, axis: int, *, number: int, each: i
 
 
 def cast(request: Request, values: NDArray[Any], wanted: Target, what: str) -> NDArray[Any]:
-    """Values of an npy file in the dtype they are to have; raises `BadBody` for another shape, and where numpy's rule
-    ``casting=`` forbids it, NaN would become an integer, units of time are too far apart, or a text means nothing."""
+    """Values of an npy file in the target's dtype; raises `BadBody` for another shape, a conversion forbidden by
+    numpy's rule ``casting=``, NaN as an integer, units of time too far apart, or invalid text."""
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody(f"the shape of {what}", list(wanted.shape), list(values.shape))
     return _cast(values, wanted.dtype.numpy, request)
@@ -212,7 +212,7 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
 
 
 def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The items of nested lists in C order; raises `BadBody` where the nesting has another shape."""
+    """The items of nested lists in C order; raises `BadBody` for another shape."""
     level = [document]
     for axis, size in enumerate(shape):
         for part in level:
@@ -224,7 +224,7 @@ def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
 
 
 def _item(value: Any, wanted: Target) -> NDArray[Any]:
-    """One item (0-d); null is refused but for objects."""
+    """One item (0-d); null only for objects."""
     dtype = wanted.dtype
     if dtype.numpy.hasobject:
         item: NDArray[Any] = np.empty(1, object)
@@ -252,7 +252,7 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
 
 
 def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
-    """From a value for each field; raises `BadBody` where one is missing or unknown."""
+    """A record from a value for each field; raises `BadBody` for missing or unknown fields."""
     names = [field.name for field in dtype.fields]
     if sorted(value) != sorted(names):
         raise BadBody("the fields of a record", names, list(value))
@@ -263,7 +263,7 @@ def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
 
 
 def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Fixed bytes from text in which ``\\xff`` stands for a byte that is not UTF-8; raises `ValueError`."""
+    """Fixed bytes from text in which ``\xff`` is a byte outside UTF-8; raises `ValueError`."""
     raw = None
     if isinstance(value, str):  # text and escapes in turn
         parts = re.split(r"\\x(5c|[89a-f][0-9a-f])", value)
@@ -274,8 +274,7 @@ def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The time (0-d) that ISO 8601 text names, in UTC; raises `ValueError` where the unit of ``dtype`` is too coarse
-    for it."""
+    """The time (0-d) of ISO 8601 text, in UTC; raises `ValueError` if the unit of ``dtype`` is too coarse."""
     if not re.fullmatch(r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", text):
         raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
     if np.datetime_data(dtype)[0] == "generic":
@@ -307,7 +306,7 @@ def _unpack(body: bytes | memoryview) -> list[Any]:
 
 
 def _checked_object(item: Any, codecs: Codecs) -> Any:
-    """One item, as the array's codec takes it; raises `BadBody` for what that cannot hold."""
+    """One item in the form of the array's codec; raises `BadBody` if the codec cannot encode it."""
     name = object_codec(codecs)
     try:
         return _object_for(name, codecs[0], item)
@@ -316,7 +315,7 @@ def _checked_object(item: Any, codecs: Codecs) -> Any:
 
 
 def _object_for(name: str, codec: Mapping[str, Any], item: Any) -> Any:
-    """Raises `TypeError`, `ValueError` and `OverflowError`; json2 takes whatever it can spell."""
+    """One item for an object codec. Raises `TypeError`, `ValueError` and `OverflowError`; json2 accepts all JSON."""
     match name:
         case "vlen-utf8":
             if item is not None and not isinstance(item, str):
@@ -339,7 +338,7 @@ def _object_for(name: str, codec: Mapping[str, Any], item: Any) -> Any:
 
 
 def _check_keys(item: Any) -> None:
-    """MessagePack writes maps with any key, and reads back only those whose keys are text or bytes."""
+    """Raise for maps whose keys are not text or bytes: MessagePack writes them, but does not read them."""
     if isinstance(item, Mapping):
         for key in item:
             if not isinstance(key, str | bytes):

@@ -36,16 +36,16 @@ from hyperslab.wire import (
 DType = np.dtype[Any]
 
 MEDIA_TYPES: Final[Mapping[str, str]] = MappingProxyType({"raw": RAW, "npy": NPY, "json": JSON, "csv": CSV})
-"""Media type by the word that ``format=`` takes; the first one is what a client gets that does not care."""
+"""Media type by value of ``format=``; the first one is the default."""
 
 
 def media_types(dtype: DType) -> Mapping[str, str]:
-    """The media type of each form of values of this dtype: objects have a binary form of their own."""
+    """The media type of each form of values of this dtype; objects have a binary form of their own."""
     return {**MEDIA_TYPES, "raw": OBJECTS} if dtype.hasobject else MEDIA_TYPES
 
 
 def choose_format(requested: str | None, accept: str | None, offered: Mapping[str, str] = MEDIA_TYPES) -> str:
-    """The format for ``format=requested``, which wins, and an Accept header; ties go to the one offered first.
+    """The format from ``format=``, which takes precedence, and an Accept header; ties go to the first offered.
 
     Raises `BadParameter` for an unknown format and `NotAcceptable`.
     """
@@ -64,12 +64,12 @@ def choose_format(requested: str | None, accept: str | None, offered: Mapping[st
 
 
 def accepts(accept: str | None, media_type: str) -> bool:
-    """Whether a client that sent this Accept header takes this media type."""
+    """Whether an Accept header includes this media type."""
     return _quality(media_type, _weights(accept)) > 0
 
 
 def _weights(accept: str | None) -> dict[str, float]:
-    """The weight of each media range of an Accept header, in lower case; parameters but ``q`` are not looked at."""
+    """The weight of each media range of an Accept header, in lower case; parameters except ``q`` are ignored."""
     weights = {}
     for part in ((accept or "").strip() or "*/*").lower().split(","):
         media_range, *parameters = map(str.strip, part.split(";"))
@@ -84,24 +84,23 @@ def _weights(accept: str | None) -> dict[str, float]:
 
 
 def _quality(media_type: str, weights: Mapping[str, float]) -> float:
-    """The weight of the most specific range that covers the type (RFC 9110 §12.5.1)."""
+    """The weight of the most specific range that includes the type (RFC 9110 §12.5.1)."""
     covering = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     return next((weights[media_range] for media_range in covering if media_range in weights), 0.0)
 
 
 def is_extension(dtype: DType) -> bool:
-    """Whether it is one of ml_dtypes' numbers, whose kind to numpy may be anything."""
+    """Whether it is a number type of ml_dtypes, whose numpy kind is arbitrary."""
     return dtype.isbuiltin == 2
 
 
 def converted(text: str | None, source: DType) -> DType | None:
-    """The dtype that ``dtype=text`` asks for, None where that is the source's own.
+    """The dtype of ``dtype=text``, None if equal to the source's.
 
-    ``safe`` is what a JavaScript typed array holds: little endian, half and other short floats as float32, 64-bit
-    integers as float64, booleans as uint8, times as their int64 counts. Otherwise numpy's ``same_kind`` rule decides,
-    so that nothing turns into what it is not: NaN never becomes an integer. Integers that do not fit wrap around.
-    Narrow integers and floats of ml_dtypes are integers and floats. Raises `BadParameter` for an unknown dtype and
-    `NotRepresentable`.
+    ``safe`` is that of a JavaScript typed array: little endian, half and other short floats as float32, 64-bit integers
+    as float64, booleans as uint8, times as their int64 counts. Otherwise numpy's ``same_kind`` rule applies: NaN never
+    becomes an integer, and integers outside the range wrap around. Narrow integers and floats of ml_dtypes count as
+    integers and floats. Raises `BadParameter` for an unknown dtype and `NotRepresentable`.
     """
     if text is None:
         return None
@@ -133,12 +132,12 @@ def _parse_dtype(text: str) -> DType:
 
 
 def _is_plain(dtype: DType) -> bool:
-    """numpy's long doubles are none: their bytes are those of this machine, and some belong to no value."""
+    """Whether it is portable: numpy's long doubles have machine-dependent bytes, some without a value."""
     return (dtype.kind in "biufcmM" and dtype.char not in "gG") or is_extension(dtype)
 
 
 def _may_become(source: DType, target: DType) -> bool:
-    """Numpy's rule; raises `OverflowError` and `TypeError` for what is allowed and cannot be done."""
+    """Numpy's rule; raises `OverflowError` and `TypeError` for allowed but impossible conversions."""
     if not _is_plain(source):
         return False
     if source.kind in "mM" and target.kind == "i":
@@ -150,7 +149,7 @@ def _may_become(source: DType, target: DType) -> bool:
 
 
 def _of_numpy(dtype: DType) -> DType:
-    """A dtype of the same kind that numpy's rule knows, for those of ml_dtypes."""
+    """The numpy dtype of the same kind, for those of ml_dtypes."""
     if is_extension(dtype):
         return np.dtype(np.int8 if "int" in dtype.name else np.float32)
     return dtype
@@ -171,7 +170,7 @@ def _safe(source: DType) -> DType:
 
 def check_form(form: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise `NotRepresentable` for values that a form cannot hold: objects in npy, which numpy would pickle, and more
-    axes than a CSV table has."""
+    axes than those of a CSV table."""
     if form == "npy" and dtype.hasobject:
         raise NotRepresentable(dtype_to_json(dtype), "npy", "numpy would pickle objects: ask for raw, json or csv")
     most = 1 if dtype.names is not None else 2
@@ -181,7 +180,7 @@ def check_form(form: str, shape: tuple[int, ...], dtype: DType) -> None:
 
 
 def npy_header(shape: tuple[int, ...], dtype: DType) -> bytes:
-    """What stands before C-order data in an npy file (format 1.0; 2.0 and 3.0 where the dtype's text needs them)."""
+    """The header of C-order data in an npy file (format 1.0; 2.0 for long, 3.0 for non-ASCII headers)."""
     text = repr({"descr": np.lib.format.dtype_to_descr(npy_dtype(dtype)), "fortran_order": False, "shape": shape})
     version, length_bytes = (1, 2) if text.isascii() and len(text) < 60_000 else (2, 4) if text.isascii() else (3, 4)
     body = text.encode()
@@ -198,7 +197,7 @@ def encode_objects(values: NDArray[Any]) -> bytes:
 
 
 def add_objects(packer: Packer, values: NDArray[Any]) -> None:
-    """Append an array's objects in C order; raises `NotRepresentable`."""
+    """Append objects in C order; raises `NotRepresentable`."""
     try:
         packer.add(values.reshape(values.size).tolist())
     except (TypeError, ValueError) as error:
@@ -206,7 +205,7 @@ def add_objects(packer: Packer, values: NDArray[Any]) -> None:
 
 
 def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
-    """Values in one of the forms that ``format=`` names; raises `NotRepresentable`."""
+    """Values in a form of ``format=``; raises `NotRepresentable`."""
     match form:
         case "json":
             return encode_json(values)
@@ -226,7 +225,7 @@ def bytes_of(values: NDArray[Any]) -> memoryview:
 
 
 def encode_json(values: NDArray[Any]) -> bytes:
-    """Nested lists in C order; a value alone where there are no axes. Raises `NotRepresentable`."""
+    """Nested lists in C order; a bare value without axes. Raises `NotRepresentable`."""
     if _is_numeric(values.dtype):
         return _encode_numbers(values)
     return dump_json(_nested(_items(values.reshape(values.size)), values.shape))
@@ -238,7 +237,7 @@ def _is_numeric(dtype: DType) -> bool:
 
 
 def _encode_numbers(values: NDArray[Any]) -> bytes:
-    """orjson writes null for whatever is not finite; the nulls come in C order, so each can be replaced by its name."""
+    """Nested lists of numbers. orjson writes null for non-finite ones, in C order, and each is replaced by its name."""
     native = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape or 1)
     text = orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"null" in text:
@@ -251,7 +250,7 @@ def _encode_numbers(values: NDArray[Any]) -> bytes:
 
 
 def _items(values: NDArray[Any]) -> list[Any]:
-    """One JSON-ready value for each item along the first axis; further axes are nested lists."""
+    """A JSON value for each item along the first axis; further axes are nested lists."""
     flat = values.reshape(values.size)
     if flat.dtype.names is not None:
         names = field_names(flat.dtype)
@@ -293,7 +292,7 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
 
 
 def _time_texts(flat: NDArray[Any]) -> list[Any]:
-    """ISO 8601 text for each time, "NaT" for none; a count of units for what numpy cannot spell without overflow."""
+    """ISO 8601 text for each time, "NaT" for none; a count of units if numpy's text would overflow."""
     native = flat.astype(flat.dtype.newbyteorder("="))  # numpy would misread another byte order here
     unit, multiple = np.datetime_data(native.dtype)
     limit = (2**63 - 2**12) // (multiple * (7 if unit == "W" else 1))
@@ -305,19 +304,19 @@ def _time_texts(flat: NDArray[Any]) -> list[Any]:
 
 
 def _bytes_text(raw: bytes) -> str:
-    """UTF-8, with ``\\xff`` for each byte that is none, and ``\\x5c`` for a backslash that would begin an escape."""
+    """UTF-8, with ``\xff`` for each byte outside it, and ``\x5c`` for a backslash that would begin an escape."""
     if b"\\x" in raw:
         raw = re.sub(rb"\\(?=x(5c|[89a-f][0-9a-f]))", rb"\\x5c", raw)
     return raw.decode("utf-8", "backslashreplace")
 
 
 def _text(value: str) -> str:
-    """Text that UTF-8 can carry: lone surrogates are replaced."""
+    """Text that UTF-8 can encode: lone surrogates are replaced."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _object(value: Any) -> Any:
-    """What an object codec has decoded, as JSON."""
+    """JSON of a value decoded by an object codec."""
     match value:
         case str():
             found: Any = _text(value)
@@ -345,7 +344,7 @@ def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def encode_csv(values: NDArray[Any]) -> bytes:
-    """Lines in UTF-8 that end in a line feed: a number a line for one axis, a row a line for two, a headed column for
+    """Lines in UTF-8 with line feeds: a number a line for one axis, a row a line for two, a column with a header for
     each field of records. Raises `NotRepresentable`."""
     check_form("csv", values.shape, values.dtype)
     if values.dtype.names is not None:
@@ -360,7 +359,7 @@ def encode_csv(values: NDArray[Any]) -> bytes:
 
 
 def _columns(title: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """One column for each number: nested fields are ``a.b``, items of subarrays ``a[0,1]``."""
+    """A column for each number: nested fields are ``a.b``, items of subarrays ``a[0,1]``."""
     if values.ndim > 1:
         for index in np.ndindex(values.shape[1:]):
             yield from _columns(f"{title}[{','.join(map(str, index))}]", values[(slice(None), *index)])
@@ -381,14 +380,14 @@ def _encode_rows(header: list[str], columns: list[NDArray[Any]]) -> bytes:
 
 
 def _line(cells: Sequence[Any]) -> str:
-    """A line as RFC 4180 wants it; Python's writer leaves carriage returns bare."""
+    """A line in RFC 4180; Python's writer does not quote carriage returns."""
     texts = ["" if cell is None else str(cell) for cell in cells]
     quoted = ['"{}"'.format(text.replace('"', '""')) if re.search(r'[",\r\n]', text) else text for text in texts]
     return ",".join(quoted if quoted != [""] else ['""']) + "\n"
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:
-    """What stands in the lines of a column; NaN and the infinities are spelt as in JSON."""
+    """Text of a column's cells; NaN and infinities as in JSON."""
     if column.dtype.kind == "c":
         return [str(value).strip("()") for value in column.tolist()]
     items = _items(column)

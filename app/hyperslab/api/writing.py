@@ -1,4 +1,4 @@
-"""What routes that write have in common: preconditions, as checks that the use cases call under their locks."""
+"""Common parts of write routes: preconditions as checks that use cases call under their locks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from hyperslab.storage.base import Entry
 
 
 def written_response(tag: str, chunks: int) -> Response:
-    """What a write answers: the entity tag that its selection, of this tag, has now as raw bytes, and how many chunks
-    it wrote."""
+    """The response to a write: the new raw entity tag of its selection, from ``tag``, and the number of chunks
+    written."""
     return Response(204, ((b"etag", values_etag(tag, "raw").encode()), (b"array-chunks", b"written=%d" % chunks)))
 
 
 def values_check(request: Request) -> Precondition | None:
-    """For a box or points: the tag of any of their forms matches, because a client has read one of them before it
-    writes. ``If-None-Match: *`` holds while no chunk of them was ever written.
-    """
+    """Precondition for a box or points: the tag of any of their forms matches, as clients read one of them before they
+    write. ``If-None-Match: *`` holds if none of their chunks was ever written."""
     conditions = _conditions(request)
     if conditions is None:
         return None
@@ -38,8 +37,8 @@ def values_check(request: Request) -> Precondition | None:
 
 
 def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
-    """For one chunk, whose version is known: the tag of its stored bytes or of its decoded values matches, which a
-    resize changes where it moves the edge of the array."""
+    """Precondition for one chunk: the tag of its stored bytes or of its decoded values matches; the latter changes if a
+    resize moves the edge of the array."""
     conditions = _conditions(request, with_times=True)
     if conditions is None:
         return None
@@ -54,16 +53,16 @@ def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
 
 
 def key_check(request: Request) -> KeyCheck | None:
-    """For a key of the store: the tag of its bytes, or when it was written."""
+    """Precondition for a key of the store: the tag of its bytes, or its time of modification."""
     conditions = _conditions(request, with_times=True)
     return None if conditions is None else partial(_check_entry, conditions)
 
 
 def node_check(request: Request) -> NodeCheck | None:
-    """For a node: the tag of its document, for a group also that of the document without children, for records those
-    that state the schema of a field.
+    """Precondition for a node: the tag of its document, for a group also that of the document without children, for
+    records also those with the schema of a field.
 
-    A broken node has no document of ours: the tags are those that its stored documents have as keys of the store.
+    A broken node has no document; its tags are those of its stored documents as keys.
     """
     conditions = _conditions(request)
     if conditions is None:
@@ -86,15 +85,15 @@ def node_check(request: Request) -> NodeCheck | None:
 
 
 def _conditions(request: Request, *, with_times: bool = False) -> Conditions | None:
-    """Those of a write, None where it has none. Keys are all that has a time of modification; elsewhere it is no
-    condition (RFC 9110 §13.1.4)."""
+    """The conditions of a write, None without any. Times of modification exist only for keys; elsewhere their
+    conditions are ignored (RFC 9110 §13.1.4)."""
     found = request.conditions
     timed = with_times and found.if_unmodified_since is not None
     return found if timed or found.if_match is not None or found.if_none_match is not None else None
 
 
 def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[str] = ()) -> None:
-    """The tag of the bytes that are stored matches, or any of the ``others``."""
+    """Check the tag of the stored bytes, or any of the ``others``."""
     tags = [] if entry is None else [strong_etag(entry.version)]
     _check_tags(
         conditions, [*tags, *others], exists=entry is not None, modified=None if entry is None else entry.modified
@@ -102,8 +101,8 @@ def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[s
 
 
 def _check_tags(conditions: Conditions, tags: Sequence[str], *, exists: bool, modified: float | None = None) -> None:
-    """Raise `PreconditionFailed` unless one of the tags that the state has, or the time when it was ``modified`` where
-    that is known, fulfils the conditions."""
+    """Raise `PreconditionFailed` unless one of the present tags, or the time ``modified`` if known, meets the
+    conditions."""
     asked = [each for each in (conditions.if_match, conditions.if_none_match) if isinstance(each, tuple)]
     matching = next((tag for tag in tags if any(tag in each for each in asked)), tags[0] if tags else None)
     asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"

@@ -65,8 +65,8 @@ class ReadCost:
             self.touched += touched
             self.cached += cached
             self.bytes_read += bytes_read
-            for phase, spent in seconds.items():
-                self.timings[phase] += spent
+            for phase, elapsed in seconds.items():
+                self.timings[phase] += elapsed
 
 
 class Caching(Enum):

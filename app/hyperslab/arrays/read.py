@@ -190,7 +190,7 @@ class Reader:
         `ChangedWhileRead`, and cached versions are dropped.
         """
         planned = self.look_up(plan, cancel) if plan.found is None else plan
-        spent = cost or ReadCost()
+        statistics = cost or ReadCost()
         parts: Iterator[tuple[Selection, int, int]] = iter(())
         if start < stop:
             parts = split_rows(
@@ -209,9 +209,9 @@ class Reader:
             began = perf_counter()
             buffer = self.buffers.take(last - first)
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
-            self.fill_slab(planned, part, out, cost=spent, cancel=cancel)
-            spent.add(assemble=perf_counter() - began)
-            if spent.changed:
+            self.fill_slab(planned, part, out, cost=statistics, cancel=cancel)
+            statistics.add(assemble=perf_counter() - began)
+            if statistics.changed:
                 plan.array.mount.versions.forget(plan.array.prefix)
                 raise ChangedWhileRead(f"{plan.array.path!r} was written while it was read")
             return memoryview(buffer.data)[max(start, first) - first : min(stop, last) - first]

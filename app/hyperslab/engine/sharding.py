@@ -1,4 +1,4 @@
-"""Shards: stored objects that hold many chunks, and an index that says where each of them lies.
+"""Shards: stored objects of many chunks, with an index of their locations.
 
 [Zarr v3, "Sharding codec"]
 """
@@ -21,23 +21,23 @@ from hyperslab.engine.v3_codecs import Shard
 from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
 Index = NDArray[np.uint64]
-"""Offset and length of each chunk of a shard, in the order in which they are stored; both 2**64 - 1 for none."""
+"""Offset and length of each chunk of a shard, in the order of storage; both 2**64 - 1 for absent chunks."""
 
 _ABSENT: Final = 2**64 - 1
 _OVERHEAD: Final = 1024
-"""Bytes that codecs may add to a chunk that they cannot compress."""
+"""Maximum bytes that codecs add to an incompressible chunk."""
 
 
 Extent: TypeAlias = tuple[int, int]
-"""Where a chunk lies in a stored object: bytes ``[start, stop)``."""
+"""Location of a chunk in a stored object: bytes ``[start, stop)``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardLevel:
-    """One level of shards of an array.
+    """One level of an array's shards.
 
-    ``shape``: of a shard, in items; ``chunks``: of what it holds, chunks or further shards. ``axes``: the array's axis
-    that each stored axis is. ``after``: the codecs that a whole shard goes through, usually none.
+    ``shape`` of a shard in items; ``chunks``: shape of its contents, chunks or nested shards. ``axes``: the array's
+    axis of each stored axis. ``after``: codecs of the whole shard, usually none.
     """
 
     shape: tuple[int, ...]
@@ -52,23 +52,23 @@ class ShardLevel:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many chunks a shard has along each axis of the array."""
+        """The number of chunks of a shard along each axis of the array."""
         return tuple([size // chunk for size, chunk in zip(self.shape, self.chunks, strict=True)])
 
     def local(self, origin: Coords) -> Coords:
-        """The coordinates, within its shard, of the chunk whose first item is ``origin``."""
+        """Coordinates within its shard of the chunk with the first item ``origin``."""
         shapes = zip(origin, self.shape, self.chunks, strict=True)
         return tuple([at % size // chunk for at, size, chunk in shapes])
 
     def position(self, local: Coords) -> int:
-        """Where in the index a chunk stands, from its coordinates within the shard."""
+        """Position in the index of a chunk, from its coordinates within the shard."""
         counts, at = self.counts, 0
         for axis in self.axes:
             at = at * counts[axis] + local[axis]
         return at
 
     def positions(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in the index chunks stand whose first items, one in each row, are ``origins`` of the shard."""
+        """Positions in the index of chunks, from their first items ``origins`` within the shard, one in each row."""
         counts, at = self.counts, np.zeros(len(origins), np.int64)
         for axis in self.axes:
             at = at * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
@@ -91,8 +91,8 @@ class ShardLevel:
         return flat_bytes(items).tobytes()
 
     def extents(self, index: Index, positions: NDArray[np.int64], size: int, key: str) -> list[Extent | None]:
-        """Where chunks lie in a shard of ``size`` bytes, by where they stand in the index; None for those that are not
-        stored. Raises `ChunkCorrupt` for one that lies outside."""
+        """Extents of chunks at ``positions`` of the index, in a shard of ``size`` bytes; None for absent ones. Raises
+        `ChunkCorrupt` for one outside the shard."""
         starts, lengths = index[positions].T
         absent = (starts == _ABSENT) & (lengths == _ABSENT)
         outside = ~absent & ((starts > size) | (lengths > np.uint64(size) - starts))
@@ -106,23 +106,23 @@ class ShardLevel:
         return found
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
-        """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""
+        """The shard decoded by the codecs of the whole shard; raises `ChunkCorrupt`."""
         return _decoded(self.after, data, key)
 
     def split(self, data: Buffer, key: str) -> Index:
-        """The index of a whole shard (behind `unwrap`); raises `ChunkCorrupt`."""
+        """The index of a whole shard (after `unwrap`); raises `ChunkCorrupt`."""
         return self.parse_index(memoryview(data)[slice(*self.index_place((0, len(data)), key))], key)
 
     def index_place(self, shard: Extent, key: str) -> Extent:
-        """Where the index of a shard lies, which is all of a stored object or a part; raises `ChunkCorrupt`."""
+        """Location of the index in a shard, which is a whole stored object or a part; raises `ChunkCorrupt`."""
         start, stop = shard
         if stop - start < self.index_nbytes:
             raise ChunkCorrupt(key, "sharding_indexed", f"{stop - start} bytes are too few for the index of a shard")
         return (start, start + self.index_nbytes) if self.at_start else (stop - self.index_nbytes, stop)
 
     def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
-        """What a whole shard (behind `unwrap`) holds, by position in its index, in the order in which it lies there;
-        raises `ChunkCorrupt`, also where more is said to lie in it than a shard can hold."""
+        """Contents of a whole shard (after `unwrap`) by position in its index, in order of offset; raises
+        `ChunkCorrupt`, also if their total size exceeds the limit."""
         index, size = self.split(data, key), np.uint64(len(data))
         stored = np.flatnonzero((index != _ABSENT).any(axis=1))
         stored = stored[np.argsort(index[stored, 0], kind="stable")]
@@ -135,8 +135,7 @@ class ShardLevel:
         return {position: view[start : start + nbytes] for position, start, nbytes in places}
 
     def join(self, pieces: Mapping[int, Buffer]) -> bytes:
-        """A shard that holds ``pieces``, one behind the other as they come, and nothing else; raises
-        `NotRepresentable`."""
+        """A shard of exactly these ``pieces``, in their order; raises `NotRepresentable`."""
         index = np.full((math.prod(self.counts), 2), _ABSENT, np.uint64)
         sizes = np.fromiter(map(len, pieces.values()), np.uint64, len(pieces))
         first = np.uint64(self.index_nbytes if self.at_start else 0)
@@ -158,7 +157,7 @@ class ShardLevel:
 
 
 def _decoded(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
-    """What was encoded by ``links``; raises `ChunkCorrupt`."""
+    """Data decoded by ``links`` in reverse; raises `ChunkCorrupt`."""
     for link in reversed(links):
         try:
             items = link.decode(data, None)
@@ -173,8 +172,8 @@ def _decoded(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> 
 def chunks_in(
     levels: Sequence[ShardLevel], origins: NDArray[np.int64], data: Buffer, key: str
 ) -> tuple[list[Buffer | None], Index, int]:
-    """The stored bytes of the chunks whose first items, one in each row, are ``origins`` of a shard that is read whole,
-    None for those that it has not; its index, and its size behind `ShardLevel.unwrap`. Raises `ChunkCorrupt`."""
+    """Stored bytes of the chunks with the first items ``origins``, one in each row, of a whole shard, None for absent
+    ones; its index, and its size after `ShardLevel.unwrap`. Raises `ChunkCorrupt`."""
     level, deeper = levels[0], levels[1:]
     shard = memoryview(level.unwrap(data, key))
     index = level.split(shard, key)
@@ -194,12 +193,10 @@ def chunks_in(
 def merge_shard(
     levels: Sequence[ShardLevel], data: Buffer | None, changes: Mapping[Coords, Buffer | None], key: str
 ) -> bytes | None:
-    """A shard with other chunks in it: ``changes`` are their encoded bytes, by their first items; None removes one. All
-    others are copied as they are, whatever they hold, and in the order in which they lie. ``data``: the shard as it is
-    stored, None where there is none.
+    """A shard with changed chunks: ``changes`` are their encoded bytes by first item; None removes one. Other chunks
+    are copied unchanged, in order of offset. ``data``: the stored shard, or None.
 
-    None where no chunk is left. Raises `ChunkCorrupt` where it does not show what is to be copied, and
-    `NotRepresentable`.
+    None if no chunk remains. Raises `ChunkCorrupt` if chunks to be copied cannot be located, and `NotRepresentable`.
     """
     level, deeper = levels[0], levels[1:]
     pieces = {} if data is None else level.pieces(level.unwrap(data, key), key)
@@ -219,8 +216,8 @@ def merge_shard(
 
 
 def reordered(levels: Sequence[ShardLevel], data: Buffer, filler: Buffer, key: str) -> bytes:
-    """Other bytes for a shard of several chunks: those it has come in another order, or where there are not two, one
-    that is missing is ``filler``."""
+    """Different bytes for a shard of several chunks: its chunks in another order, or with fewer than two, ``filler`` in
+    place of an absent one."""
     level = levels[0]
     pieces = level.pieces(level.unwrap(data, key), key)
     if len(pieces) > 1:

@@ -1,6 +1,6 @@
-"""Zarr v3 documents: ``zarr.json`` of arrays and groups, parsed into the engine's own metadata, and new ones.
+"""Zarr v3 documents: parser of ``zarr.json`` of arrays and groups into the engine's metadata, and new documents.
 
-Parsing is strict: each error names the key, the member and what is wrong with it. [Zarr v3 core specification]
+Parsing is strict: errors name the key, the member and the fault. [Zarr v3 core specification]
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_f
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
-"""The members that every array has, beside the two that say what the document is."""
+"""Required members of an array, besides ``zarr_format`` and ``node_type``."""
 _CONSOLIDATED: Final = "consolidated_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed ``zarr.json``: ``array`` is None for a group. ``consolidated``: the documents of nodes below a group by
-    their keys from there, None where it has none."""
+    """A parsed ``zarr.json``: ``array`` is None for a group. ``consolidated``: documents of nodes below a group by
+    relative key, None without consolidated metadata."""
 
     array: ArrayMetadata | None
     attributes: Mapping[str, Any]
@@ -51,12 +51,12 @@ class Document:
 
 
 def parse_document(data: bytes | memoryview, key: str) -> Document:
-    """The node that the bytes of a ``zarr.json`` describe; raises `BadMetadata` and `CodecRefused`."""
+    """The node described by the bytes of a ``zarr.json``; raises `BadMetadata` and `CodecRefused`."""
     return from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
 
 
 def describes_node(data: bytes | memoryview) -> bool:
-    """Whether a ``zarr.json`` says what it describes: one that does not counts for nothing beside documents of v2."""
+    """Whether a ``zarr.json`` states a node type; otherwise documents of v2 take precedence."""
     try:
         document = parse_json(data, limit=MAX_CONSOLIDATED_BYTES)
     except ValueError:
@@ -65,7 +65,7 @@ def describes_node(data: bytes | memoryview) -> bool:
 
 
 def from_document(value: Any, key: str) -> Document:
-    """`parse_document` of JSON that has been parsed."""
+    """`parse_document` for parsed JSON."""
     read = Members(check_object(value, key), key)
     read.require("zarr_format", "node_type")
     read("zarr_format", lambda value: one_of((3,), value))
@@ -103,7 +103,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
             return chain, order, Coding(codec, make_levels(chain.shards, codec))
         except Inflates as error:
             raise BadMetadata(key, "codecs", f"codec {error.index} {error}") from None
-        except (ValueError, TypeError) as error:  # a number of a configuration that is none
+        except (ValueError, TypeError) as error:  # an invalid number in a configuration
             raise BadMetadata(key, "codecs", str(error)) from None
 
     chain, order, (codec, levels) = parse(outer)
@@ -112,7 +112,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     names = read("dimension_names", lambda value: parse_names(value, len(shape)))
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
-    if levels:  # what they hold is regular: it divides each of them
+    if levels:  # inner chunks are regular, and divide each shard
         for chunk, each in zip(chain.shape, edges, strict=False):
             if wrong := next((edge for edge in each if edge % chunk), None):
                 raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
@@ -141,7 +141,7 @@ def _array(read: Members, key: str) -> ArrayMetadata:
 
 
 def _checked_fill(fill: np.ndarray, codec: ChunkCodec) -> np.ndarray:
-    """The fill value, which the codecs of numbers must take and give back. [zarr-extensions, "cast_value"]"""
+    """The fill value, if codecs of numbers can encode and decode it. [zarr-extensions, "cast_value"]"""
     items = fill.reshape(1)
     for link in codec.links:
         if link.id in ("scale_offset", "cast_value"):
@@ -161,7 +161,7 @@ def _no_transformers(value: Any) -> None:
 
 
 def _consolidated(value: Any) -> Mapping[str, Any] | None:
-    """Documents by key; what zarr-python writes, by path."""
+    """Documents by key; zarr-python writes them by path."""
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("kind") != "inline" or not isinstance(value.get("metadata"), dict):
@@ -172,7 +172,7 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
 def _chunk_grid(
     value: Any, shape: tuple[int, ...], itemsize: int
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The shape of chunks, and where they differ the longest one and the edges of all: see `ChunkGrid`."""
+    """The shape of chunks; for varying chunks the largest one and all edges: see `ChunkGrid`."""
     name, configuration = named_configuration(value, "a chunk grid")
     if name not in _GRIDS:
         raise ValueError(f"the chunk grid {name!r} is unknown")
@@ -198,10 +198,9 @@ _GRIDS: Final = {"regular": ("chunk_shape",), "rectilinear": ("kind", "chunk_sha
 
 
 def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
-    """The longest chunk of an axis, and the edges of chunks up to its end; none where all are alike.
+    """The longest chunk of an axis, and the edges of chunks up to its end; no edges for chunks of one length.
 
-    Chunks have one length, or each its own, or as ``[length, count]`` several the same. [zarr-extensions,
-    "rectilinear"]
+    Lengths are one for all chunks, one for each, or runs of ``[length, count]``. [zarr-extensions, "rectilinear"]
     """
     if type(value) is int:
         value = [[value, size or 1]]
@@ -229,7 +228,7 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:
-    """What keys of chunks begin with, and what lies between their numbers; raises `ValueError`."""
+    """The prefix and the separator of chunk keys; raises `ValueError`."""
     name, configuration = named_configuration(value, "a chunk key encoding")
     if name not in ("default", "v2"):
         raise ValueError(f"the chunk key encoding {name!r} is unknown")
@@ -241,7 +240,7 @@ def parse_key_encoding(value: Any) -> tuple[str, Separator]:
 
 
 def parse_names(value: Any, rank: int) -> tuple[str | None, ...] | None:
-    """Names of dimensions, None for one without; None for null. Raises `ValueError`."""
+    """Dimension names, None for an unnamed one; None for null. Raises `ValueError`."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != rank:
@@ -257,9 +256,9 @@ def parse_names(value: Any, rank: int) -> tuple[str | None, ...] | None:
 def document_of(
     metadata: ArrayMetadata, attributes: Mapping[str, Any], names: Sequence[str | None] | None
 ) -> dict[str, Any]:
-    """The ``zarr.json`` of an array of Zarr v2, whose chunks stay under their keys and as they are stored.
+    """The ``zarr.json`` of an array of Zarr v2, with the same chunk keys and stored chunks.
 
-    ``names``: of its dimensions. A fill value of null becomes zero. Raises `ValueError` where v3 has no such array.
+    ``names`` of its dimensions. A fill value of null becomes zero. Raises `ValueError` if v3 has no such array.
     """
     dtype, codecs = metadata.dtype, metadata.codecs
     data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.numpy.hasobject and codecs else None)
@@ -279,7 +278,7 @@ def new_array(  # noqa: PLR0917 - the members of a document, in their order
     attributes: Mapping[str, Any],
     names: Sequence[str | None] | None,
 ) -> dict[str, Any]:
-    """The ``zarr.json`` of an array; ``chunks`` is the shape of what is stored under one key."""
+    """The ``zarr.json`` of an array; ``chunks`` is the shape of a stored object."""
     return {
         "zarr_format": 3,
         "node_type": "array",

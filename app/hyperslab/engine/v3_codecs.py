@@ -1,4 +1,4 @@
-"""Zarr v3 codecs: a list of them becomes a chain of the engine's codecs and the shards around it, and back.
+"""Zarr v3 codecs: conversion of a list of them into a chain of the engine's codecs and its shards, and back.
 
 [Zarr v3 core specification, "Codecs", and its codecs; zarr-extensions, "codecs"]
 """
@@ -35,23 +35,23 @@ from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
 
 NamedConfig = dict[str, Any]
-"""A codec, data type or grid: its ``name``, and ``configuration`` if it has one."""
+"""A codec, data type or grid: its ``name``, and optional ``configuration``."""
 
 TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
-"""numcodecs' filters that come before items become bytes."""
+"""numcodecs' filters before the conversion of items to bytes."""
 FROM_ITEMS: Final = ("zfpy", "pcodec")
-"""Those that make bytes of items themselves."""
+"""Codecs that convert items to bytes themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
 OWN_CODECS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
-"""Ids of configurations that only arrays of Zarr v3 have."""
+"""Ids of configurations specific to arrays of Zarr v3."""
 _MAX_DEPTH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One level of shards: ``shape`` of the array's items it holds, ``axes`` the array's axis that each stored axis is.
+    """One level of shards: ``shape`` in items of the array, ``axes``: the array's axis of each stored axis.
 
-    ``index``: configurations of the codecs of its index; ``after``: of those that the whole shard goes through.
+    ``index``: codec configurations of its index; ``after``: those of the whole shard.
     """
 
     shape: tuple[int, ...]
@@ -64,8 +64,8 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """How chunks of ``shape`` are encoded: ``configs`` in order, the items' bytes in the order that ``big`` says, in
-    chunks that lie in Fortran order where ``fortran``; ``shards`` from the outermost in."""
+    """Encoding of chunks of ``shape``: ``configs`` in order, byte order ``big``, memory order ``fortran``; ``shards``
+    from the outermost in."""
 
     shape: tuple[int, ...]
     configs: tuple[CodecConfig, ...]
@@ -74,7 +74,7 @@ class Chain:
     shards: tuple[Shard, ...] = ()
 
     def split(self) -> tuple[tuple[CodecConfig, ...] | None, CodecConfig | None]:
-        """Filters and compressor, as Zarr v2 has them."""
+        """Filters and compressor in terms of Zarr v2."""
         if not self.configs or self.configs[-1]["id"] in (*OWN_CODECS, *_OBJECT_CODECS):
             return self.configs or None, None
         return self.configs[:-1] or None, self.configs[-1]
@@ -82,7 +82,7 @@ class Chain:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known so far while a list of codecs is read."""
+    """State of the parser of a list of codecs."""
 
     key: str
     data_type: Any
@@ -92,20 +92,20 @@ class _Reading:
     items: list[CodecConfig]
     shards: list[Shard]
     reshaped: tuple[int, ...] | None = None
-    """The shape that a ``reshape`` has given to the items, which have no axes of the array from then on."""
+    """The shape after a ``reshape``, whose axes are not those of the array."""
     recast: bool = False
-    """Whether a codec has turned the items into other items, whose byte order is not that of the array."""
+    """Whether a codec has converted the items to others, whose byte order differs from the array's."""
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """The shape as it is stored."""
+        """The shape in stored order."""
         return tuple([self.shape[axis] for axis in self.axes]) if self.reshaped is None else self.reshaped
 
 
 def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
     """The chain of the ``codecs`` member for chunks (or shards) of ``shape``.
 
-    Raises `CodecRefused` for a codec that is unknown or not allowed, `BadMetadata` for what is wrong.
+    Raises `CodecRefused` for an unknown or forbidden codec, `BadMetadata` for other faults.
     """
     return _parse(value, _Reading(key, data_type, shape, [*range(len(shape))], [], []), "codecs")
 
@@ -113,7 +113,7 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 def _parse(value: Any, reading: _Reading, member: str) -> Chain:
     if not isinstance(value, list) or not 0 < len(value) <= 64:
         raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    # An unknown codec is refused although it need not be understood: without it, all values would be others.
+    # an optional codec is refused too: without it, all values would be wrong
     places = [f"{member}[{index}]" for index in range(len(value))]
     named = [(*_named(each, reading, place), place) for each, place in zip(value, places, strict=True)]
     to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
@@ -130,9 +130,8 @@ def _parse(value: Any, reading: _Reading, member: str) -> Chain:
 
 
 def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
-    """Name and configuration, checked as far as it goes without the others; the prefix of numcodecs' codecs is left out
-    where v3 has no form of its own. The dtype and the size of items that these leave out are those of the array, as in
-    zarr-python."""
+    """Name and configuration, validated independently of other codecs. The prefix of numcodecs' codecs is removed if v3
+    has no form of its own; a missing dtype or item size is that of the array, as in zarr-python."""
     try:
         name, configuration = named_configuration(value, "a codec", optional=True)
     except ValueError as error:
@@ -149,7 +148,7 @@ def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, A
         configuration = {**configuration, "elementsize": dtype.itemsize}
     for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
         if isinstance(configuration.get(part), str):
-            with suppress(TypeError, ValueError, SyntaxError):  # of what is none the check says so
+            with suppress(TypeError, ValueError, SyntaxError):  # the check reports other values
                 configuration = {**configuration, part: numpy_dtype(configuration[part]).str}
     try:
         check_v3_config(name, configuration, key=reading.key)
@@ -161,7 +160,7 @@ def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, A
 
 
 def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    """A codec from items to items."""
+    """Read a codec from items to items."""
     if name in ("transpose", "reshape"):
         (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
         return
@@ -199,7 +198,7 @@ def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member:
 
 
 def _read_reshape(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    """Another shape of the same items, in the same order. [zarr-extensions, "reshape"]"""
+    """Another shape of the same items in the same order. [zarr-extensions, "reshape"]"""
     stored, sizes = reading.stored, configuration["shape"]
     count, after = math.prod(stored), -1
     shape: list[int] = []
@@ -228,7 +227,7 @@ def _read_reshape(configuration: Mapping[str, Any], reading: _Reading, member: s
 def _read_last(
     name: str, configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str
 ) -> Chain:
-    """The codec that turns items into bytes, where that is no shard."""
+    """The codec from items to bytes, other than a shard."""
     kind, configs, big = reading.data_type, reading.items, False
     stored_by = OBJECTS.get(name_of(kind))
     if stored_by != (name if name in _OBJECT_CODECS else None):
@@ -259,7 +258,7 @@ def _read_last(
 
 
 def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran: bool) -> list[CodecConfig]:
-    """The configurations, each transpose with the shape of what it is given."""
+    """The configurations, with the input shape of each transpose."""
     shape = shape[::-1] if fortran else shape
     found: list[CodecConfig] = []
     for config in configs:
@@ -302,12 +301,12 @@ def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], read
 
 
 MAX_INDEX: Final = 1 << 22
-"""Chunks of one shard: its index is 16 bytes for each."""
+"""Maximum number of chunks per shard, whose index takes 16 bytes for each."""
 
 
 def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
-    """Of the index, two numbers for each of ``counts`` chunks, whose size is known: ``bytes``, with transposes before
-    and checksums behind it."""
+    """Codecs of the index, two numbers for each of ``counts`` chunks, of known size: ``bytes``, preceded by transposes
+    and followed by checksums."""
     shape = (*counts, 2)
     chain = _parse(value, _Reading(key, "uint64", shape, [*range(len(shape))], [], []), member)
     if chain.shards or any(c["id"] not in ("transpose", "crc32c", "crc32", "adler32") for c in chain.configs):
@@ -319,7 +318,7 @@ def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) ->
 
 
 def _swaps(kind: Any) -> bool:
-    """Whether numpy has the type in either byte order, and turns one into the other: not so times without a unit."""
+    """Whether numpy supports both byte orders of the type; not for times without a unit."""
     numpy = dtype_of(kind, ">").numpy
     if numpy.kind in "mM":
         return np.datetime_data(numpy)[0] != "generic"
@@ -327,7 +326,7 @@ def _swaps(kind: Any) -> bool:
 
 
 def _numbers(kind: Any, reading: _Reading, member: str) -> str:
-    """numpy's type string of a data type, which has to be one of numbers."""
+    """numpy's type string of a data type; raises unless it is numeric."""
     try:
         found = dtype_of(kind)
     except ValueError as error:
@@ -367,13 +366,13 @@ def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, 
 # --- from Zarr v2 ----------------------------------------------------------------------------------------------------
 
 INDEX_CODECS: Final = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
-"""Of the index of a new shard, as zarr-python and TensorStore write them by default."""
+"""Index codecs of a new shard, the defaults of zarr-python and TensorStore."""
 _OF_BYTES: Final = ("zlib", "bz2", "lz4", "lzma", "shuffle", "crc32", "crc32c", "adler32", "fletcher32")
-"""Codecs from bytes to bytes that v3 knows by numcodecs' names."""
+"""Codecs from bytes to bytes with numcodecs' names in v3."""
 
 
 def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedConfig]:
-    """The codecs of shards that hold chunks of this shape, each of them encoded by ``codecs``."""
+    """The codecs of shards with chunks of this shape, each encoded by ``codecs``."""
     configuration = {
         "chunk_shape": list(chunks),
         "codecs": list(codecs),
@@ -384,13 +383,13 @@ def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedC
 
 
 BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
-"""Codecs that zarr-python reads without a configuration."""
+"""Codecs without a configuration in zarr-python."""
 
 
 def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False) -> list[NamedConfig]:
-    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out, and
-    the axes of a transpose by number. Raises `ValueError` for what are no codecs with names, and if ``ordered``, for
-    another byte order than that of ``dtype``."""
+    """The ``codecs`` of a request in the form that every library reads: objects, with default members, and the axes of
+    a transpose as numbers. Raises `ValueError` unless they are named codecs, and if ``ordered``, for another byte order
+    than that of ``dtype``."""
     if not isinstance(codecs, list):
         raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
     endian, itemsize = endian_of(dtype.json), dtype.itemsize
@@ -421,8 +420,8 @@ def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False)
 
 
 def check_filters(items: np.dtype[Any], configs: Sequence[CodecConfig]) -> None:
-    """Raise `ValueError` for a filter of numcodecs that zarr-python 3 would not undo: its dtype is not that of the
-    ``items`` that reach it. Integers and times of one size are the same to it, as are the bits of rounded floats."""
+    """Raise `ValueError` for a numcodecs filter that zarr-python 3 would not decode, as its dtype differs from that of
+    the ``items`` it receives. Integers and times of one size are equal to it, as are the bits of rounded floats."""
     are_bits = _is_whole(items)
     for config in configs:
         before = behind = items
@@ -450,8 +449,8 @@ def _is_whole(dtype: np.dtype[Any]) -> bool:
 def codecs_of(
     dtype: DataType, order: Literal["C", "F"], configs: Sequence[CodecConfig], rank: int
 ) -> list[NamedConfig]:
-    """The ``codecs`` that store the same bytes as filters and compressor (``configs``, in the order of encoding) of
-    Zarr v2 do. Raises `ValueError` where v3 has none, or zarr-python reads something else."""
+    """The ``codecs`` that store the same bytes as filters and compressor (``configs``, in order of encoding) of Zarr
+    v2. Raises `ValueError` if v3 has none, or zarr-python reads other values."""
     endian = endian_of(dtype.json)
     to_items = [config["id"] for config in configs if config["id"] in TO_ITEMS]
     if endian == "big" and (to_items or dtype.fields):
@@ -483,7 +482,7 @@ def codecs_of(
 
 
 def _codec_of_bytes(config: CodecConfig, itemsize: int) -> NamedConfig:
-    """A codec from bytes to bytes. Levels play no part in reading: one that v3 does not allow becomes the nearest."""
+    """A codec from bytes to bytes. An invalid level, irrelevant for decoding, becomes the nearest valid one."""
     name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
     match name:
         case "blosc":

@@ -1,6 +1,6 @@
-"""Creation of arrays of Zarr v3: the ``zarr.json`` of a new array, and whether a stored array is what is requested.
+"""Creation of arrays of Zarr v3: the ``zarr.json`` of a new array, and comparison of a stored array with a request.
 
-What a request leaves out is as zarr-python 3 writes it, or as for an array of Zarr v2.
+Omitted members have zarr-python 3's defaults, or those of a new Zarr v2 array.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from hyperslab.engine.v3_dtypes import (
 from hyperslab.errors import BadDefinition, shown
 
 V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
-"""What may be said of a new array of Zarr v3 alone."""
+"""Members only for new arrays of Zarr v3."""
 MEMBERS: Final = (*creation.MEMBERS, *V3_MEMBERS, "dimension_names")
 
 INNER_ELEMENTS: Final = 1 << 18
-"""Target of elements in a chunk that lies in a shard: readers fetch such chunks one by one."""
+"""Target number of elements of a chunk in a shard, as readers fetch such chunks one by one."""
 SHARD_BYTES: Final = 64 << 20
-"""Target of bytes in a shard: whoever changes a part of one reads and stores it whole."""
+"""Target size of a shard, as partial changes read and store all of it."""
 _DEFAULT: Final[CodecConfig] = {"id": "zstd", "level": 0, "checksum": False}
 
 Sizes = tuple[int, ...]
 
 
 def requested_format(members: Mapping[str, Any]) -> int:
-    """The Zarr format that a request for an array or a group asks for, 2 unless it says 3; raises `BadDefinition`."""
+    """The Zarr format requested for an array or a group, by default 2; raises `BadDefinition`."""
     found = integral(members.get("zarr_format", 2) or 2)
     if found not in (2, 3):
         raise BadDefinition("zarr_format", f"expected 2 or 3, found {shown(members['zarr_format'])}")
@@ -80,14 +80,14 @@ def requested_format(members: Mapping[str, Any]) -> int:
 
 
 def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete ``zarr.json`` of a new array, in the form that zarr-python 3 and TensorStore read alike.
+    """The complete ``zarr.json`` of a new array, in a form common to zarr-python 3 and TensorStore.
 
-    Members are those of `creation.new_document`, and ``data_type`` in place of ``dtype``; ``shards``, the shape of what
-    is stored under one key: a list (0 for free, -1 or null for the whole axis), one size for all axes, true or
-    ``"auto"``; ``codecs`` in place of ``compressor``, ``filters`` and ``order``: those of a chunk, or with
-    ``sharding_indexed`` all; ``chunk_grid`` as stored; ``chunk_key_encoding`` in place of ``dimension_separator``;
-    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero (of a time without a
-    unit ``"NaT"``), which null is as well. Raises `BadDefinition`, which names the member.
+    Members are those of `creation.new_document`, with ``data_type`` for ``dtype``; ``shards``, the shape of a stored
+    object: a list (0 for free, -1 or null for the whole axis), one size for all axes, true or ``"auto"``; ``codecs``
+    for ``compressor``, ``filters`` and ``order``: those of a chunk, or with ``sharding_indexed`` all; ``chunk_grid`` as
+    stored; ``chunk_key_encoding`` for ``dimension_separator``; ``dimension_names``. Defaults: no shards, Zstandard,
+    keys like ``c/0/0``, a fill value of zero (``"NaT"`` for a time without a unit), also for null. Raises
+    `BadDefinition`, which names the member.
     """
     read = Request(_with_grid(request), MEMBERS)
     read("zarr_format", lambda value: parse_format(value, 3))
@@ -123,8 +123,8 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
 
 
 def checked(document: Mapping[str, Any]) -> ArrayMetadata:
-    """The array that a ``zarr.json`` of a request describes. Raises `BadDefinition`, also for codecs that can be read
-    but not written."""
+    """The array described by a ``zarr.json`` of a request. Raises `BadDefinition`, also for codecs without an
+    encoder."""
     with of_request():
         metadata = from_document(document, "zarr.json").array
         if metadata is None:
@@ -135,7 +135,7 @@ def checked(document: Mapping[str, Any]) -> ArrayMetadata:
 
 
 def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The request with what its ``chunk_grid`` says said by ``chunks`` or ``shards``."""
+    """The request with its ``chunk_grid`` expressed as ``chunks`` or ``shards``."""
     if request.get("chunk_grid") is None:
         return request
     try:
@@ -149,15 +149,15 @@ def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
     codecs, shards = request.get("codecs"), request.get("shards")
     has_shards = (shards is not None and shards is not False) or (isinstance(codecs, list) and _has_shards(codecs))
     member = "shards" if has_shards else "chunks"
-    said = request.get(member)
-    if said is not None and said is not True and said not in ("auto", shape):
-        raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(said)}")
+    stated = request.get(member)
+    if stated is not None and stated is not True and stated not in ("auto", shape):
+        raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(stated)}")
     return {name: value for name, value in request.items() if name != "chunk_grid"} | {member: shape}
 
 
 def _read_type(read: Request) -> tuple[Any, DataType]:
-    """The data type, in the byte order that a ``dtype`` of v2 asks for. Records are little-endian whatever theirs is:
-    zarr-python reads no others."""
+    """The data type, in the byte order of a v2 ``dtype``. Records are always little-endian, as zarr-python reads no
+    others."""
     if read.leaves_open("data_type") == read.leaves_open("dtype"):
         raise BadDefinition("data_type", "expected either data_type, or dtype as in Zarr v2")
     if not read.leaves_open("data_type"):
@@ -170,7 +170,7 @@ def _read_type(read: Request) -> tuple[Any, DataType]:
 
 
 def _parse_shards(value: Any, rank: int) -> Sizes | None:
-    """Sizes by axis, 0 for free and -1 for the whole axis; None for no shards."""
+    """Sizes by axis, 0 for free and -1 for the whole axis; None without shards."""
     if value is None or value is False:
         return None
     if value is True or value == "auto":
@@ -189,7 +189,7 @@ def _chain(codecs: Any, shape: Sizes, data_type: Any) -> Chain:
 
 
 def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | None) -> Sizes:
-    """The shape of chunks. Those whose shape is chosen divide the shards."""
+    """The shape of chunks; a chosen one divides the shards."""
     if shards is None:
         return chosen_chunks(shape, dtype, layout)
     within = tuple([min(size, shard) if shard > 0 else size for size, shard in zip(shape, shards, strict=True)])
@@ -204,7 +204,7 @@ def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | 
 
 
 def _shards(requested: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
-    """The shape of shards: whole chunks, of which those that are free have about `SHARD_BYTES`."""
+    """The shape of shards of whole chunks, of about `SHARD_BYTES` along free axes."""
     counts = tuple([size // chunk if size > 0 else size for size, chunk in zip(requested, chunks, strict=True)])
     for axis, (size, chunk) in enumerate(zip(requested, chunks, strict=True)):
         if size > 0 and size % chunk:
@@ -278,12 +278,12 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
 
 
 _RECASTING: Final = (*TO_ITEMS, *FROM_ITEMS, "scale_offset", "cast_value", "byteswap", "bits")
-"""Codecs behind which the byte order of the array's items does not show."""
+"""Codecs that hide the byte order of the array's items."""
 
 
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
-    """Byte order is that of the items as they are stored: it does not matter for records, which are little-endian, and
-    behind codecs that do not keep it."""
+    """Whether byte order fits, that of the stored items: irrelevant for records, which are little-endian, and behind
+    codecs that change it."""
     dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
     if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
         return dtype.newbyteorder("<") == found.newbyteorder("<")
@@ -291,7 +291,7 @@ def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
-    """``bytes`` and ``variable_length_bytes`` are the same, as are ``struct`` and ``structured``."""
+    """Whether the types are equal; ``variable_length_bytes`` is ``bytes``, and ``structured`` is ``struct``."""
     wanted, found = dtype_of(value), stored.document["data_type"]
     return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(name_of(value)) == OBJECTS.get(name_of(found))
 
@@ -310,7 +310,7 @@ def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
-    """Codecs of a chunk, or with ``sharding_indexed`` all."""
+    """Whether codecs of a chunk fit, or with ``sharding_indexed`` all."""
     data_type = stored.document["data_type"]
     is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
     codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype, stored.rank)
@@ -322,14 +322,14 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
-    """The codec of items of any length goes without saying."""
+    """Whether filters fit; the codec of variable-length items is implied."""
     return FITS["filters"](stored, value) or (
         stored.dtype.numpy.hasobject and not value and len(stored.filters or ()) == 1
     )
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
-    """As in Zarr v2, or as in v3. Null fits an array that has filters alone."""
+    """Whether a compressor of Zarr v2 or v3 fits. Null fits an array with filters only."""
     found = stored.compressor
     if value is None and found is not None:
         return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]

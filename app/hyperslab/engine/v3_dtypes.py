@@ -1,8 +1,8 @@
-"""Zarr v3 data types and fill values, in terms of those of Zarr v2: both directions.
+"""Zarr v3 data types and fill values: conversion to and from those of Zarr v2.
 
-A data type becomes the v2 ``dtype`` that means the same, so that one engine reads both. What is made of a v2 ``dtype``
-is what zarr-python 3.1 and TensorStore read alike. [Zarr v3 core specification, "Data types"; zarr-extensions,
-"data-types"; zarr-python's data type pages]
+A data type becomes the equivalent v2 ``dtype``, so that one engine reads both. A v2 ``dtype`` becomes a form that
+zarr-python 3.1 and TensorStore read alike. [Zarr v3 core specification, "Data types"; zarr-extensions, "data-types";
+zarr-python's data type pages]
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ NUMBERS: Final = {
 }
 """Names of numbers, and numpy's type strings without byte order."""
 OBJECTS: Final = {"string": "vlen-utf8", "bytes": "vlen-bytes", "variable_length_bytes": "vlen-bytes"}
-"""Items of any length, and the codec that stores them."""
+"""Variable-length items and their codecs."""
 _FIXED: Final = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1), "raw_bytes": ("V", 1)}
 TIMES: Final = {"numpy.datetime64": "M8", "numpy.timedelta64": "m8"}
 
 
 def dtype_of(value: Any, order: ByteOrder = "<") -> DataType:
-    """The data type that the ``data_type`` member of a ``zarr.json`` stands for, its bytes in ``order``.
+    """The data type of the ``data_type`` member of a ``zarr.json``, with bytes in ``order``.
 
-    Raises `ValueError` that names what is unknown.
+    Raises `ValueError` that names unknown parts.
     """
     return parse_dtype(_as_v2(value, order), v3=True)
 
 
 def name_of(value: Any) -> str:
-    """The name of a data type, which may be an object with a configuration."""
+    """The name of a data type, with or without a configuration."""
     return _named(value)[0]
 
 
 def has_no_order(value: Any) -> bool:
-    """Whether byte order means nothing for a data type: its parts have one byte, or are raw."""
+    """Whether a data type has no byte order: its parts are single bytes, or raw."""
     name, configuration = _named(value)
     if name in ("struct", "structured"):
         return all(has_no_order(kind) for _, kind in _fields(configuration))
@@ -59,9 +59,8 @@ def has_no_order(value: Any) -> bool:
 
 
 def named_configuration(value: Any, what: str, *, optional: bool = False) -> tuple[str, dict[str, Any]]:
-    """Name and configuration of ``what`` may be of several kinds: a data type, a codec, a grid. It is an object, or a
-    name alone; ``optional``: it may say that it need not be understood. Raises `ValueError`. [Zarr v3 core
-    specification, "Extension points"]"""
+    """Name and configuration of ``what``: a data type, a codec or a grid, as an object or a bare name; ``optional``: it
+    may state ``must_understand: false``. Raises `ValueError`. [Zarr v3 core specification, "Extension points"]"""
     match value:
         case str():
             return value, {}
@@ -79,8 +78,8 @@ def named_configuration(value: Any, what: str, *, optional: bool = False) -> tup
 
 
 def completed_type(data_type: Any) -> Any:
-    """The ``data_type`` of a request as every library reads it: a name alone where there is no configuration. Raises
-    `ValueError`."""
+    """The ``data_type`` of a request in the form that every library reads: a bare name if there is no configuration.
+    Raises `ValueError`."""
     name, configuration = _named(data_type)
     return {"name": name, "configuration": configuration} if configuration else name
 
@@ -107,7 +106,7 @@ def _as_v2(value: Any, order: ByteOrder) -> Any:
 
 
 def _plain(name: str, order: ByteOrder) -> str:
-    """A data type that is its name alone."""
+    """The data type of a bare name."""
     if name in NUMBERS:
         text = NUMBERS[name]
         return text if text.startswith("|") else ("|" if text[1:] == "1" else order) + text
@@ -129,7 +128,7 @@ def _only(name: str, configuration: Mapping[str, Any], *members: str) -> Any:
 
 
 def _unit(name: str, configuration: Mapping[str, Any]) -> str:
-    """``[25us]``, of a unit and how many of it a count means; nothing where there is no unit."""
+    """``[25us]``, from a unit and its multiple; empty without a unit."""
     unit, factor = _only(name, configuration, "unit", "scale_factor"), configuration.get("scale_factor")
     if not isinstance(unit, str) or type(factor) is not int or not 0 < factor < 2**31:
         raise ValueError(f"{name}: expected a unit and a scale_factor below 2**31, found {shown(configuration)}")
@@ -137,7 +136,7 @@ def _unit(name: str, configuration: Mapping[str, Any]) -> str:
 
 
 def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Names and data types; ``structured`` has pairs where ``struct`` has objects."""
+    """Names and data types; pairs for ``structured``, objects for ``struct``."""
     fields = _only("struct", configuration, "fields")
     if not isinstance(fields, list) or not fields:
         raise ValueError(f"struct.fields: expected a list of fields, found {shown(fields)}")
@@ -159,7 +158,7 @@ def _fields(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def data_type_of(json: Any, object_codec: str | None = None) -> Any:
-    """The ``data_type`` that means the same as a ``dtype`` of Zarr v2; raises `ValueError` if there is none."""
+    """The ``data_type`` equivalent to a ``dtype`` of Zarr v2; raises `ValueError` if there is none."""
     if isinstance(json, list):
         if any(len(field) > 2 or not field[0] for field in json):
             raise ValueError("Zarr v3 has no subarrays and no padding in its records")
@@ -183,7 +182,7 @@ def data_type_of(json: Any, object_codec: str | None = None) -> Any:
 
 
 def endian_of(json: Any) -> Endian | None:
-    """The byte order of a ``dtype`` of Zarr v2, None where it has none; raises `ValueError` for fields of both."""
+    """The byte order of a ``dtype`` of Zarr v2, None without one; raises `ValueError` for mixed fields."""
     if isinstance(json, list):
         orders = {order for field in json if (order := endian_of(field[1])) is not None}
         if len(orders) > 1:
@@ -208,7 +207,7 @@ def format_fill(item: np.ndarray, dtype: DataType) -> Any:
 
 
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
-    """The item, 0-d and read-only, that the ``fill_value`` member stands for, bit for bit; raises `ValueError`."""
+    """The item of the ``fill_value`` member, 0-d and read-only, exact to the bit; raises `ValueError`."""
     if dtype.numpy.hasobject:
         is_text = name_of(data_type) == "string"
         _check(value, not is_text or isinstance(value, str), "a string")
@@ -220,7 +219,7 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
 
 
 def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """A number of a codec's configuration, 0-d, in any form that a fill value may have; raises `ValueError`."""
+    """A number of a codec's configuration, 0-d, in any form of a fill value; raises `ValueError`."""
     value = "Infinity" if value == "+Infinity" else value  # as the specification of cast_value has it
     _check(value, value is not None, "a number")
     is_whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
@@ -228,14 +227,14 @@ def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _bytes(value: Any) -> bytes:
-    """Bytes as base64, or as a list of their numbers."""
+    """Bytes from base64, or from a list of their numbers."""
     if isinstance(value, list) and all(type(number) is int and 0 <= number < 256 for number in value):
         return bytes(value)
     return from_base64(value)
 
 
 def _item(value: Any, data_type: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """One item, 0-d. Spellings are fewer than in Zarr v2, where old writers' are read as well."""
+    """One item, 0-d. Fewer forms than in Zarr v2, whose old writers' are accepted as well."""
     if dtype.names is not None:
         return _record(value, _fields(_named(data_type)[1]), dtype)
     if dtype.kind == "c":
@@ -271,7 +270,7 @@ def _record(value: Any, fields: list[tuple[str, Any]], dtype: np.dtype[Any]) -> 
 
 
 def _float(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """A number, a name, or its bits in hexadecimal digits, most significant first."""
+    """A float from a number, a name, or hexadecimal digits of its bits, most significant first."""
     if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]+", value):
         _check(value, len(value) == 2 + 2 * dtype.itemsize, f"{2 * dtype.itemsize} digits")
         order: Endian = "big" if dtype.byteorder == ">" else "little"

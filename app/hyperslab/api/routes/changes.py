@@ -1,4 +1,4 @@
-"""``GET /v1/changes/{path}``: what changes below a path, as server-sent events or by long polling."""
+"""``GET /v1/changes/{path}``: changes below a path, as server-sent events or by long polling."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
 ENDING: Final = "hyperslab.ending"
-"""Member of the state of the application: an `Event` that is set when the process is about to end."""
+"""Application state: an `Event` set when the process is about to end."""
 
 
 async def get_changes(request: Request) -> Response:
-    """Answer GET: a stream of events, or JSON with those that come within half a minute."""
+    """Answer GET: a stream of events, or JSON with the events of at most half a minute."""
     request.query.only({"since"})
     since, accept = request.query.text("since") or request.header(b"last-event-id") or None, request.header(b"accept")
     ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
@@ -47,12 +47,12 @@ async def get_changes(request: Request) -> Response:
 
 
 def _headers(media_type: str) -> Headers:
-    """A proxy is to pass each event on at once."""
+    """Headers that make proxies forward each event at once."""
     return ((b"content-type", media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 class _Inbox:
-    """Changes on their way to one follower, by store; to be used on the event loop."""
+    """Queue of changes for one follower, by store; used on the event loop."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class _Inbox:
         self.ids: dict[str, str] = {}
 
     def put(self, store: str, changes: Sequence[Change]) -> None:
-        """Take changes of a store."""
+        """Add changes of a store."""
         self._waiting.extend((store, change) for change in changes)
         if len(self._waiting) > 1000:
             last = {name: change.id for name, change in self._waiting}
@@ -72,11 +72,11 @@ class _Inbox:
 
     @property
     def id(self) -> str:
-        """The id of the last change that was taken out."""
+        """The id of the last change taken out."""
         return ",".join(f"{store}={at}" for store, at in self.ids.items())
 
     async def next(self, seconds: int, is_over: Callable[[], bool]) -> list[Change]:
-        """All that waits, as soon as there is something; nothing after so many seconds, or where it is over."""
+        """All queued changes, as soon as there are any; none after a timeout, or at the end."""
         for _ in range(seconds):
             if self._waiting or is_over():
                 break

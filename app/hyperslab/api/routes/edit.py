@@ -1,4 +1,4 @@
-"""``PUT``, ``PATCH`` and ``DELETE /v1/metadata/{path}``: nodes are made, changed and removed."""
+"""``PUT``, ``PATCH`` and ``DELETE /v1/metadata/{path}``: creation, change and deletion of nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from hyperslab.wire import MERGE_PATCH
 
 
 async def put_node(request: Request) -> Response:
-    """Make a node from its document: 201 with the document, 200 where ``mode=open`` found one that fits.
+    """Create a node from its document: 201 with the document, 200 for an existing node that fits with ``mode=open``.
 
-    ``mode`` is ``create`` (the default), ``open`` or ``replace``; with that, ``foreign`` as for `delete_node`.
+    ``mode`` is ``create`` (the default), ``open`` or ``replace``; the latter takes ``foreign`` as in `delete_node`.
     """
     request.query.only(("mode", "foreign"))
     mode = request.query.choice("mode", ("create", "open", "replace")) or "create"
@@ -49,8 +49,7 @@ async def put_node(request: Request) -> Response:
 
 
 async def patch_node(request: Request) -> Response:
-    """Change ``shape`` (null keeps an axis) and ``attributes`` (a merge patch); the answer is the document as it is
-    then."""
+    """Change ``shape`` (null keeps an axis) and ``attributes`` (a merge patch); returns the changed document."""
     query = request.query
     query.only(("expand_only", "shrink_only"))
     patch = await json_object(request, MERGE_PATCH)
@@ -73,10 +72,10 @@ async def patch_node(request: Request) -> Response:
 
 
 async def delete_node(request: Request) -> Response:
-    """Remove a node; what lies below it only with ``recursive=true``, and what is not of Zarr only with
+    """Delete a node; nodes below it only with ``recursive=true``, and other keys than Zarr's only with
     ``foreign=true``.
 
-    Answers 200 and says which keys have stayed, 204 where none has.
+    Answers 200 with the remaining keys, or 204 without any.
     """
     request.query.only(("recursive", "foreign"))
     recursive = request.query.flag("recursive", bare=False)

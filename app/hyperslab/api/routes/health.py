@@ -1,4 +1,4 @@
-"""Operations: is it alive, can it work, how much does it do; and what a problem's code means."""
+"""Operations: liveness, readiness, metrics; and explanations of problem codes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hyperslab.wire import HTML, JSON
 
 
 async def healthz(_: Request) -> Response:
-    """Answer GET and HEAD, as all do that follow."""
+    """Answer GET and HEAD."""
     return _json({"status": "ok"})
 
 
 async def readyz(request: Request) -> Response:
-    """Whether the stores can be read: the folders of this machine, or with ``stores`` all of them."""
+    """Whether the stores are readable: local folders, or with ``stores`` all of them."""
     all_stores = request.query.flag("stores")
     mounts = request.service.catalog.mounts.values()
     patience = 10.0 if all_stores else 2.0  # seconds that a probe waits for a store
@@ -39,12 +39,12 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """The metrics, as Prometheus reads them."""
+    """The metrics in Prometheus' format."""
     return page_response(request.context.metrics.text(), MEDIA_TYPE, {"cache-control": "no-store"})
 
 
 async def problem_code(request: Request) -> Response:
-    """What a problem's code means, as a page or as JSON; raises `RouteNotFound` for one that no problem has."""
+    """The explanation of a problem code, as a page or as JSON; raises `RouteNotFound` for an unknown one."""
     code = request.scope["path"].rpartition("/")[2]
     remedy = remedies().get(code)
     if remedy is None:
@@ -60,7 +60,7 @@ async def problem_code(request: Request) -> Response:
 
 
 async def _check(context: Context, mount: MountedStore, patience: float) -> dict[str, Any]:
-    """A store that does not answer within so many seconds is not ready, and neither is one all of whose threads
+    """Readiness of a store: not ready without an answer within ``patience`` seconds, also if all of its threads
     hang."""
     STORE.set(mount.name)
     found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}

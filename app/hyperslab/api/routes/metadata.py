@@ -60,13 +60,12 @@ async def get_metadata(request: Request) -> Reply:
 def document_etag(
     node: ArrayNode | GroupNode, listed: Children | Matches = _NO_CHILDREN, *, field: str | None = None
 ) -> str:
-    """The tag of a node's document: changes with its metadata, its attributes, the nodes it shows and the field whose
-    schema it states."""
+    """The tag of a node's document, from its metadata, attributes, listed nodes and the field of its schema."""
     return etag_of(repr((node.path, node.version, listed, field)).encode())
 
 
 def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field: str | None = None) -> dict[str, Any]:
-    """The node document of an array; ``root`` goes before every link, ``field`` is the one whose schema it states.
+    """The node document of an array; ``root`` is the prefix of links, ``field`` that of the schema.
 
     Its members are those of docs/reference/http.md. Raises `FieldUnknown`.
     """
@@ -108,7 +107,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
 
 
 def _v3_members(array: ArrayNode) -> dict[str, Any]:
-    """What a document of Zarr v3 says in other words, as stored; ``shards`` is what is stored under one key."""
+    """Members specific to Zarr v3, as stored; ``shards`` is the shape of a stored object."""
     metadata = array.metadata
     names = ("data_type", "codecs", "chunk_grid", "chunk_key_encoding")
     return {
@@ -123,7 +122,7 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
 
 
 def group_document(group: GroupNode, listed: Children | Matches, root: str = "") -> dict[str, Any]:
-    """A group with a page of its children, or of what was searched; ``next_cursor`` is null on the last page."""
+    """A group with a page of its children, or of a search; ``next_cursor`` is null on the last page."""
     document: dict[str, Any] = {
         "kind": "group",
         "path": group.path,
@@ -147,7 +146,7 @@ def group_document(group: GroupNode, listed: Children | Matches, root: str = "")
 
 
 def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> dict[str, str]:
-    """Absolute paths: they hold whatever host name the client has used."""
+    """Absolute paths, valid under any host name."""
     tail = quote(node.path)
     links = {"self": f"{root}/v1/metadata/{tail}"}
     links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}

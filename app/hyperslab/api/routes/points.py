@@ -80,8 +80,8 @@ async def _gather(request: Request) -> Response:
 
 
 async def _scatter(request: Request) -> Response:
-    """Write points: two npy files, one behind the other (or of objects, their binary form behind the npy of the
-    coordinates). Of points named twice the last one stays."""
+    """Write points: two npy files, one behind the other (or for objects, the npy file of the coordinates and their
+    binary form). Of duplicate points the last one wins."""
     request.query.only(("field", "values", "casting"))
     request.context.guard.check_change(request.scope)
     array = await request.open_array(request.tail)
@@ -101,7 +101,7 @@ async def _scatter(request: Request) -> Response:
 def _scattered(
     request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    """Coordinates, one array for each axis, and the values for them."""
+    """Coordinates, one array per axis, and the values."""
     if _kind(request, body) == JSON:
         document = parse_json_body(body, max_json_bytes(request.context))
         points = _checked(_from_json(document, ("coordinates", "values")), array, request.context.options.max_points)
@@ -115,7 +115,7 @@ def _scattered(
 
 
 def _kind(request: Request, body: memoryview) -> str:
-    """The media type of a body, told by its first bytes where the client has not said it."""
+    """The media type of a body, detected by its first bytes if not stated."""
     return media_type(request) or (NPY if bytes(body[:6]) == b"\x93NUMPY" else JSON)
 
 
@@ -142,7 +142,7 @@ def _checked(points: NDArray[Any], array: ArrayNode, limit: int) -> NDArray[Any]
 
 
 def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> NDArray[Any]:
-    """The coordinates of a document that has exactly these members."""
+    """The coordinates in a document with exactly these members."""
     if not isinstance(document, dict) or set(document) != set(members):
         found = sorted(document) if isinstance(document, dict) else shown(document)
         raise BadBody("the members of the JSON object", list(members), found)

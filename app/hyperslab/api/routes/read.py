@@ -1,7 +1,6 @@
 """Values of arrays: ``GET /v1/slice/{path}?select=…``, any box, stride or orthogonal selection; ``GET
-/v1/chunk/{path}/{i.j.k}``, one chunk, decoded and cut at the edge of the array, or as it is stored; and ``GET
-/v1/plan/{path}?select=…``, what a slice would cost, and how to cut it into requests that fit.
-"""
+/v1/chunk/{path}/{i.j.k}``, one chunk, decoded and cut at the edge of the array, or as stored; and ``GET
+/v1/plan/{path}?select=…``, the cost of a slice, and its split into requests within limits."""
 
 from __future__ import annotations
 
@@ -42,16 +41,16 @@ async def get_chunk(request: Request) -> Reply:
 
 
 async def open_chunk(request: Request) -> tuple[ArrayNode, Coords]:
-    """The array and the chunk that a path names; raises as `parse_coords` does."""
+    """The array and the chunk coordinates of a path; raises as `parse_coords` does."""
     path, _, text = request.tail.rpartition("/")
     array = await request.open_array(path)
     return array, parse_coords(array, text)
 
 
 def parse_coords(array: ArrayNode, text: str) -> Coords:
-    """The coords that ``i.j.k`` names, dots whatever the stored keys have between them.
+    """The coordinates in ``i.j.k``, with dots whatever the separator of stored keys.
 
-    Raises `BadParameter` for what is no such text and `IndexOutOfRange` for a chunk outside the grid.
+    Raises `BadParameter` for invalid text and `IndexOutOfRange` for a chunk outside the grid.
     """
     grid = array.metadata.grid
     coords = replace(grid, separator=".", prefix="").parse_key(text)
@@ -86,9 +85,9 @@ async def _get_stored(request: Request, array: ArrayNode, coords: Coords) -> Rep
 
 
 async def get_plan(request: Request) -> Reply:
-    """Answer GET and HEAD; ``format`` says which answer is planned, the plan itself is JSON.
+    """Answer GET and HEAD; ``format`` is that of the planned response, the plan itself is JSON.
 
-    Caches always ask whether it is still good: what is cached changes, though the store may not.
+    HTTP caches always revalidate it: the chunk cache changes even if the store does not.
     """
     query = request.query
     query.only(("select", "box_bytes", *PARAMETERS))

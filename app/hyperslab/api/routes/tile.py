@@ -1,7 +1,7 @@
-"""``GET /v1/tile/{path}/…``: pictures of arrays for viewers, and what a viewer has to know to ask for them; the same by
-Deep Zoom (``{path}.dzi``) and the IIIF Image API 3.0 (``iiif/{path}``).
+"""``GET /v1/tile/{path}/…``: images of arrays for viewers, and their descriptions; the same by Deep Zoom
+(``{path}.dzi``) and the IIIF Image API 3.0 (``iiif/{path}``).
 
-The last segments of a path say what is wanted; everything before them is the node's path, whatever it looks like.
+The last segments of a path name the resource; all before them is the node's path, whatever it contains.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def get_tile(request: Request) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class _TileRequest:
-    """A request for something of the node at ``path``; ``suffix``: its query as it was sent, with its question mark."""
+    """A request for a resource of the node at ``path``; ``suffix``: its query as sent, with its question mark."""
 
     tiles: Tiles
     request: Request
@@ -65,7 +65,7 @@ class _TileRequest:
     suffix: str
 
     async def run(self, fn: Callable[[Cancel], T]) -> T:
-        """Call what may take long, in a thread; it ends when the client leaves."""
+        """Call a slow function in a thread, cancelled when the client leaves."""
         async with cancelled_when_gone(self.request.receive) as cancel:
             return await self.request.run(fn, cancel)
 
@@ -74,21 +74,21 @@ class _TileRequest:
         return await self.request.run(self.tiles.frame, self.path, self.query)
 
     def url(self, tail: str) -> str:
-        """The absolute URL of what lies below the prefix, as viewers on other pages need it."""
+        """The absolute URL of a path below the prefix, for viewers on other sites."""
         scope = self.request.scope
         host = self.request.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
         return f"{scope['scheme']}://{host}{self.request.root_path}/v1/tile/{quote(tail)}"
 
     def document(self, document: bytes | dict[str, Any], media_type: str = JSON) -> Reply:
-        """What is small and made at once, with a tag of its bytes."""
+        """A small document, with a tag of its bytes."""
         data = document if isinstance(document, bytes) else dump_json(document)
         mount = self.request.service.catalog.mounts.get(self.path.partition("/")[0])
         always = caching(mount, self.request.context.options)
         return Representation(etag_of(data), media_type, data, always=always)
 
     async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Reply:
-        """A picture or numbers; what is in the cache goes out at once, and 304 draws nothing. ``empty``: what there is
-        in place of a tile that is not there."""
+        """An image or numbers; cached ones are sent at once, and 304 draws nothing. ``empty``: replacement of a missing
+        tile."""
         request, query, options = self.request, self.query, self.request.context.options
         try:
             rendering = await self.run(render)
@@ -187,7 +187,7 @@ async def _get_dzi_tile(tile: _TileRequest, match: re.Match[str]) -> Reply:
 
 
 async def _get_iiif_base(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    """The URI of the image itself leads to its description (Image API 3.0 §2)."""
+    """The base URI of the image redirects to its description (Image API 3.0 §2)."""
     await tile.frame()
     target = tile.url(f"iiif/{tile.path}/info.json") + tile.suffix
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
@@ -205,7 +205,7 @@ async def _get_iiif_info(tile: _TileRequest, _: re.Match[str]) -> Reply:
 
 
 async def _get_iiif_image(tile: _TileRequest, match: re.Match[str]) -> Reply:
-    """A part of the image in any size that is not larger than it is."""
+    """A part of the image in any size up to its own."""
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
     draw = partial(tile.tiles.region, finish=wanted.transform, label=wanted.label)
 

@@ -16,12 +16,12 @@ CONTENT_SECURITY_POLICY: Final = (
 
 
 def is_page(path: bytes) -> bool:
-    """Whether a path, as it was sent, leads to the page or its files: they are the same for all and hold no data."""
+    """Whether a raw path leads to the page or its files, which are the same for all and contain no data."""
     return path in (b"/", b"/view", b"/favicon.ico") or path.startswith((b"/view/", b"/viewer/static/"))
 
 
 async def page(request: Request) -> Response:
-    """The HTML page; it finds out in the browser what the path in its address holds."""
+    """The HTML page; its script reads the path in its address."""
     body = viewer.load().page(request.root_path)
     headers = {
         "Cache-Control": "no-cache",
@@ -33,7 +33,7 @@ async def page(request: Request) -> Response:
 
 
 async def static(request: Request) -> Response:
-    """A file of the page: kept for ever under the digest of this version, never under another one.
+    """A static file: immutable under the digest of this version, absent under others.
 
     Raises `RouteNotFound`.
     """
@@ -56,7 +56,7 @@ async def static(request: Request) -> Response:
 
 
 async def favicon(request: Request) -> Response:
-    """The mark of the page, for clients that ask for the old name."""
+    """The icon of the page, under its traditional name."""
     asset = viewer.load().files["mark.svg"]
     return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
 

@@ -1,5 +1,5 @@
-"""Values into existing arrays: ``PUT /v1/slice``, ``PUT`` and ``DELETE /v1/chunk``, ``POST /v1/append``; and ``PUT``
-and ``DELETE /zarr/{path}/{key}``, by which plain Zarr clients write through the same locks and checks as everyone."""
+"""Writes to existing arrays: ``PUT /v1/slice``, ``PUT`` and ``DELETE /v1/chunk``, ``POST /v1/append``; and ``PUT`` and
+``DELETE /zarr/{path}/{key}`` for plain Zarr clients, with the same locks and checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
 
 async def put_slice(request: Request) -> Response:
-    """Store a body in the cells that ``select=`` names; answers 204 with the tag that the selection (raw) has now."""
+    """Store a body in the cells of ``select=``; answers 204 with the new tag of the selection (raw)."""
     query = request.query
     query.only(("select", "field", "casting"))
     array = await request.open_array(request.tail)
@@ -58,7 +58,7 @@ async def put_chunk(request: Request) -> Response:
 
 
 async def delete_chunk(request: Request) -> Response:
-    """Answers 404 where the chunk was not there."""
+    """Answers 404 if the chunk was absent."""
     request.query.only(())
     array, coords = await open_chunk(request)
     check, delete = chunk_check(request, coords), partial(request.service.writer.delete_stored, inside=True)
@@ -68,7 +68,7 @@ async def delete_chunk(request: Request) -> Response:
 
 
 async def append(request: Request) -> Response:
-    """Store a body behind the end of an axis; the answer says where it went."""
+    """Store a body behind the end of an axis; returns its place."""
     query = request.query
     query.only(("axis", "at", "casting"))
     axis = query.integer("axis", 0, low=-64, high=63)
@@ -136,7 +136,7 @@ async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, .
 
 
 async def put_key(request: Request) -> Response:
-    """Store the body under a key as it is: 201 where the key is new, else 204, with its tag."""
+    """Store the body unchanged under a key: 201 for a new key, else 204, with its tag."""
     request.service.catalog.locate(request.tail)[0].check_writable()
     check, writer = key_check(request), request.service.key_writer
     extra_bytes = await request.run(writer.memory, request.tail)
@@ -146,7 +146,7 @@ async def put_key(request: Request) -> Response:
 
 
 async def delete_key(request: Request) -> Response:
-    """Answers 404 where the key was not there."""
+    """Answers 404 if the key was absent."""
     check, delete = key_check(request), request.service.key_writer.delete
     if not await request.write(_node_of(request), delete, request.tail, check):
         raise KeyNotFound(request.tail)
@@ -154,5 +154,5 @@ async def delete_key(request: Request) -> Response:
 
 
 def _node_of(request: Request) -> str:
-    """The node that a key belongs to, or for a chunk whose key has slashes a part of it."""
+    """The node of a key, or for a chunk whose key has slashes a part of it."""
     return request.tail.rpartition("/")[0]

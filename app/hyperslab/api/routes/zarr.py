@@ -1,9 +1,9 @@
-"""``GET /zarr/{path}/{key}``: the store's own keys, so that any Zarr client opens what is served; ``GET /zarr2/…`` and
-``GET /zarr3/…``: the keys of all nodes as one Zarr format has them.
+"""``GET /zarr/{path}/{key}``: keys of stores for any Zarr client; ``GET /zarr2/…`` and ``GET /zarr3/…``: keys of all
+nodes in one Zarr format.
 
-The rules each have a client that breaks without them: 404 and only 404 for a missing key, HEAD, Content-Length, Range,
-no Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``.zmetadata`` at every v2 group, and
-an "Index of" page for clients that list directories.
+Each rule is needed by some client: 404 and only 404 for a missing key, HEAD, Content-Length, Range, no
+Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``.zmetadata`` at every v2 group, and an
+"Index of" page for clients that list directories.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def get_key(request: Request) -> Reply:
 
 
 async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
-    """A missing chunk, which is asked for far more often than a listing, ends early where its array is known."""
+    """A directory listing. A missing chunk, far more frequent than a listing, ends early if its array is cached."""
     may_be_chunk = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
     if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
@@ -53,9 +53,9 @@ async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
 
 
 def _page(index: Index, base: str | None) -> bytes:
-    """Links relative to a URL that ends in a slash; ``base`` is that URL where the request's had none.
+    """Links relative to a URL that ends in a slash; ``base`` is that URL if the request's has none.
 
-    GDAL takes nothing for a listing that has no "Index of" title.
+    GDAL requires the title "Index of" for a listing.
     """
     title = f"Index of /{html.escape(index.path)}"
     anchored = "" if base is None else f'<base href="{html.escape(base)}">'
@@ -65,9 +65,8 @@ def _page(index: Index, base: str | None) -> bytes:
 
 
 async def find_key(request: Request, keys: KeyReader, path: str) -> StoredKey | MadeKey:
-    """The key at ``path``. Bytes come along with its size and version, by one request, where some are sure to be
-    wanted and it is clear which; else it is looked up, a chunk of a local store on the event loop. Documents may have
-    to be made, which blocks."""
+    """The key at ``path``. Known wanted bytes are read in the same request as size and version; else the key is looked
+    up, for a chunk of a local store on the event loop. Generated documents block."""
     wanted, mount = wanted_bytes(request), request.service.catalog.mounts.get(path.partition("/")[0])
     is_chunk = keys is request.context.keys["/zarr"] and path.rpartition("/")[2] not in NAMES
     if is_chunk and wanted is None and mount is not None and runs_on_loop(mount):
@@ -76,7 +75,7 @@ async def find_key(request: Request, keys: KeyReader, path: str) -> StoredKey | 
 
 
 def wanted_bytes(request: Request) -> tuple[int, int] | None:
-    """Start and stop of the bytes to be read at once; None where it is better to look first."""
+    """Start and stop of the bytes to read at once; None to look up the key first."""
     if request.method != "GET" or not CONDITIONAL.intersection(request.headers) <= {b"if-range"}:
         return None
     text = request.header(b"range")
@@ -89,7 +88,7 @@ def wanted_bytes(request: Request) -> tuple[int, int] | None:
 
 
 def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation:
-    """The answer for a key; its tag is the version that the store has given it."""
+    """The response for a key, tagged with its version in the store."""
     media_type = JSON if found.key.rpartition("/")[2] in NAMES else RAW
     always = (*caching(found.mount, request.context.options), (b"x-content-type-options", b"nosniff"))
     if isinstance(found, MadeKey):
@@ -109,7 +108,7 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
 
 
 def _stored_pieces(keys: KeyReader, found: StoredKey, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
-    """What was read when the key was found, and then the rest, by ranges of the version that was found."""
+    """The bytes read with the version, then the rest by ranges of the same version."""
     prefetched = found.prefetched(part.start, part.stop)
     if prefetched:
         yield prefetched
