@@ -73,11 +73,11 @@ class Admission:
             raise
 
     def _leave(self, nbytes: int, own: int, turn: asyncio.Future[None]) -> None:
-        if turn.done():  # granted at the very moment of giving up
+        if turn.done():  # granted at the timeout
             self._give_back(nbytes)
         else:
             self._waiting.remove((nbytes, own, turn))
-            self._grant()  # what stood behind this one may fit
+            self._grant()  # a smaller one behind it may fit
 
     def _give_back(self, nbytes: int) -> None:
         self._budget.release(nbytes)

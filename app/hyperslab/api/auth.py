@@ -67,16 +67,16 @@ class Guard:
             raise scope[NO_WRITER]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
-        reached = _address(str((scope.get("server") or ("",))[0]))  # loopback: an address only this machine reaches
+        reached = _address(str((scope.get("server") or ("",))[0]))  # loopback addresses are local to this machine
         is_checked = bool(self._hosts) or (reached is not None and reached.is_loopback)
         if is_checked and not self._any_host:
-            # no stranger can point an address anywhere, or a name without dots
+            # DNS rebinding needs a name with dots
             name = _name(host)
             if "." in name and name not in self._hosts and not name.endswith(".localhost") and _address(name) is None:
                 raise ForeignHost(host)
-        ours = ("same-origin", "none")  # what browsers say of requests of the page's own origin, and of none
+        ours = ("same-origin", "none")  # values of Sec-Fetch-Site for our pages, and for no page
         if origin is None:
-            if site not in (None, *ours):  # programs say nothing
+            if site not in (None, *ours):  # other programs send no such header
                 raise ForeignOrigin(f"another one ({site})", host)
         elif site not in ours and not self._is_known(origin, host):
             raise ForeignOrigin(origin, host)

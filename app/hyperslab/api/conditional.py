@@ -88,7 +88,7 @@ class Conditions:
         if '"' in self.if_range:
             return self.if_range.strip() == etag  # strong comparison: a weak tag never matches
         date = _date(self.if_range)
-        # a date is a strong validator only where the state had been standing for a second (RFC 9110 §8.8.2.2)
+        # a date is a strong validator only after a second without changes (RFC 9110 §8.8.2.2)
         return date is not None and modified is not None and date == int(modified) <= at - 1
 
 

@@ -63,7 +63,7 @@ def _described(site: str | None, reads: bool, writes: bool) -> Mapping[str, Any]
             operation["parameters"] = list(_flat(operation["parameters"]))
             is_open = path.encode() in OPEN or (method == "get" and view.is_page(path.encode()))
             needed: list[dict[str, Any]] = [{"bearer": []}]
-            if path.startswith("/v1/points") and not reads:  # only some points are written
+            if path.startswith("/v1/points") and not reads:  # most POST requests for points are reads
                 needed = [{}, *needed]
             operation["security"] = needed if not is_open and (reads or (writes and method != "get")) else []
     return document

@@ -68,7 +68,7 @@ def answer(
             return
         try:
             on_body(message.get("body", b""))
-        except OSError as error:  # to the application, this is a client that has left
+        except OSError as error:  # the application sees a client that has left
             failure = error
             raise Cancelled from error
         is_whole = not message.get("more_body", False)

@@ -105,7 +105,7 @@ class Metrics:
         async def keep_sampling() -> None:
             while True:
                 self._sample()
-                await asyncio.sleep(1)  # how old the samples of other workers may be
+                await asyncio.sleep(1)  # maximum age of other workers' samples
 
         sampling = None if self._files is None else asyncio.create_task(keep_sampling())
         try:
@@ -155,7 +155,7 @@ class _Files:
                 os.kill(int(name.partition("-")[0]), 0)
             except ProcessLookupError:
                 mark_process_dead(name, str(self._folder))  # type: ignore[no-untyped-call]
-            except PermissionError:  # it is another user's, and alive
+            except PermissionError:  # a live process of another user
                 pass
         return str(self._folder)
 
@@ -164,9 +164,9 @@ class _Files:
         name = next(name for name in self._names if not any(path.exists() for path in self._paths(name)))
         for path in self._paths(name):
             new = path.with_suffix(".new")
-            # twice what all series take: a file that had to grow on a full disk would kill the process
+            # twice the size of all series: growth on a full disk would kill the process
             new.write_bytes(bytes(256 << 10))
-            new.replace(path)  # whole, as others may read it at once
+            new.replace(path)  # atomic, as other processes may read it at any time
         self._name = name
 
     def _paths(self, name: str) -> list[Path]:

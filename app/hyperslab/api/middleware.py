@@ -81,14 +81,14 @@ class HttpApp:
             await self._answer(scope, receive, send_on)
         except Cancelled:
             metrics.abandoned.labels(scope.get(ROUTE, "other")).inc()
-        except asyncio.CancelledError:  # the server ends, and waits no longer
+        except asyncio.CancelledError:  # the server shuts down
             metrics.cut.labels(scope.get(ROUTE, "other")).inc()
             if CONNECTION not in scope:
                 raise
             scope[CONNECTION].hang_up()
         except Exception as error:
             if not status:
-                # all that many Zarr clients show of a refused write
+                # many Zarr clients show only the reason of a refused write
                 if CONNECTION in scope and isinstance(error, HyperslabError):
                     scope[CONNECTION].say_why(str(error))
                 await problem(error, path=scope["path"], root=scope.get("root_path", "")).send(scope, send_on)
@@ -160,7 +160,7 @@ class HttpApp:
         if handler is None:
             handler = self._page(scope, front, rest)
         reads = method in ("GET", "HEAD", "OPTIONS")
-        if not reads and front != b"/v1/points":  # only some of which are written
+        if not reads and front != b"/v1/points":  # most POST requests for points are reads
             context.guard.check_change(scope)
         async with Request(context, scope, receive, front.decode(), path) as request:
             for left in reversed(range(9 if reads else 1)):
@@ -172,7 +172,7 @@ class HttpApp:
                 except ChangedWhileRead:
                     if not left:
                         raise
-                    await request.aclose()  # what is held is given back
+                    await request.aclose()  # release the budget
             await response.send(scope, send)
 
     def _page(self, scope: Scope, front: bytes, rest: bytes) -> Handler:

@@ -48,7 +48,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
     described = {"title": title, "status": status, "detail": detail, "code": code}
     document = {"type": f"{root}/problems/{code}", **facts, **described, "instance": path}
     headers = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"), *_headers(error))
-    # ASCII only: a path may hold what is no text, and no JSON reader may stumble over a problem
+    # ASCII only: a path may contain invalid text, and every JSON reader must parse a problem
     return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode())
 
 

@@ -53,7 +53,7 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
             merged.append(part)
     if not merged or len(merged) > 64:
         raise RangeNotSatisfiable(text, size)
-    return found if len(found) == len(merged) else merged  # in the order in which they were asked for
+    return found if len(found) == len(merged) else merged  # in requested order
 
 
 def place_of(text: str) -> tuple[int, int | None] | None:

@@ -82,7 +82,7 @@ class ResponseCache:
         nbytes, touched = len(data or b""), sources.touched
         if key is None or sources.mount.is_remote or len(sources.keys) > MAX_KEYS or nbytes > 512 << 10:
             return
-        if re.search(rb"[\x00-\x1f]", b"".join([value for _, value in (*headers, *always)])):  # would end its line
+        if re.search(rb"[\x00-\x1f]", b"".join([value for _, value in (*headers, *always)])):  # line breaks in a header
             return
         cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
         found, route = None, scope[ROUTE]
@@ -91,7 +91,7 @@ class ResponseCache:
             found = Replay(200, route, headers, b"HTTP/1.1 200 OK\r\n" + header_lines(headers), data)
         unchanged = Replay(304, route, always, b"HTTP/1.1 304 Not Modified\r\n" + header_lines(always), b"")
         cached = _CachedResponse(sources, etag.encode("latin-1"), found, unchanged)
-        held = nbytes + 4096 + 512 * len(sources.keys)  # with the objects of Python that it takes
+        held = nbytes + 4096 + 512 * len(sources.keys)  # with its Python objects
         self._responses.put(key, "", cached, held)
 
     def replay(self, target: bytes, request_headers: Pairs) -> Replay | None:
@@ -106,7 +106,7 @@ class ResponseCache:
         try:
             expired = monotonic() > sources.until
             now = None if expired else sources.mount.versions.look_up("", sources.keys)
-        except (HyperslabError, VersionConflict):  # the endpoint will try as well, and say what is wrong
+        except (HyperslabError, VersionConflict):  # the endpoint reports the error
             now = None
         if now != sources.versions:
             self._responses.drop(key)

@@ -70,7 +70,7 @@ class Representation:
         `RangeNotSatisfiable`, `Overloaded`, and errors of the read."""
         conditions, body, etag = request.conditions, self.body, self.etag
         responses = request.context.responses
-        # what 304 repeats of 200 (RFC 9110 §15.4.5)
+        # headers of a 304 (RFC 9110 §15.4.5)
         always = ((b"etag", (etag or "").encode("latin-1")), *self.always)
         if self.modified is not None:
             always = (*always, (b"last-modified", http_date(self.modified).encode()))
@@ -79,7 +79,7 @@ class Representation:
                 responses.put(request.scope, self.sources, etag, (), always, None)
             return Response(304, always)
         if isinstance(body, Body) and body.make is not None and request.method != "HEAD":
-            cancel = await request.hold(body.memory)  # until the client has taken it
+            cancel = await request.hold(body.memory)  # until the client has received it
             return await self.with_content(await request.run(body.make, cancel)).respond(request)
         size = body.size if isinstance(body, Body) else len(body)
         text = request.header(b"range") if request.method == "GET" else None
@@ -97,7 +97,7 @@ class Representation:
         described = ((b"content-type", media_type.encode()), (b"accept-ranges", b"bytes"))
         headers = (*described, *always, *self.headers, *more)
         if isinstance(body, Body):
-            if request.method == "HEAD":  # what must be made to be measured has no size yet (RFC 9110 §9.3.2)
+            if request.method == "HEAD":  # the size is unknown before the body is made (RFC 9110 §9.3.2)
                 nothing = None if size is None else Pieces(size, _cut(()), 0)
                 return Response(200, (*headers, *self.cost, *body.cost()), nothing)
             return await self._streamed(request, Response(status, headers), part, layout)

@@ -41,7 +41,7 @@ def raw_path(scope: Any) -> bytes:
     raw = re.sub(rb"//+", b"/", raw) if b"//" in raw else raw
     if b"%" not in raw:
         return raw
-    # letters, digits and -._~, which nobody need percent-encode
+    # unreserved: letters, digits and -._~
     unreserved = rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
     for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
         front, tail = split_front(raw)

@@ -103,7 +103,7 @@ def array_query(
     name, spelled = query.text("field"), query.text("dtype")
     field = resolve_field(array, name)
     selection, field = select(array, field, items)
-    if spelled is not None and field is None:  # records as a whole have no other
+    if spelled is not None and field is None:  # whole records cannot be converted
         field = require_field(array, name)
     shape = selection.shape if field is None else selection.shape + field.shape
     decoder = decoder_of(array, query)
@@ -172,7 +172,7 @@ class _Values:
         self, context: Context, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
     ) -> None:
         self._reader = context.service.reader
-        self._max_object_bytes = context.options.max_json_bytes  # that their binary form may come to
+        self._max_object_bytes = context.options.max_json_bytes  # maximum size of their binary form
         self._query = query
         self._plan = plan
         self._timings = timings
@@ -245,7 +245,7 @@ class _Values:
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
             _, plan = reader.read(plan, cancel, self._statistics, out)
             data = memoryview(memory.data)
-        # objects are read in several steps: a tag that no other answer has where somebody wrote between them
+        # objects are read in several steps: a unique tag after a write between them
         unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
         return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
@@ -264,14 +264,14 @@ class _Values:
             (),
             itemsize=reference,
             grid=grid,
-            limit_bytes=1 << 20,  # before what these refer to is measured
+            limit_bytes=1 << 20,  # references; the objects are measured afterwards
         ):
             done = stop // reference
             out = flat[start // reference : done].reshape(part.shape)
             self._reader.fill_slab(plan, part, out, cost=self._statistics, cancel=cancel)
             add_objects(packer, out)
             if packer.nbytes > self._max_object_bytes and values.size > 1:
-                each = -(-packer.nbytes // done)  # if those that were not read yet are like those that were
+                each = -(-packer.nbytes // done)  # estimate from the objects read so far
                 boxes = boxes_that_fit(plan.array, plan.selection, each, self._max_object_bytes)
                 nbytes = each * plan.selection.size
                 raise TooLarge("a selection of objects, as raw", nbytes, self._max_object_bytes, boxes=boxes)
@@ -318,7 +318,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
     most = _MAX_REMOTE_BYTES if array.mount.is_remote else reader.slab_bytes
-    is_small = plan.touched <= 1024 and query.nbytes <= most  # the versions of more chunks are better listed
+    is_small = plan.touched <= 1024 and query.nbytes <= most  # more versions are faster to list
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
     ranged = request.header(b"range") is not None
     whole, cached = None, None

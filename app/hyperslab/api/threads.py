@@ -85,7 +85,7 @@ class WriteThreads:
 
         done = asyncio.get_running_loop().run_in_executor(self._pools[store], partial(fn, *args, **kwargs))
         done.add_done_callback(leave)
-        return await asyncio.shield(done)  # a thread is taken until its work has ended, whoever still waits for it
+        return await asyncio.shield(done)  # the thread stays busy after a cancellation
 
     def close(self) -> None:
         for pool in self._pools.values():

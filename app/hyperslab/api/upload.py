@@ -189,7 +189,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
     stated = None if text is None else int(text)
     if stated is not None and stated > limit:
         raise TooLarge("the body of a request", stated, limit)
-    buffer, size, step_bytes = np.empty(stated or 0, np.uint8), 0, 1 << 20  # for which memory is admitted at a time
+    buffer, size, step_bytes = np.empty(stated or 0, np.uint8), 0, 1 << 20  # bytes admitted per step
     header = request.header(b"content-digest")
     digest = None if header is None else ContentDigest(header)
     elapsed = 0.0
@@ -229,16 +229,15 @@ def max_value_bytes(request: Request) -> int:
     """Maximum bytes of values in a body of the request's media type."""
     if media_type(request) != JSON:
         return request.context.options.max_upload_bytes
-    return max(
-        1, max_json_bytes(request.context) // 8
-    )  # bytes of JSON for one of values: ``false,``, or a float32 in 25
+    # JSON takes up to 8 bytes for one of values: ``false,``, or 25 for a float32
+    return max(1, max_json_bytes(request.context) // 8)
 
 
 def media_type(request: Request) -> str | None:
     """The Content-Type without parameters, in lower case; None if the client did not choose one."""
     text = request.header(b"content-type")
     kind = None if text is None else text.partition(";")[0].strip().lower()
-    # which ``curl --data-binary`` sends unasked; no route of ours takes forms
+    # the default of ``curl --data-binary``; no route takes forms
     return None if kind == "application/x-www-form-urlencoded" else kind
 
 
@@ -260,7 +259,7 @@ def next_npy(stream: BinaryIO) -> NDArray[Any]:
         _check_descr(_npy_header(stream)["descr"])
         stream.seek(start)
         array: NDArray[Any] = np.load(stream, allow_pickle=False)
-    # what numpy's parser of headers, which is Python's own, may end with
+    # exceptions of numpy's parser of headers, which is Python's own
     except (
         ValueError,
         TypeError,
@@ -280,7 +279,7 @@ def _npy_header(stream: BinaryIO) -> dict[str, Any]:
     """The header of an npy file (NEP 1) at the stream's position."""
     major, _ = np.lib.format.read_magic(stream)
     size = int.from_bytes(stream.read(2 if major == 1 else 4), "little")
-    if size > 10_000:  # as numpy has it: more is dangerous to parse
+    if size > 10_000:  # numpy's limit: longer ones are unsafe to parse
         raise ValueError(f"its header has {size} bytes")
     header: dict[str, Any] = literal_eval(str(stream.read(size), "utf8" if major == 3 else "latin1"))
     return header

@@ -62,7 +62,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     if field is None:
         dtype = array.metadata.dtype
         return Target(dtype, shape, (), array.metadata.codecs if dtype.numpy.hasobject else ())
-    inner = field.shape if field.part is None else ()  # one value is for all cells of a part
+    inner = field.shape if field.part is None else ()  # one value for all cells of a part
     return Target(parse_dtype(field.json), shape + field.shape, inner, ())
 
 
@@ -81,7 +81,7 @@ def check_headers(request: Request, wanted: Target) -> None:
         raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)
     dtype = request.header(ARRAY_DTYPE.lower().encode())
     if dtype is not None and (media_type(request) or RAW) == RAW:
-        expected = json.dumps(wanted.dtype.json)  # as it is to be sent: the quotes belong to it
+        expected = json.dumps(wanted.dtype.json)  # in the form of the header, with quotes
         try:
             sent = parse_dtype_text(dtype)
         except (ValueError, TypeError, ImportError, SyntaxError) as error:
@@ -176,7 +176,7 @@ def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArr
     if values.dtype == dtype:
         return values
     if values.dtype == npy_dtype(dtype):
-        return np.asarray(values, order="C").view(dtype)  # which may have no axes, and keeps none
+        return np.asarray(values, order="C").view(dtype)  # keeps 0-d arrays
     expected, found = dtype_to_json(dtype), dtype_to_json(values.dtype)
     casting = request.query.choice("casting", _CASTINGS) or "safe"
     try:
@@ -203,7 +203,7 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
         is_item = len(document) == 2 and not isinstance(document[0], list)  # real and imaginary part
     if is_item:
         return _item(document, wanted)
-    leaves = _leaves(document, shape)  # as many as the body has, whatever the selection would need
+    leaves = _leaves(document, shape)  # checked against the selection below
     values: NDArray[Any] = np.empty(shape, dtype.numpy)
     flat = values.reshape(-1)
     for i, item in enumerate(leaves):
@@ -247,7 +247,7 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
         found = parse_new_item(value, dtype)
     except (ValueError, OverflowError) as error:  # the second where numpy counts time in attoseconds
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
-    assert found is not None  # only null is
+    assert found is not None  # only for null
     return found
 
 
@@ -265,7 +265,7 @@ def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
 def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Fixed bytes from text in which ``\xff`` is a byte outside UTF-8; raises `ValueError`."""
     raw = None
-    if isinstance(value, str):  # text and escapes in turn
+    if isinstance(value, str):  # text and escapes alternate
         parts = re.split(r"\\x(5c|[89a-f][0-9a-f])", value)
         raw = b"".join([bytes.fromhex(part) if i % 2 else part.encode() for i, part in enumerate(parts)])
     if raw is None or len(raw) > dtype.itemsize:

@@ -276,7 +276,7 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
             items = [_bytes_text(value) for value in flat.tolist()]
         case "U":
             codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-            if codes.size and codes.max() > 0x10FFFF:  # which only a broken chunk holds, and no Python text
+            if codes.size and codes.max() > 0x10FFFF:  # only in corrupt chunks; invalid in Python text
                 raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
             items = [_text(value) for value in flat.tolist()]
         case "V":
@@ -350,7 +350,7 @@ def encode_csv(values: NDArray[Any]) -> bytes:
     if values.dtype.names is not None:
         columns = list(_columns("", values.reshape(values.size)))
         return _encode_rows([title for title, _ in columns], [column for _, column in columns])
-    if _is_numeric(values.dtype):  # the JSON of numbers is a table but for its brackets
+    if _is_numeric(values.dtype):  # JSON of numbers without brackets is CSV
         text = _encode_numbers(values).replace(b'"', b"") if values.size else b""
         lines = text[2:-2].replace(b"],[", b"\n") if values.ndim == 2 else text.strip(b"[]").replace(b",", b"\n")
         return lines + b"\n" if values.size else b""
@@ -372,7 +372,7 @@ def _columns(title: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[An
 
 def _encode_rows(header: list[str], columns: list[NDArray[Any]]) -> bytes:
     lines = [_line(header)] if header else []
-    step = 4096  # rows at once
+    step = 4096  # rows per batch
     for start in range(0, len(columns[0]) if columns else 0, step):
         cells = [_cells(column[start : start + step]) for column in columns]
         lines += [_line(row) for row in zip(*cells, strict=True)]

@@ -33,7 +33,7 @@ from hyperslab.errors import (
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
-_NODE_OVERHEAD = 4096  # a parsed node is some kilobytes of Python objects beside its documents
+_NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
 
 Node = ArrayNode | GroupNode
 
@@ -75,7 +75,7 @@ class Catalog:
         name, keys = (mount.name, rest), mount.document_keys(prefix)
         is_new = mount.is_remote and self._nodes.any_version(name) is None
         if is_new and (fresh or not mount.versions.knows_all(keys)):
-            stored = mount.versions.read(keys)  # to look up versions first would only cost a trip
+            stored = mount.versions.read(keys)  # a look-up before would cost a round trip
             versions, node = _versions_of(stored), None
         else:
             versions = mount.versions.look_up(prefix, keys, fresh=fresh)
@@ -215,7 +215,7 @@ class Catalog:
         try:
             return self.open_node(name).kind
         except (NodeNotFound, StoreError, BrokenData, BadPath):
-            # a store that cannot list and has no documents at its root, or one that is down: the others are not
+            # a store that cannot list and has no documents at its root, or that is down
             return "group"
 
     def _consolidated_above(
@@ -265,7 +265,7 @@ class Catalog:
             hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
             node = _v3_node(mount, prefix, parse_document(v3.data, v3_key), v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
-            del documents[group_key]  # where an array is, nobody looks for a group
+            del documents[group_key]  # an array takes precedence over a group
             metadata = ArrayMetadata.parse(array.data, array_key)
             node = ArrayNode(mount, prefix, metadata, attrs, version, array.version, documents)
         elif group is not None:
@@ -303,7 +303,7 @@ class Catalog:
         above = prefixes(rest)[:-1]
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
-        documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # all groups of v3 have
+        documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # groups of v3 have one
         if any(mount.versions.look_up("", documents)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
@@ -336,9 +336,9 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
     except BrokenData as error:
         if isinstance(error, BadMetadata) and not of_v3:
             return error, stored.version, _NODE_OVERHEAD
-        inside = None  # the node itself will tell
+        inside = None  # opening the node raises
     documents = {name: dump_copy(document) for name, document in (inside or {}).items()}
-    nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot each
+    nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot per document
     return documents, stored.version, nbytes
 
 

@@ -117,7 +117,7 @@ class ChunkReader:
         self._cache, self._cancel = cache, cancel
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = array.mount.store
-        # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
+        # decoded size above which parts of a chunk are faster than all of it, despite one more request
         worth = 4 << 20 if array.mount.is_remote else 256 << 10
         self._fetches_parts = metadata.chunk_nbytes >= worth
 
@@ -149,7 +149,7 @@ class ChunkReader:
     def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
         """Call ``work`` with each of ``count`` items of ``nbytes`` decoded bytes, using ``held`` bytes of memory each:
         on the store's worker threads for a remote store or much decoding, else sequentially."""
-        effort = nbytes * self._codec.effort  # in bytes that LZ4 makes in the same time
+        effort = nbytes * self._codec.effort  # equivalent bytes of LZ4
         # in a folder, threads make less work slower: chunks of 64 KiB 1.5 times (benchmark `engine`, slide)
         if count > 1 and (held or (effort >= 256 << 10 and count * effort >= 2 << 20)):
             self._array.mount.pool.each(items, count, work, self._cancel, nbytes=held)
@@ -174,7 +174,7 @@ class ChunkReader:
             return None
         if partial is None:
             items = part.reach(metadata.chunks, metadata.order)
-            # decoding the beginning of a chunk is faster than all of it up to about this share
+            # up to about this share, decoding the beginning is faster than decoding the whole chunk
             return [(0, items)] if items * metadata.itemsize <= 0.7 * metadata.chunk_nbytes else None
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
@@ -283,7 +283,7 @@ class ChunkReader:
         if values.dtype == out.dtype:
             part.copy_out(values, out)
             return
-        with np.errstate(over="ignore"):  # numbers too large for a narrower dtype become infinite
+        with np.errstate(over="ignore"):  # overflow to infinity in a narrower dtype
             part.copy_out(values, out)
 
     def _place_fill(self, part: Projection, key: str, out: NDArray) -> None:

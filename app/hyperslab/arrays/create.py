@@ -106,7 +106,7 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
-        if mode == "open":  # then a few members may stand for all
+        if mode == "open":  # `open` accepts partial definitions
             self._catalog.locate_writable(path)
             node = self._catalog.find_node(path, fresh=True)
             if node is not None and not node.implicit:
@@ -156,7 +156,7 @@ class Creator:
         The document is removed first: after a crash the rest is not a node any more.
         """
         mount, prefix = self._catalog.locate_writable(path)
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # an append under way ends first
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # wait for appends in progress
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
@@ -165,7 +165,7 @@ class Creator:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
             documents.follow(mount, prefix, (), removed_below=True)
-            made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # meanwhile, by others
+            made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # created meanwhile by other writers
             for key in made:
                 self._store_groups(mount, key.removesuffix(V3), 3, again=True)
             if made:
@@ -190,7 +190,7 @@ class Creator:
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # documents of two creators must not mix
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # keep documents of two creators apart
             found: Node | BrokenNode | None = None
             with suppress(NodeNotFound):
                 replaces = mode == "replace"
@@ -214,7 +214,7 @@ class Creator:
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
                 if replace:
                     kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
-                    if array is not None:  # others may have made a node below meanwhile
+                    if array is not None:  # another writer may have created a node below
                         check_free(array)
                 elif array is not None:
                     clear_leftovers(self._reader, array, turn.check, foreign=foreign)
@@ -255,13 +255,13 @@ class Creator:
         """Store the documents of a new node: missing groups above it, its attributes, and last the document that makes
         it a node. Raises `VersionConflict` if another creator was faster."""
         attributes = wanted.attributes
-        if implicit is not None and wanted.metadata is None:  # it gets its document, and keeps the attributes it has
+        if implicit is not None and wanted.metadata is None:  # it keeps its attributes
             attributes = {**implicit.attributes, **attributes}
         self._store_groups(mount, prefix, wanted.zarr_format)
-        left = mount.store.stat(prefix + ".zattrs")  # of a creator that died, or of an implicit group
-        turn.check()  # they may be those of a node that another creator has made meanwhile
+        left = mount.store.stat(prefix + ".zattrs")  # left by a crash, or of an implicit group
+        turn.check()  # they may belong to another creator's node by now
         if wanted.zarr_format == 2:
-            if attributes or turn.inherited:  # the dead one's may still come: then there are some already
+            if attributes or turn.inherited:  # late attributes of the former holder then conflict
                 condition: str | Absent = ABSENT if left is None else left.version
                 put_document(mount, prefix + ".zattrs", attributes_text(attributes), condition)
             elif left is not None:

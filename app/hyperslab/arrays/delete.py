@@ -51,10 +51,10 @@ class Remainder:
 def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node | BrokenNode) -> None:
     """Raise `NodeExists` if a key below a node is not one of its own documents or chunks."""
     if mount.store.is_link(prefix):
-        return  # only the link goes
+        return  # only the link is removed
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
     found = sorted(islice((entry.key for entry in mount.store.list_prefix(prefix) if not owns(entry.key)), _SHOWN))
-    if not found and isinstance(node, GroupNode):  # what only a .zmetadata knows has no key
+    if not found and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
         found = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
     if found:
         raise NodeExists(node.path, node.kind, "children", "none", found[0], found)
@@ -135,14 +135,14 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
         raise NodeExists(array.path, "group", "children", "none", others[0], others[:_SHOWN])
     folders = {array.chunk_key(coords).rpartition("/")[0] for coords in left}
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
-        if mount.store.is_link(root):  # the chunks behind it belong to somebody else
+        if mount.store.is_link(root):  # the chunks belong to the target of the link
             mount.store.delete_prefix(root)
     seen = {coords: version for coords, (version, _) in left.items()} if mount.has_replicas else None
     writer = ChunkWriter(reader, array, seen)
 
     def remove(coords: Coords) -> None:
         check()
-        if left[coords][1]:  # programs that read the store take it for a chunk
+        if left[coords][1]:  # other programs read it as a chunk
             writer.replace(coords)
         else:
             writer.delete(coords)
@@ -171,9 +171,9 @@ def remove(
     turn.check()
     documents.leave_out(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
-    for group in () if linked else between:  # they open nodes that have no document any more, too
+    for group in () if linked else between:  # they would open deleted nodes too
         documents.remove_document(mount, group + ".zmetadata", turn.check)
-    if recursive and not (linked or mount.is_remote):  # links to nodes go while there is what they lead to
+    if recursive and not (linked or mount.is_remote):  # remove links while their targets exist
         store.delete_prefix(prefix, turn.check, lambda key, linked: not (linked and _is_node(mount, f"{key}/")))
     for inner, is_array in below.items():
         turn.check()
@@ -228,7 +228,7 @@ def _is_node(mount: MountedStore, prefix: str) -> bool:
     """Whether the target of a link is a node."""
     try:
         return any(mount.store.versions(prefix, [prefix + name for name in mount.node_names]))
-    except BadPath:  # a link that leads out of the store
+    except BadPath:  # a link out of the store
         return False
 
 

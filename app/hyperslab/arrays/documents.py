@@ -51,7 +51,7 @@ def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | A
     late request cannot undo a newer one. Raises `VersionConflict`."""
     shared = mount.has_replicas
     limit = MAX_CONSOLIDATED_BYTES if key.endswith((".zmetadata", V3)) else MAX_ARRAY_BYTES
-    room = len(text) + 1024 <= limit  # else nobody would read it back
+    room = len(text) + 1024 <= limit  # readers have the same limit
     version = mount.store.put(key, distinct(text) if shared and room else text, if_version=if_version)
     mount.versions.note(key, version)
     return version
@@ -83,7 +83,7 @@ def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) ->
 
     def remove() -> None:
         (version,) = mount.store.versions("", [key])
-        check()  # after the look: what is there when the turn is lost may be another's
+        check()  # after the look-up: the document may be another holder's once the turn is lost
         if version is not None:
             mount.store.delete(key, if_version=version)
 
@@ -96,9 +96,9 @@ def merge_attributes(mount: MountedStore, node: ArrayNode | GroupNode, patch: Ma
     key = node.prefix + (V3 if node.zarr_format == 3 else ".zattrs")
     attributes, version = node.attributes, node.documents.get(key)
     stored = None
-    # one that was not opened from documents of its own may have such a one all the same
+    # a node without documents of its own may have attributes
     if node.zarr_format == 3 or key not in node.documents:
-        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)  # value and version belong together
+        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)  # value and version in one read
     if stored is not None and node.zarr_format == 2:
         attributes, version = parse_attributes(stored.data, key), stored.version
     merged = merge_patch(attributes, patch)
@@ -122,7 +122,7 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
             merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
         elif (spelled := spell_floats(merged.get(name))) != value or spelled == merged.get(name):
             merged[name] = value
-        # else: a bare NaN, sent back as the text that it was shown as, stays what it was
+        # else: text in place of a stored bare NaN, as it was shown, keeps the NaN
     return merged
 
 
@@ -190,7 +190,7 @@ def _follow_everywhere(
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
-    with suppress(StoredTooLarge):  # nobody reads what is in that one
+    with suppress(StoredTooLarge):  # readers ignore such a document
         groups = zip(above, mount.store.get_each(above, MAX_CONSOLIDATED_BYTES) if above else [], strict=True)
         keys += [key for key, group in groups if group and b'"consolidated_metadata"' in bytes(group.data)]
         for key in keys:
@@ -283,7 +283,7 @@ def _follow_in(
             below = [name for name in before if removed_below and name.startswith(inner)]
             names = (*changed, *([] if leaving else [root + name for name in below]))
             seen = {name: mount.store.get(_stored_key(mount, name)) for name in names}
-            # a group above that the store does not have, and had not before, may be known here alone
+            # a group above without a document in the store may exist only here
             absent = [name for name, found in seen.items() if found is None]
             gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in known}
             gone.update(below if leaving else ())
@@ -291,8 +291,8 @@ def _follow_in(
             after = {name: document for name, document in before.items() if name not in gone}
             for name, found in seen.items():
                 document = None if found is None else parse_object(found.data)
-                if document is not None:  # a broken one stays as it was there
-                    if document.get("consolidated_metadata"):  # of a group below: what it holds is here anyway
+                if document is not None:  # a broken one stays unchanged
+                    if document.get("consolidated_metadata"):  # its contents are listed here anyway
                         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
                     after[name[len(root) :]] = document
             if removed_below and key.endswith(V3):  # a group without a document has no nodes of Zarr v3
@@ -303,12 +303,12 @@ def _follow_in(
             whole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES)
             if key.endswith(V3):
                 metadata = {name.rpartition("/")[0]: document for name, document in after.items()}
-                # zarr-python 3 loses nodes of a group that are not listed one behind the other
+                # zarr-python 3 loses nodes of a group that are not adjacent
                 whole["consolidated_metadata"]["metadata"] = dict(sorted(metadata.items()))
             else:
                 whole["metadata"] = dict(sorted(after.items()))
             text = dump_copy(whole)
-            with suppress(VersionConflict, InDoubt):  # whoever came first, the next look tells what is there
+            with suppress(VersionConflict, InDoubt):  # the next attempt reads the present state
                 put_document(mount, key, text, stored.version)
                 now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
                 if now == [None if found is None else found.version for found in seen.values()]:

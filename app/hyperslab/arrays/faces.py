@@ -134,7 +134,7 @@ class FaceReader(KeyReader):
         names = None
         if isinstance(node, ArrayNode):
             own = {ARRAY: array_document(node, 2)}
-            names = node.metadata.dimension_names if node.metadata.rank else ()  # xarray wants those of no axes, too
+            names = node.metadata.dimension_names if node.metadata.rank else ()  # xarray requires an empty list
         attributes = v2_attributes(node.attributes, names)
         return {**own, ATTRIBUTES: attributes} if attributes else own
 
@@ -184,7 +184,7 @@ def array_document(
 ) -> dict[str, Any]:
     """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are for an array of v2 as v3. Raises
     `FormNotFound` if the format cannot represent the array."""
-    if array.zarr_format == zarr_format:  # without the null of old releases of zarr-python, which 3.1 refuses
+    if array.zarr_format == zarr_format:  # zarr-python 3.1 refuses the null of its old releases
         return {name: value for name, value in array.metadata.document.items() if name != _CONSOLIDATED}
     try:
         if zarr_format == 2:

@@ -98,7 +98,7 @@ class KeyReader:
         """
         parent, _, name = normalise_path(path).rpartition("/")
         if name == V3:
-            with suppress(BrokenData):  # what is wrong is in that document
+            with suppress(BrokenData):  # a broken document is still served
                 node = self._catalog.find_node(parent)
                 if node is None or node.zarr_format != 3:
                     raise KeyNotFound(path)
@@ -116,7 +116,7 @@ class KeyReader:
     def _of_head(self, path: str, parent: str, name: str) -> MadeKey | None:
         """The document of an array with an open stream, or a chunk with items of its head."""
         mount = self._catalog.mounts.get(parent.partition("/")[0])
-        if mount is None or mount.is_remote:  # streams write to folders
+        if mount is None or mount.is_remote:  # streams are local
             return None
         is_chunk = looks_like_chunk(name)
         for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
@@ -127,7 +127,7 @@ class KeyReader:
             if isinstance(node, GroupNode):
                 continue
             metadata, head = node.metadata, node.head
-            if head is None or metadata.levels:  # of shards, as others read them, no part may move
+            if head is None or metadata.levels:  # other programs expect complete shards
                 return None
             if not is_chunk:
                 data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
@@ -189,9 +189,9 @@ class KeyReader:
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
         elif name not in DOCUMENTS and (key.startswith(".") or "/." in key):
-            array = self._catalog.array_above(mount, key)  # which may be called so
+            array = self._catalog.array_above(mount, key)  # an array may have such a name
             if array is None or array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is None:
-                return None  # hidden files are the operator's and no part of the data
+                return None  # hidden files are not data
         part = None if wanted is None else mount.store.get_part(key, *wanted)
         entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
         if entry is None:
@@ -204,8 +204,8 @@ class KeyReader:
         except BrokenData:
             if self._stored(parent, ARRAY, None) is None:
                 raise
-            return None  # it is an array, and what is wrong is in its own document
-        if node is None or node.zarr_format == 3:  # of which no documents of Zarr v2 are made up
+            return None  # a broken array has its own document
+        if node is None or node.zarr_format == 3:  # no generated documents of Zarr v2
             return None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return self._consolidated(node)

@@ -110,7 +110,7 @@ class Lease(Turn):
         try:
             yield self
             sure = True
-        except HyperslabError as error:  # what a store has failed to do may still be on its way
+        except HyperslabError as error:  # the failed request may still arrive
             sure = isinstance(error, PartlyWritten | ConsolidatedBehind) or not isinstance(error, StoreError)
             raise
         finally:
@@ -133,7 +133,7 @@ class Lease(Turn):
     def _acquire(self) -> None:
         longest = 60.0
         deadline = time.monotonic() + longest
-        seen: tuple[str, float] | None = None  # a foreign lease's version and since when it has not changed
+        seen: tuple[str, float] | None = None  # version of a foreign lease, and the time of its last change
         while time.monotonic() < deadline:
             stored = self._store.get(self._key)
             document = {"holder": None} if stored is None else parse_object(stored.data) or {}
@@ -144,7 +144,7 @@ class Lease(Turn):
             if (free or (seen is not None and time.monotonic() - seen[1] > _TERM)) and self._claim(version):
                 if not free or document.get("unsure"):
                     self.inherited = True
-                    self._fence()  # where it fails, the lease stays: whoever takes that over has to do this
+                    self._fence()  # after a failure the lease stays, and the next holder repeats it
                 return
             time.sleep(0.02)
         raise Overloaded(f"other writers have kept {self._path!r} for {longest:.0f} s", 5)
@@ -185,7 +185,7 @@ class Lease(Turn):
 
     def _release(self, *, sure: bool = True) -> None:
         """``sure``: no request of this holder is in flight any more, as far as answers tell."""
-        with suppress(VersionConflict, StoreError):  # taken over, or it will run out by itself
+        with suppress(VersionConflict, StoreError):  # taken over, or expires by itself
             if sure and self._store.capabilities.conditional_delete:
                 self._store.delete(self._key, if_version=self._version)
                 return
@@ -202,7 +202,7 @@ class Lease(Turn):
             stored = self._store.get(key)
             document = None if stored is None else parse_object(stored.data)
             if stored is None or document is None or "shape" not in document:
-                return  # there is nothing that could be published
+                return  # nothing could be published
             try:
                 text = distinct(dump_json(fenced(document, self._holder)))
                 self._store.put(key, text, if_version=stored.version)

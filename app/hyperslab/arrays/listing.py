@@ -67,7 +67,7 @@ def children(
         return search(mount, f"{prefix}{name}/", end, after if name == begun else None, must=name == first)
 
     found: list[ChildInfo] = []
-    while names and len(found) <= limit:  # a batch at a time: names that are not nodes do not count
+    while names and len(found) <= limit:  # in batches, as some names are not nodes
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Outcome] = {}
         of_v3: list[str] = []

@@ -39,9 +39,9 @@ class VersionBook:
     def __init__(self, store: Store, recheck: Recheck) -> None:
         self._store = store
         self._recheck = recheck
-        # by key: a version, and the time at which it was the key's
+        # by key: its version, and the time of the look-up
         self._seen: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
-        self._forgotten = 0.0  # when any key was last forgotten
+        self._forgotten = 0.0  # time of the last `forget`
         self._lock = Lock()
 
     def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
@@ -320,7 +320,7 @@ class BrokenNode:
 
     @property
     def kind(self) -> Literal["array", "group"]:
-        names = (self.mount.metadata_key, V3)  # of Zarr v3, what cannot be read may have been either
+        names = (self.mount.metadata_key, V3)  # an unreadable Zarr v3 document may be of either kind
         return "array" if any(self.prefix + name in self.documents for name in names) else "group"
 
 

@@ -88,7 +88,7 @@ class Plan(ABC):
     def identity(self) -> hashlib.blake2b:
         """A digest of the selection and of the metadata that affects values."""
         array = self.array
-        # the one document of Zarr v3 also has attributes in it, which are no part of values
+        # the document of Zarr v3 includes attributes, which do not affect values
         version = array.data_id if array.metadata.zarr_format == 3 else array.metadata_version
         name = "" if self.field is None else self.field.name
         return hashlib.blake2b(f"{version}|{name}|{self.describe()}\n".encode(), digest_size=12)
@@ -220,7 +220,7 @@ def _axis_item(axis: IndexAxis | SliceAxis | ListAxis) -> SelectionItem:
     if axis.count == 0:
         return slice(0, 0)
     stop = axis.start + axis.step * axis.count
-    # a negative step that ends at the first item has no stop that text can say: None is the only one
+    # a negative step down to the first item has only None as its stop
     return slice(axis.start, None if stop < 0 else stop, None if axis.step == 1 else axis.step)
 
 

@@ -235,9 +235,9 @@ class Reader:
 
     def stream_memory(self, plan: ReadPlan, slab_bytes: int) -> int:
         """Maximum memory of a stream: its slabs, and `working_memory`."""
-        # one is being filled while one is being sent, and the transport may still hold on to the end of a third
+        # one is being filled, one is being sent, and the transport may still hold the end of a third
         slabs = min(plan.nbytes, 3 * slab_bytes)
-        # measured with 64 clients at once: fetching and decoding hold on to two of the usual size
+        # measured with 64 concurrent clients: fetching and decoding hold two of the usual size
         working = 2 * self.slab_bytes if plan.nbytes > slab_bytes else 0
         return slabs + working + self.working_memory(plan)
 
@@ -260,7 +260,7 @@ class Reader:
             each, wanted = memory_of_shard(metadata, chunks, is_remote=mount.is_remote), chunks * metadata.chunk_nbytes
             if mount.is_remote:
                 helpers = mount.pool.max_helpers(stored - 1, wanted)
-            else:  # which also share the chunks of one shard
+            else:  # threads also share the chunks of one shard
                 helpers = mount.pool.max_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
@@ -358,10 +358,10 @@ class Reader:
     ) -> None:
         """Read ``part`` of a chunk with items of the ``head``; the stored chunk may hold earlier ones."""
         array, metadata = plan.array, plan.array.metadata
-        chunk = np.empty(metadata.chunks, metadata.dtype.numpy)  # the system makes room for what is touched
+        chunk = np.empty(metadata.chunks, metadata.dtype.numpy)  # pages are allocated when touched
         origin = [at * size for at, size in zip(part.coords, metadata.chunks, strict=True)]
         regions = part.chunk_region if isinstance(part, ChunkProjection) else part.inside
-        box = []  # the smallest that holds all cells that are selected
+        box = []  # bounding box of the selected cells
         for at, size, region in zip(origin, metadata.chunks, regions, strict=True):
             cells = np.arange(size)[region] if isinstance(region, slice) else np.atleast_1d(region)
             box.append(slice(at + int(cells.min()), at + int(cells.max()) + 1))
@@ -390,7 +390,7 @@ class Reader:
         if isinstance(plan, ReadPlan) and plan.nbytes > largest and not _enters_midway(plan):
             row = _row_nbytes(plan)
         if largest < row <= self.cache.limit // 2:
-            return Caching.AT_ONCE  # each chunk of a row that is cut has to stay until all slabs of its row are done
+            return Caching.AT_ONCE  # chunks of a cut row are needed for all slabs of the row
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
         if plan.touched > MAX_VERSIONS or decoded > self.cache.limit // 4:
             return Caching.NEVER
@@ -445,7 +445,7 @@ class Buffers:
             at = next(fits, None)
             memory = np.empty(nbytes, np.uint8) if at is None else self._free.pop(at)
             self._nbytes -= 0 if at is None else memory.nbytes
-        lent = np.frombuffer(memoryview(memory.data), np.uint8)  # which all views of it refer to, and so keep alive
+        lent = np.frombuffer(memoryview(memory.data), np.uint8)  # base of all views, which keep it alive
         weakref.finalize(lent, self._give_back, memory).atexit = False
         return lent[:nbytes]
 

@@ -63,7 +63,7 @@ class Resizer:
         the metadata, or have changed the shape alone after the check. `TooLarge` as in `publish`.
         """
         mount, prefix = self._catalog.locate_writable(path)
-        # what an append has under way is not cut, nor published
+        # wait for appends in progress
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
             for _ in attempts():
                 array = self._catalog.open_array(path, fresh=True)
@@ -72,12 +72,12 @@ class Resizer:
                 wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
                 if attributes is not None and not self._change_attributes(array, attributes, wanted):
                     continue
-                if attributes is not None and array.zarr_format == 3:  # they are in the document that the shape is in
+                if attributes is not None and array.zarr_format == 3:  # attributes and shape share a document
                     array = self._catalog.open_array(path, fresh=True)
                 if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
                     documents.follow_node(array)
                     return self._catalog.open_array(path, fresh=True)
-                if attributes is not None and check is not None:  # the check would not know the array again
+                if attributes is not None and check is not None:  # the tags of the check have changed
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
                 attributes = None
                 turn.take_again()
@@ -106,7 +106,7 @@ class Resizer:
             return documents.publish_metadata(array, with_extent(metadata, None)) is not None
         if documents.publish_metadata(array, with_extent(metadata, left)) is None:
             return False
-        with suppress(WriteConflict, Overloaded):  # the shrink is done, and noted: the next who grows clears the rest
+        with suppress(WriteConflict, Overloaded):  # the shrink is recorded: the next growth clears the rest
             turn.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:
@@ -165,7 +165,7 @@ class Clearer:
     def check_decodable(self, before: Shape) -> None:
         """Raise `TooLarge` if the shape cuts chunks that are too large to be decoded."""
         cut = any(n < b and n % c for n, b, c in zip(self._grid.shape, before, self._grid.chunks, strict=True))
-        if cut and all(self._grid.shape):  # what is empty has no edge chunks
+        if cut and all(self._grid.shape):  # empty arrays have no edge chunks
             self._reader.check_chunk(self._array, writing=True)
 
     def clear_outside(self, before: Shape, written: Mapping[Coords, str | None] | None = None) -> None:
@@ -212,7 +212,7 @@ class Clearer:
             with suppress(ChunkCorrupt, StoredTooLarge):
                 self._writer.update(coords, self._ends(coords, change, Start.LEFT, removes=False))
 
-        while batch := [coords for coords, _ in islice(edges, 4096)]:  # there may be more than fit into memory
+        while batch := [coords for coords, _ in islice(edges, 4096)]:  # all of them may exceed the memory
             try:
                 self._reader.check_chunk(self._array)
             except TooLarge:

@@ -121,7 +121,7 @@ class ShardReader(ChunkReader):
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         shard, planned = self._shard(parts.coords, parts.chunks), version
         array, key = self._array, shard.key
-        if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old
+        if version == UNKNOWN:  # cached copies first; the first request for others validates them
             version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
         most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MAX_CHUNKS))
         for _ in range(MAX_ATTEMPTS):
@@ -272,7 +272,7 @@ class ShardReader(ChunkReader):
         for (i, (start, stop)), head in zip(entered, heads, strict=True):
             runs = missing[i].runs or ()
             ranges = partial.ranges(head, runs, shard.key, stop - start)
-            if ranges is None:  # all of it: what follows its head
+            if ranges is None:  # the whole chunk: the bytes after its head
                 found[i] = _Piece(start, [(start + len(head), stop)], head, None)
             else:
                 found[i] = _Piece(start, [(start + first, start + last) for first, last in ranges], head, runs)
@@ -337,7 +337,7 @@ class ShardReader(ChunkReader):
         else:
             chunk = self._codec.decode(data, key)
             if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
-                chunk = chunk.copy(order="K")  # the cache is not to hold on to the whole shard
+                chunk = chunk.copy(order="K")  # do not keep the whole shard alive in the cache
             self._keep(want, version, chunk)
             self._place(want.part, chunk, out)
 
@@ -425,10 +425,10 @@ def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) ->
     group = min(wanted, max(GROUP_BYTES, metadata.chunk_nbytes))
     fetched = min(wanted, (_REMOTE_BATCH if is_remote else _LOCAL_BATCH) + group)
     if any(level.after for level in metadata.levels):
-        fetched = 3 * shard  # as stored, as decoded, and the room that a decoder takes meanwhile
+        fetched = 3 * shard  # stored, decoded, and memory of the decoder
     elif is_remote and chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
         fetched = shard
-    block = 2 * group if metadata.chunk_nbytes < MIN_STREAM else 0  # frames as they are joined, and what they make
+    block = 2 * group if metadata.chunk_nbytes < MIN_STREAM else 0  # joined frames, and their decoded bytes
     return 3 * sum([level.index_nbytes for level in metadata.levels]) + fetched + block
 
 

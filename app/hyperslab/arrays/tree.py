@@ -58,7 +58,7 @@ def walk(
             raise OutOfTime(f"{folder}{_HERE}{after}")
         begun, inner = True, group
         try:
-            if folder and group.mount is not None:  # it was just listed, and need not be opened
+            if folder and group.mount is not None:  # just listed; no need to open it
                 inner = GroupNode(group.mount, f"{group.prefix}{folder}/", {}, "")
             elif folder:
                 mount, rest = catalog.locate(folder)
@@ -87,7 +87,7 @@ def walk(
     folder, _, after = (cursor or "").partition(_HERE)
     folder = normalise_path(folder)
     yield from below(folder, after)
-    while folder:  # what is behind it in the folders above
+    while folder:  # continue in the folders above
         folder, _, name = folder.rpartition("/")
         yield from below(folder, name)
 
@@ -168,7 +168,7 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     steps = walk(catalog, GroupNode(mount, "", {}, ""), end, page=1000, problems=problems)
     try:
         _count(catalog, mount, "", found, end)
-        for step in () if found.arrays else steps:  # what is below an array is its own
+        for step in () if found.arrays else steps:  # keys below an array are its own
             _count(catalog, mount, step.path, found, end)
     except OutOfTime:
         found.whole = False

@@ -161,7 +161,7 @@ class ChunkWriter:
             is_shard = bool(self._levels) and inside is None
             chunks = [*stored_chunks(self._levels, data, key)] if is_shard else [data]
             self._pool.map(lambda chunk: codec.decode(chunk, key) is None, chunks, nbytes=self._memory)
-        except ChunkCorrupt as error:  # what was sent is broken, nothing that is stored
+        except ChunkCorrupt as error:  # the body is corrupt, not the store
             raise BadBody(f"not an encoded chunk of this array: {error}") from error
         if self._levels and inside is not None:
             self.update(coords, [ChunkChange(inside, None, encoded=bytes(data))])
@@ -182,7 +182,7 @@ class ChunkWriter:
                 condition = self._stored_version(key)
             if isinstance(condition, Absent):
                 return False
-            if self._store.leaves_tombstones():  # an array is for other programs, too
+            if self._store.leaves_tombstones():  # other programs would read a tombstone as a chunk
                 self._put(key, None, condition)
                 return True
             self._check()
@@ -253,7 +253,7 @@ class ChunkWriter:
                 chunk = self._fill_chunk()
         if change.change(chunk) is False:
             return None
-        # int4 and bool have several spellings of one value, and a fill value is spelt in one way
+        # int4 and bool have several encodings of one value, a fill value only one
         chunk = metadata.dtype.clean(chunk)
         if self._sparse and (self._levels or not self._fences) and is_all_fill(chunk, metadata):
             return change.coords, None
@@ -335,6 +335,6 @@ def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:
         return all(item is fill or same_object(item, fill) for item in chunk.flat)
     pattern = np.frombuffer(metadata.fill.tobytes(), np.uint8)
     rows = np.ravel(chunk, order="K").view(np.uint8).reshape(-1, pattern.size)
-    if not rows.size or not np.array_equal(rows[0], pattern):  # nearly always decided by the first item
+    if not rows.size or not np.array_equal(rows[0], pattern):  # the first item nearly always decides
         return not rows.size
     return bool((rows == pattern).all())

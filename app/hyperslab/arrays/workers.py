@@ -64,7 +64,7 @@ class WorkerPool:
                         if errors or (cancel is not None and cancel.is_set()):
                             return
                         call(item)
-            except BaseException as error:  # handed to the calling thread, which raises it
+            except BaseException as error:  # raised by the calling thread
                 errors.append(error)
 
         with self._lock:
@@ -76,7 +76,7 @@ class WorkerPool:
             helpers = [self._threads.submit(drain) for _ in range(most)]
             drain()
             for helper in helpers:
-                if not helper.cancel():  # it has started, perhaps ended
+                if not helper.cancel():  # already started or finished
                     helper.result()
         finally:
             with self._lock:

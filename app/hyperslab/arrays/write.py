@@ -90,7 +90,7 @@ class Writer:
         def choose(array: ArrayNode) -> Plan:
             chosen = resolve_field(array, field)
             selection, chosen = select(array, chosen, items)
-            if seen is not None and not selection.same_cells(seen):  # values for one frame would go into later ones
+            if seen is not None and not selection.same_cells(seen):  # indexes from the end have moved
                 now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
                 raise WriteConflict(array.path, f"{now}: the array was resized")
             return plan_write(array, selection, chosen)
@@ -132,7 +132,7 @@ class Writer:
         with self._locked(path) as (array, writers):
             metadata = array.metadata
             stored = metadata.stored_coords(coords) if inside else coords
-            if coords not in (metadata.grid if inside else metadata.stored_grid):  # it would show when the array grows
+            if coords not in (metadata.grid if inside else metadata.stored_grid):  # would appear on growth
                 raise WriteConflict(array.chunk_key(stored), "the array was resized, and has no such chunk now")
             self._reader.check_chunk(array, writing=True)
             writers.append(self._writer_of(array, stored, check))
@@ -172,10 +172,10 @@ class Writer:
 
         with self._locked(path, shared=check is None) as (now, writers):
             plan = plan_write(now)
-            # one condition holds for all chunks of a write; for a single chunk the conditional put sees to that
+            # one condition for all chunks of a write; for a single chunk the conditional put is sufficient
             divided = check is not None and plan.stored > 1
             with alone(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
-                if divided:  # others may have changed it before
+                if divided:  # another writer may have been faster
                     plan = plan_write(self._catalog.open_array(path, fresh=True))
                 array, field = plan.array, plan.field
                 try:
@@ -188,7 +188,7 @@ class Writer:
                     plan = self._reader.look_up(plan, fresh=True)
                     expected = plan.versions or {}
                     check(plan.tag, any(v is not None for v in expected.values()))
-                # an object may be as it was when the condition was checked, and the next one not
+                # single objects may still be unchanged since the check while others are not
                 writer = ChunkWriter(self._reader, array, expected, check=turn.check)
                 writers.append(writer)
 
@@ -233,7 +233,7 @@ class Writer:
             now = self._same_array(path, array)
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
                 continue
-            # else it may have grown back, and what is removed be somebody else's
+            # else a later growth could show chunks of other writers
             with alone(array.mount, array.prefix) as turn:
                 now = self._same_array(path, array)
                 if now is None:

@@ -81,7 +81,7 @@ class KeyWriter:
             shared = mount.has_replicas
             exact = before.version if before is not None and (shared or check is not None) else None
             array = self._array_at(mount, prefix) if name in (".zarray", V3) else None
-            other = V3 if name == ".zarray" else mount.metadata_key  # whose chunks they may be, too
+            other = V3 if name == ".zarray" else mount.metadata_key  # the chunks may belong to its array too
             of_array = array is not None or name == ".zarray"
             if before is not None and of_array and mount.store.stat(prefix + other) is None:
                 mark_deletion(mount, prefix, chunk_spellings(mount, prefix, array))
@@ -129,7 +129,7 @@ class KeyWriter:
                     refuse_v3(mount, prefix, coexisting=False)
                 put = documents.put_consolidated(mount, key, data, sent.consolidated, check=check)
             else:
-                # what was cleared for one document need not be all that another one leaves behind
+                # clearing for one document may not suffice for another
                 exact = check is not None or sent.array is not None
                 condition = None if not exact else ABSENT if before is None else before.version
                 try:
@@ -170,14 +170,14 @@ class KeyWriter:
             node = self._catalog.open_even_broken(path)
         except NodeNotFound:
             node = None
-        except BrokenData:  # a document further up: then a listing has to say it
+        except BrokenData:  # a broken document above: decided by a listing
             node = GroupNode(mount, prefix, {}, "", implicit=True)
         kind = None if node is None else node.kind
         if isinstance(node, GroupNode) and node.implicit:
             shown = mount.store.capabilities.listable and self._catalog.some_children(node, 1)
             kind = "group" if shown else None
         if isinstance(node, BrokenNode) and name == V3 and prefix + V3 in node.documents:
-            return  # what it was, nobody can tell
+            return  # unknown kind
         if kind is not None and kind != sent.kind:
             raise NodeExists(path, kind)
         if kind is None and sent.array is not None:

@@ -73,7 +73,7 @@ def from_document(value: Any, key: str) -> Document:
     known = {"zarr_format", "node_type", "attributes"}
     if kind == "array":
         known |= {*ARRAY_MEMBERS, "dimension_names", "storage_transformers"}
-    if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # as releases of zarr-python wrote it of arrays
+    if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # releases of zarr-python write null for arrays
         known.add(_CONSOLIDATED)
     for name, member in read.document.items():
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):

@@ -184,7 +184,7 @@ def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading,
 def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
     stored = reading.stored
     order, rank = configuration["order"], len(stored)
-    if order in ("C", "F"):  # spelled so by the first drafts of the specification
+    if order in ("C", "F"):  # form of early drafts of the specification
         order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
     if not isinstance(order, list) or any(type(axis) is not int for axis in order) or sorted(order) != [*range(rank)]:
         expected = f"expected the {rank} axes in some order, found {shown(order)}"
@@ -339,7 +339,7 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
 def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
     padding = configuration.get("padding_encoding", "none")
     numbers, nbytes = _numbers(reading.data_type, reading, member), dtype_of(reading.data_type).itemsize
-    if numbers[1] == "c":  # each of its two parts
+    if numbers[1] == "c":  # of each part
         nbytes //= 2
         numbers = f"<f{nbytes}"
     width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)

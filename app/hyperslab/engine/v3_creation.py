@@ -197,7 +197,7 @@ def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | 
     requested = layout.chunk_shape or (0,) * len(shape)
     found = list(chunks)
     for axis, (chunk, fixed, shard) in enumerate(zip(chunks, requested, shards, strict=True)):
-        if not fixed and shard > 0:  # into not more parts than are found in no time
+        if not fixed and shard > 0:  # few enough divisors to search
             parts = range(min(-(-shard // chunk), 1 << 16), 0, -1)
             found[axis] = shard // next(count for count in parts if shard % count == 0)
     return tuple(found)
@@ -223,7 +223,7 @@ def _codecs_of_v2(
     if dtype.numpy.hasobject and not filters:
         filters = ({"id": OBJECTS[name_of(data_type)]},)
     named = read.members.get("compressor")
-    if isinstance(named, dict) and "name" in named:  # as Zarr v3 has it
+    if isinstance(named, dict) and "name" in named:  # Zarr v3 form
         behind, compressor = read("compressor", lambda value: completed([value], dtype, len(chunks))), None
     else:
         behind, compressor = [], read("compressor", parse_compressor, _DEFAULT)
@@ -272,7 +272,7 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     of_codecs = () if wanted.get("codecs") is None else ("compressor", "filters", "order")
     members = {name: value for name, value in wanted.items() if value is not None or name not in of_codecs}
     filters = members.get("filters")
-    if isinstance(filters, list) and len(filters) >= len(stored.codecs):  # the last one is no compressor then
+    if isinstance(filters, list) and len(filters) >= len(stored.codecs):  # then the last one is not a compressor
         stored = replace(stored, filters=stored.codecs or None, compressor=None)
     return creation.first_difference(members, stored, _FITS_V3)
 

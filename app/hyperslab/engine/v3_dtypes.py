@@ -196,7 +196,7 @@ def endian_of(json: Any) -> Endian | None:
 def format_fill(item: np.ndarray, dtype: DataType) -> Any:
     """The JSON of one item (0-d, of ``dtype.numpy``) as the ``fill_value`` of Zarr v3."""
     if dtype.fields:
-        little = item.astype(item.dtype.newbyteorder("<"))  # zarr-python reads these in the machine's own order
+        little = item.astype(item.dtype.newbyteorder("<"))  # zarr-python reads these in native order
         return base64.b64encode(little.tobytes()).decode()
     if item.dtype.kind == "S":
         return base64.b64encode(item.tobytes().rstrip(b"\0")).decode()
@@ -220,7 +220,7 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
 
 def number_of(value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """A number of a codec's configuration, 0-d, in any form of a fill value; raises `ValueError`."""
-    value = "Infinity" if value == "+Infinity" else value  # as the specification of cast_value has it
+    value = "Infinity" if value == "+Infinity" else value  # form of the specification of cast_value
     _check(value, value is not None, "a number")
     is_whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
     return parse_item(value, dtype) if is_whole else _float(value, dtype)
@@ -264,7 +264,7 @@ def _record(value: Any, fields: list[tuple[str, Any]], dtype: np.dtype[Any]) -> 
     else:
         raw = _bytes(value)
         _check(value, len(raw) == dtype.itemsize, f"{dtype.itemsize} bytes")
-        # zarr-python writes the bytes of an item in the machine's own order, whatever the codec says
+        # zarr-python writes the bytes of an item in native order, whatever the codec
         item[:] = np.frombuffer(raw, dtype.newbyteorder("<"))
     return item.reshape(())
 

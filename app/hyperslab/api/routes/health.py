@@ -27,7 +27,7 @@ async def readyz(request: Request) -> Response:
     """Whether the stores are readable: local folders, or with ``stores`` all of them."""
     all_stores = request.query.flag("stores")
     mounts = request.service.catalog.mounts.values()
-    patience = 10.0 if all_stores else 2.0  # seconds that a probe waits for a store
+    patience = 10.0 if all_stores else 2.0  # seconds
     checks = await asyncio.gather(*[_check(request.context, mount, patience) for mount in mounts])
     needed = [all_stores or not mount.is_remote for mount in mounts]
     ready = all(check["ready"] for check, counts in zip(checks, needed, strict=True) if counts)
@@ -70,7 +70,7 @@ async def _check(context: Context, mount: MountedStore, patience: float) -> dict
         found |= {"ready": False, "problem": error.code, "detail": str(error)}
     except TimeoutError:
         found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {patience:.0f} s"}
-    capabilities = asdict(mount.store.capabilities)  # the check may have found some of them out
+    capabilities = asdict(mount.store.capabilities)  # the check may have detected some of them
     return found | {"capabilities": {name: getattr(value, "value", value) for name, value in capabilities.items()}}
 
 

@@ -94,7 +94,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "nbytes": metadata.nbytes,
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
-        "limits": {  # null where there is none
+        "limits": {  # null for no limit
             "max_request_bytes": options.max_upload_bytes,
             "max_response_bytes": options.max_response_bytes,
             "max_json_bytes": options.max_json_bytes,

@@ -148,7 +148,7 @@ def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> ND
         raise BadBody("the members of the JSON object", list(members), found)
     coordinates = document["coordinates"]
     rows = [row for row in coordinates if isinstance(row, list)] if isinstance(coordinates, list) else []
-    if any(bool in map(type, row) for row in rows):  # which numpy would take for 0 and 1
+    if any(bool in map(type, row) for row in rows):  # numpy would convert them to 0 and 1
         raise BadBody("coordinates are integers", "<i8", "|b1")
     try:
         return np.array(coordinates)

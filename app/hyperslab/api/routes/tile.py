@@ -42,7 +42,7 @@ _PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
 async def get_tile(request: Request) -> Reply:
     """Answer GET and HEAD."""
     tail = request.tail
-    # the alias gives way to a store of its name
+    # a store of this name takes precedence
     is_iiif = tail.startswith("iiif/") and "iiif" not in request.service.catalog.mounts
     for pattern, route in _IIIF_ROUTES if is_iiif else _ROUTES:
         match = pattern.fullmatch(tail)
@@ -100,13 +100,13 @@ class _TileRequest:
             data = self.tiles.empty(query, fmt)
             return Representation(etag_of(data), MEDIA_TYPES[fmt], data)
         etag, found = f'"{rendering.tag}"', rendering.sources
-        # the cost of a replayed tile is told as that of what comes from the cache
+        # a replayed tile reports the cost of a cached one
         sources = Sources(rendering.mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
         picture = Representation(
             etag,
             rendering.media_type,
             Body(None, rendering.memory, make=partial(_draw, rendering, request)),
-            # whoever puts a version into a URL changes it when the data changes
+            # a version in the URL changes with the data
             always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
             sources=sources,
         )
@@ -126,13 +126,13 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
     headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
     if encoded.moved and not request.is_last_try:
         raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
-    # all of it at once is a good answer still, with a tag that no other one ever has
+    # mixed versions are acceptable in the end, with a unique tag
     etag = etag_of(token_bytes()) if encoded.moved else None
     return _content(encoded, headers, etag)
 
 
 def _content(encoded: Encoded, cost: Headers, etag: str | None = None) -> Content:
-    shape, dtype = encoded.shape, encoded.dtype  # None of a picture
+    shape, dtype = encoded.shape, encoded.dtype  # None for images
     headers = () if shape is None or dtype is None else array_headers(shape, dtype)
     return Content(encoded.body, headers, cost, etag)
 

@@ -82,7 +82,7 @@ async def append(request: Request) -> Response:
     key = request.header(IDEMPOTENCY_KEY.lower().encode())
     if key is not None and not 0 < len(key) <= 256:
         raise BadParameter(IDEMPOTENCY_KEY, key, "1 to 256 characters")
-    extra_bytes = request.service.writer.memory(array, MAX_VERSIONS)  # how many chunks there are, the body will show
+    extra_bytes = request.service.writer.memory(array, MAX_VERSIONS)  # the body determines the number of chunks
     async with received_body(request, extra_bytes=extra_bytes) as body:
         values = await request.run(appended_values, request, body, array, axis % rank)
         appended = await request.write(
@@ -110,7 +110,7 @@ async def append(request: Request) -> Response:
 
 async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None) -> Response:
     array.mount.check_writable()
-    request.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
+    request.service.reader.check_chunk(array)  # splitting the request would not help
     selection, field = select(array, field, items)
     check = values_check(request)
     name = None if field is None else field.name

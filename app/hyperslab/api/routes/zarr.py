@@ -83,7 +83,7 @@ def wanted_bytes(request: Request) -> tuple[int, int] | None:
     if place is None:
         return None
     start, stop = place
-    end = start + (1 << 20)  # so much is read along with its size and version
+    end = start + (1 << 20)  # maximum size of the first read
     return start, end if stop is None else min(stop, end)
 
 
@@ -94,7 +94,7 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
     if isinstance(found, MadeKey):
         return Representation(strong_etag(found.version), media_type, found.data, always=always)
     etag, sources = strong_etag(found.version), None
-    if not found.is_whole:  # a piece of a value is named by where it lies
+    if not found.is_whole:  # the tag of a range includes its place
         etag = f'{etag[:-1]}-{found.offset}-{found.size}"'
     if found.documents is not None:
         keys, versions = (found.key, *found.documents), [found.version, *found.documents.values()]
@@ -103,7 +103,7 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
     body: Buffer | Body = prefetched
     if len(prefetched) < found.size:
         pieces = partial(_stored_pieces, request.context.keys["/zarr"], found)
-        body = Body(found.size, min(found.size, 16 << 20), pieces)  # a piece that is sent, and the next one
+        body = Body(found.size, min(found.size, 16 << 20), pieces)  # two pieces: one being sent, one being read
     return Representation(etag, media_type, body, always=always, modified=found.modified, sources=sources)
 
 
