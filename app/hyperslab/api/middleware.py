@@ -148,7 +148,7 @@ class HttpApp:
                 await send({"type": "http.response.start", "status": replayed.status, "headers": replayed.headers})
                 await send({"type": "http.response.body", "body": replayed.body})
                 return
-        if "//" in scope["path"]:  # for problems, what `raw_path` does
+        if "//" in scope["path"]:  # as `raw_path` does, for problem documents
             scope["path"] = re.sub("//+", "/", scope["path"])
         path = raw_path(scope)
         front, rest = split_front(path)

@@ -114,9 +114,9 @@ class ResponseCache:
         found = cached.found if tag is None else cached.unchanged
         if found is None or found.status == 304 or sources.touched is None:
             return found
-        spent = b"plan;dur=%.3f" % ((perf_counter() - began) * 1000)
-        headers = (*found.headers, (b"server-timing", spent))
-        return Replay(200, found.route, headers, b"%sserver-timing: %s\r\n" % (found.head, spent), found.body)
+        timing = b"plan;dur=%.3f" % ((perf_counter() - began) * 1000)
+        headers = (*found.headers, (b"server-timing", timing))
+        return Replay(200, found.route, headers, b"%sserver-timing: %s\r\n" % (found.head, timing), found.body)
 
 
 def target_of(scope: Scope) -> bytes:

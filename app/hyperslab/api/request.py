@@ -43,7 +43,7 @@ def raw_path(scope: Any) -> bytes:
         return raw
     # unreserved: letters, digits and -._~
     unreserved = rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
-    for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
+    for _ in range(2):  # two segments for v1
         front, tail = split_front(raw)
         raw = re.sub(unreserved, lambda found: unquote_to_bytes(found[0]), front) + tail
     return raw

@@ -133,7 +133,7 @@ def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
     """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as known at the start of the response."""
     nbytes = cost.bytes_read if cost is not None else 0
-    spent = timings if cost is None else {**timings, **cost.timings}
-    timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in spent.items()])
+    phases = timings if cost is None else {**timings, **cost.timings}
+    timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in phases.items()])
     chunks = b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)
     return ((ARRAY_CHUNKS.lower().encode(), chunks), (SERVER_TIMING.lower().encode(), timing.encode()))

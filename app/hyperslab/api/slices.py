@@ -48,7 +48,8 @@ PARAMETERS: Final = ("field", "format", "dtype", "decode")
 DECODINGS: Final = ("cf", "none")
 MAX_BINS: Final = 1 << 16
 _MAX_REMOTE_BYTES: Final = 32 << 20
-"""Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream."""
+"""Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream
+(ADR 0031)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +283,7 @@ class _Values:
         query, plan = self._query, self._plan
         *outer, length = plan.selection.shape
         dtype = reduced_dtype(plan.dtype if query.decoder is None else query.decoder.dtype)
-        assert query.bins is not None and dtype is not None  # noqa: PT018 - both belong to what was asked for
+        assert query.bins is not None and dtype is not None  # noqa: PT018 - both are set for bins
         reduced, inner = MinMax(prod(outer), length, query.bins, dtype), prod(plan.inner_shape)
         for slab in self._reader.stream(plan, 0, plan.nbytes, cancel, self._statistics):
             values = np.frombuffer(slab, plan.dtype)

@@ -274,7 +274,8 @@ def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The time (0-d) of ISO 8601 text, in UTC; raises `ValueError` if the unit of ``dtype`` is too coarse."""
+    """The time (0-d) of ISO 8601 text, in UTC; raises `ValueError` for other text, and if the unit of ``dtype`` is too
+    coarse for it."""
     if not re.fullmatch(r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", text):
         raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
     if np.datetime_data(dtype)[0] == "generic":

@@ -103,8 +103,8 @@ def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[s
 def _check_tags(conditions: Conditions, tags: Sequence[str], *, exists: bool, modified: float | None = None) -> None:
     """Raise `PreconditionFailed` unless one of the present tags, or the time ``modified`` if known, meets the
     conditions."""
-    asked = [each for each in (conditions.if_match, conditions.if_none_match) if isinstance(each, tuple)]
-    matching = next((tag for tag in tags if any(tag in each for each in asked)), tags[0] if tags else None)
+    sent = [each for each in (conditions.if_match, conditions.if_none_match) if isinstance(each, tuple)]
+    matching = next((tag for tag in tags if any(tag in each for each in sent)), tags[0] if tags else None)
     asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
     now = matching if exists or not asks_for_absence else None
     conditions.check(now, modified, reading=False)

@@ -40,8 +40,8 @@ from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import normalise_path, prefixes
 
 Mode = Literal["create", "open", "replace"]
-"""``create`` fails where anything is there (zarr-python's ``w-``), ``open`` takes what fits (``a``), ``replace``
-deletes it (``w``)."""
+"""``create`` fails if the node exists (zarr-python's ``w-``), ``open`` accepts one that fits (``a``), ``replace``
+removes it first (``w``)."""
 
 NodeCheck = Callable[[Node | BrokenNode | None], None]
 """Precondition on the present node (None: absent); raises `errors.PreconditionFailed`."""
@@ -224,7 +224,7 @@ class Creator:
                     documents.follow(mount, prefix, (), removed_below=True)
                 if isinstance(conflict, NodeExists):
                     raise
-                # another creator was faster: open what it made, if the mode allows
+                # another creator was faster: open its node, if the mode allows
                 made = self._catalog.find_node(path, fresh=True)
                 if made is None or made.implicit or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict

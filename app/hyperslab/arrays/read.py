@@ -43,8 +43,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _LARGEST_SLAB = 4
 """Largest slab, as a multiple of the usual size."""
 _MAX_REVALIDATED = 64
-"""Maximum number of cached chunks to revalidate one by one, concurrently with reads of others; more are listed
-first."""
+"""Maximum number of cached chunks to revalidate one by one, concurrently with reads of others; more are listed first
+(ADR 0031)."""
 
 
 class Reader:
@@ -398,7 +398,7 @@ class Reader:
 
 
 def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
-    """Batches of keys for look-ups, or of what keys are made from."""
+    """Batches of keys for look-ups, or of the inputs of keys."""
     rest = iter(items)
     while batch := list(islice(rest, 8192)):
         if cancel is not None:

@@ -249,7 +249,7 @@ class Clearer:
         versions."""
         array, grid = self._array, self._grid
         boxes = list(_cut_boxes(before, grid))
-        if sum(prod(map(len, box)) for box in boxes) <= 10_000:  # else a listing of what is there costs less
+        if sum(prod(map(len, box)) for box in boxes) <= 10_000:  # else a listing is faster
             yield from ((coords, version) for coords, version in self._stored_in(boxes) if version is not None)
             return
         old, whole = replace(grid, shape=before), _whole_chunks(before, grid)

@@ -34,8 +34,7 @@ _REMOTE_BATCH: Final = 16 << 20
 _LOCAL_BATCH: Final = 4 << 20
 """Maximum stored bytes of a local batch in memory."""
 GROUP_BYTES: Final = 1 << 20
-"""Decoded bytes of the chunks that a thread decodes together, so many as a processor's own cache holds (benchmark
-`shards`)."""
+"""Decoded bytes of the chunks that a thread decodes in turn, about a processor's own cache (benchmark ``shards``)."""
 _MAX_CHUNKS: Final = 1 << 15
 """Maximum number of chunks per index look-up."""
 

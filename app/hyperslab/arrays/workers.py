@@ -14,18 +14,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _IN_HAND = 256 << 20
-"""Maximum memory of helper threads of all reads of a remote store."""
+"""Maximum memory of helper threads of all reads of a remote store (ADR 0031)."""
 
 
 class WorkerPool:
-    """Threads shared by all requests to one store. The calling thread works too, so that a busy pool delays nobody.
+    """Threads shared by all requests to one store. The calling thread works too, so that a busy pool causes no delay.
 
     ``remote``: tasks wait for a network.
     """
 
     def __init__(self, width: int, name: str, *, remote: bool = True) -> None:
         self.width = width
-        # an eighth stays free for a remote store: looking up a version must not wait for a large read
+        # an eighth stays free for a remote store: a look-up must not wait for a large read (ADR 0031)
         self._max_helpers = width - (max(1, width // 8) if remote else 1)
         self._in_hand = 0
         self._lock = Lock()

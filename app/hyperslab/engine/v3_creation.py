@@ -97,20 +97,20 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     shards = read("shards", lambda value: _parse_shards(value, len(shape)), None)
     ordered = not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16"
     complete = partial(completed, dtype=dtype, rank=len(shape), ordered=ordered)
-    given = None if read.leaves_open("codecs") else read("codecs", complete)
-    if given is not None:
+    requested = None if read.leaves_open("codecs") else read("codecs", complete)
+    if requested is not None:
         for name in ("compressor", "filters", "order"):
             if read.members.get(name) is not None:
                 raise BadDefinition(name, "is said by codecs")
-    if given is not None and _has_shards(given):
+    if requested is not None and _has_shards(requested):
         if shards is None or min(shards, default=1) < 1:
             raise BadDefinition("shards", "expected the shape of a shard, as codecs say what it holds")
-        stored, codecs, chunks = shards, given, _chain(given, shards, data_type).shape
+        stored, codecs, chunks = shards, requested, _chain(requested, shards, data_type).shape
         if any(wanted not in (0, size) for wanted, size in zip(layout.chunk_shape, chunks, strict=False)):
             raise BadDefinition("chunks", f"expected {list(chunks)}, the chunk_shape of the codec sharding_indexed")
     else:
         chunks = stored = _chunks(shape, dtype, layout, shards)
-        codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if given is None else given
+        codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if requested is None else requested
         if shards is not None:
             stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
     fill = read("fill_value", lambda value: format_fill(_parse_fill(value, data_type, dtype), dtype), None)

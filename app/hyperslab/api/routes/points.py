@@ -55,7 +55,7 @@ async def _gather(request: Request) -> Response:
     plan = await request.run(request.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
     check_form(form, plan.shape, dtype)
-    spent = perf_counter() - began
+    elapsed = perf_counter() - began
     reader = request.service.reader
 
     def read(cancel: Cancel) -> tuple[PointsPlan, ReadCost, Buffer]:
@@ -74,8 +74,8 @@ async def _gather(request: Request) -> Response:
         (b"cache-control", b"no-store"),
         (b"etag", values_etag(found.tag, f"{form}{decoded}").encode()),
     )
-    spent_headers = cost_headers(plan.touched, cost.cached, cost, {"plan": spent})
-    headers = (*described, *array_headers(plan.shape, dtype), *spent_headers)
+    statistics = cost_headers(plan.touched, cost.cached, cost, {"plan": elapsed})
+    headers = (*described, *array_headers(plan.shape, dtype), *statistics)
     return Response(200, headers, in_memory(request, data))
 
 
