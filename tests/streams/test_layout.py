@@ -11,17 +11,17 @@ import yaozarrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.streams.layout import Layout, StreamArray
+from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.settings import parse_settings
 from tests.streams.support import dimension, image, plate
 
 
-def layout(*arrays: dict[str, Any], version: int = 2, **others: Any) -> Layout:
-    return Layout.of(parse_settings({"zarr_format": version, "arrays": list(arrays), **others}), "data/run")
+def layout(*arrays: dict[str, Any], version: int = 2, **others: Any) -> StreamPlan:
+    return StreamPlan.of(parse_settings({"zarr_format": version, "arrays": list(arrays), **others}), "data/run")
 
 
 def only(array: dict[str, Any], version: int = 2) -> StreamArray:
-    (made,) = layout(array, version=version).arrays.values()
+    (made,) = layout(array, version=version).arrays
     return made
 
 

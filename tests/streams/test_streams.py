@@ -32,11 +32,13 @@ from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from hyperslab.storage.files import LogFile
-from hyperslab.streams.heads import Heads
-from hyperslab.streams.objects import Head, ObjectTail, ObjectTails, Piece
-from hyperslab.streams.progress import Gauge, Progress
-from hyperslab.streams.service import Sending, Streams
-from hyperslab.streams.tail import Tail, Tails
+from hyperslab.streams.layout import StreamArray, StreamPlan
+from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
+from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.service import Streams, Upload
+from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tail import LogTail, Piece
+from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
@@ -357,13 +359,13 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
 def test_a_forged_record_of_a_tail_ends_it(tmp_path: Path, kind: int, start: int, stop: int, nbytes: int) -> None:
     log = open_store(StoreConfig("lab", str(tmp_path), writable=True)).open_log("a", create=True)
     assert log is not None
-    Tail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
+    LogTail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
     head = struct.pack("<4sBxxxIQQQ", b"hsT1", kind, google_crc32c.value(b"xyz"), start, stop, nbytes)
     log.write(log.size, [(log.size, head + struct.pack("<I", google_crc32c.value(head)) + b"xyz")])
-    tail = Tail(log, 4, np.zeros(1, np.uint8))
+    tail = LogTail(log, 4, np.zeros(1, np.uint8))
     tail.append(b"gh")
     found = np.empty(8, np.uint8)
-    Tail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
+    LogTail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
     assert found.tobytes() == b"abcdefgh"
 
 
@@ -407,6 +409,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
     pieces = (Piece(4, 10, None, 0, None), Piece(10, 20, "a" * 32, 0, None), Piece(20, 30, None, 0, "why"))
     good = Head(4, pieces, b"abcdef", {3: "1"}, ((0, "b" * 32),), 2).to_bytes()
     (length,) = struct.unpack("<I", good[:4])
+    (array,) = StreamPlan.of(parse_settings({"arrays": [ARRAYS["frames"]]}), "lab/run").arrays
     found = json.loads(good[4 : 4 + length])
 
     def places(at: Any) -> Iterator[tuple[Any, Any]]:
@@ -424,7 +427,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
             except BadMetadata:
                 refused += 1
                 continue
-            tail = ObjectTail(tails, store, "", "", np.zeros(1, np.uint8), head, "version")
+            tail = ObjectTail(tails, store, array, head, "version")
             for piece in head.pieces:
                 if piece.name is None:
                     tail.read_into(piece.start, np.empty(min(piece.stop - piece.start, 100), np.uint8))
@@ -455,9 +458,9 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
 def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, go, send = threading.Event(), threading.Event(), Streams.send
+    began, go, send = threading.Event(), threading.Event(), Streams.upload
 
-    def waiting(*arguments: Any) -> Sending:
+    def waiting(*arguments: Any) -> Upload:
         began.set()
         assert go.wait(60)
         return send(*arguments)
@@ -469,7 +472,7 @@ def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
             array = {"key": "a", **ARRAYS["frames"]}
             answer = await client.put(url, json={"arrays": [array], "expires_in": 1})
             assert answer.status_code == 201, answer.text
-            monkeypatch.setattr(Streams, "send", waiting)
+            monkeypatch.setattr(Streams, "upload", waiting)
             patched = asyncio.create_task(client.patch(url, content=b"x"))
             assert await asyncio.to_thread(began.wait, 60)
             patched.cancel()
@@ -486,7 +489,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 ) -> None:
     """Rows move to chunks, and their tails go, between two looks at the store."""
     model = Model({"key": "a", **ARRAYS["frames"]})
-    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Heads.rows
+    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.rows
     size = len(data) // 4
     store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
     with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
@@ -496,14 +499,14 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
             assert sender.patch(data[number * size : (number + 1) * size], number * size).status_code == 204
 
         def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(Heads, "rows", look)
+            monkeypatch.setattr(Tails, "rows", look)
             with httpx.Client(base_url=url, timeout=60) as other:
                 rest = data[2 * size : 3 * size]
                 assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
                 wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
             return look(*arguments)
 
-        monkeypatch.setattr(Heads, "rows", late)
+        monkeypatch.setattr(Tails, "rows", late)
         assert sender.state()["offset"] == 3 * size
         assert sender.patch(data[3 * size :], 3 * size).status_code == 204
 
@@ -511,7 +514,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, open_tail = Model({"key": "a", **ARRAYS["frames"]}), Tails.open
+    model, open_log = Model({"key": "a", **ARRAYS["frames"]}), Tails.log
     model.frames = [*frames_of(model, 8)]
     data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
     size = len(data) // 8
@@ -519,7 +522,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     monkeypatch.setattr(
         ArrayWriter,
         "_commit_later",
-        lambda each, stream, *_: commits.append(partial(each.commit, stream, 0, whole=False)),
+        lambda each, stream, *_: commits.append(partial(each.commit, stream, stream.plan.arrays[0], whole=False)),
     )
     store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
     with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
@@ -528,21 +531,21 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
         for start in range(0, 8 * size, size):
             assert sender.patch(data[start : start + size], start).status_code == 204
 
-        def late(tails: Tails, store: Store, key: str, *arguments: Any, **options: Any) -> Tail | None:
-            if key.endswith("/0/1") and not options:
-                monkeypatch.setattr(Tails, "open", open_tail)
+        def late(tails: Tails, store: Store, array: StreamArray, group: int, **options: Any) -> LogTail | None:
+            if group == 1 and not options:
+                monkeypatch.setattr(Tails, "log", open_log)
                 commits[-1]()
-            return open_tail(tails, store, key, *arguments, **options)
+            return open_log(tails, store, array, group, **options)
 
-        monkeypatch.setattr(Tails, "open", late)
+        monkeypatch.setattr(Tails, "log", late)
         np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
-        assert Tails.open is open_tail
+        assert Tails.log is open_log
 
 
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, Gauge.progress
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, ProgressReader.read
 
     def later(*arguments: Any) -> None:
         assert go.wait(60)
@@ -550,7 +553,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         stored.set()
 
     def before(*arguments: Any) -> Progress:
-        monkeypatch.setattr(Gauge, "progress", look)
+        monkeypatch.setattr(ProgressReader, "read", look)
         found = look(*arguments)
         go.set()
         assert stored.wait(60)
@@ -563,7 +566,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         opened(client, "lab/run", model.settings, ack="memory")
         sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
         assert sender.patch(frame.tobytes(), 0).status_code == 202
-        monkeypatch.setattr(Gauge, "progress", before)
+        monkeypatch.setattr(ProgressReader, "read", before)
         assert sender.state()["offset"] == frame.nbytes
 
 

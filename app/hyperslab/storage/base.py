@@ -280,6 +280,10 @@ class Store(ABC):
         body = memoryview(data).cast("B")
         return self._changed(key, lambda: self._put(key, body, if_version), created=if_version is ABSENT)
 
+    def put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        """Store a value of any size in bounded memory, where the store can. In a folder it is seen growing."""
+        self._changed(key, lambda: self._put_pieces(key, pieces))
+
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         """Remove a key; False if it was not there. With ``if_version`` only in that version, else `VersionConflict`;
         if `Capabilities.conditional_put` is True that is one step, which no repeated or late request can undo."""
@@ -357,6 +361,9 @@ class Store(ABC):
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:  # noqa: ARG002
         raise ReadOnly(self.name)
+
+    def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        self._put(key, memoryview(b"".join(pieces)), None)
 
     def _delete(self, key: str, if_version: str | None) -> bool:  # noqa: ARG002
         raise ReadOnly(self.name)

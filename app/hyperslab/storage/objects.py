@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from threading import Lock, Semaphore
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -57,6 +59,9 @@ _FEW: Final = 64
 """Up to this many versions are asked for one by one; from there on a listing is cheaper."""
 _PAGE: Final = 1000
 """How many keys one listing request gives, on S3 and what imitates it."""
+
+_PART_BYTES: Final = 8 << 20
+"""Part of a multipart upload, of which S3 takes 10,000."""
 
 T = TypeVar("T")
 
@@ -223,6 +228,29 @@ class ObjectStore(Store):
             self._compare(key, if_version)
             put = self._call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
         return version_of(self._connection, put)
+
+    def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        """One put of what fits into a part, else a multipart upload. Pieces, which may come from the store itself, are
+        made in a thread of their own: obstore iterates inside its event loop, where no other call of it may block."""
+        first, size = list[bytes](), 0
+        for piece in pieces:
+            first.append(piece)
+            size += len(piece)
+            if size > _PART_BYTES:
+                break
+        else:
+            self._put(key, memoryview(b"".join(first)), None)
+            return
+        rest = chain(first, pieces)
+        first = []
+        with ThreadPoolExecutor(1, f"{self.name}-pieces") as thread:
+            body = iter(lambda: thread.submit(next, rest, b"").result(), b"")
+            try:
+                obstore.put(
+                    self._client, self._path(key), body, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=2
+                )
+            except OBSTORE_ERRORS as error:
+                raise translate(self.name, key, error) from error
 
     def _delete(self, key: str, if_version: str | None) -> bool:
         conditional = if_version is not None and self._detect()

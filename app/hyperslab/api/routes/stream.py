@@ -32,11 +32,11 @@ from hyperslab.errors import (
     UnsupportedMediaType,
     shown,
 )
-from hyperslab.streams.handles import LARGEST_PIECE, PIECE_BYTES
-from hyperslab.streams.notes import LARGEST_NOTE
 from hyperslab.streams.progress import Progress
-from hyperslab.streams.service import IfExists, Sending
+from hyperslab.streams.service import IfExists, Upload
+from hyperslab.streams.sessions import LARGEST_PIECE, PIECE_BYTES
 from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tails import LARGEST_NOTE
 from hyperslab.wire import (
     CONTENT_DIGEST,
     FRAMES,
@@ -123,24 +123,24 @@ async def patch_stream(request: Request) -> Response:
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
     run: _Run = partial(request.write, f"{request.tail}/{key}")
-    with await run(request.context.streams.send, request.tail, key, offset, epoch) as sending:
+    with await run(request.context.streams.upload, request.tail, key, offset, epoch) as upload:
         length = request.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
-            sending.check(known)
+            upload.check(known)
         held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
-        if held or (known is None and sending.progress.size is not None):
+        if held or (known is None and upload.progress.size is not None):
             async with received_body(request) as body:
-                data = npy_frames(body, sending.progress, offset) if kind == NPY else body
-                sending.check(len(data))
-                await run(sending.append, data)
+                data = npy_frames(body, upload.progress, offset) if kind == NPY else body
+                upload.check(len(data))
+                await run(upload.append, data)
         else:
             check_as_is(request)
             async with request.context.admission.hold() as share:
-                await _receive(request, run, sending, known, share)
+                await _receive(request, run, upload, known, share)
         if completes == "?1":
-            await run(sending.complete)
-    progress = sending.progress
+            await run(upload.complete)
+    progress = upload.progress
     headers = _upload_headers(progress)
     if progress.settings.ack != "memory":
         return Response(204, headers)
@@ -183,24 +183,24 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
     streams = request.context.streams
     run: _Run = partial(request.write, path)
     await run(streams.check, path, epoch)
-    sending: dict[str, Sending] = {}
+    uploads: dict[str, Upload] = {}
     error: HyperslabError | None = None
     try:
         async with _checked(request) as body, request.context.admission.hold() as share:
             entries = _Entries(body, request.context.options.idle_seconds)
             with ExitStack() as stack:
                 while (key := await entries.key()) is not None:
-                    if key not in sending:
-                        sending[key] = stack.enter_context(await run(streams.send, path, key, 0, epoch))
-                    array = sending[key].array
+                    if key not in uploads:
+                        uploads[key] = stack.enter_context(await run(streams.upload, path, key, 0, epoch))
+                    array = uploads[key].array
                     await share.grow(array.frame_nbytes + LARGEST_NOTE)
                     frame, note, data = await entries.frame(array.frame_nbytes)
-                    sending[key].move(frame * array.frame_nbytes)
-                    await run(sending[key].append, data, note)
+                    uploads[key].seek(frame * array.frame_nbytes)
+                    await run(uploads[key].append, data, note)
     except HyperslabError as found:
         error = found
     offsets = {}
-    for name in [each.array.key for each in sending.values()]:
+    for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
     if error is not None:
@@ -287,19 +287,19 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
             yield Body(request.receive, body)
 
 
-async def _receive(request: Request, run: _Run, sending: Sending, length: int | None, share: Share) -> None:
+async def _receive(request: Request, run: _Run, upload: Upload, length: int | None, share: Share) -> None:
     """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
     that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there. The
     memory of requests that send beside another one is admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
-    rest, group = length if length is not None else LARGEST_PIECE, sending.group
-    most = sending.piece if 2 * rest >= group else PIECE_BYTES
+    rest, group = length if length is not None else LARGEST_PIECE, upload.group
+    most = upload.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
     size = min(most, max(1, rest))
-    await share.grow(0 if sending.is_first else 2 * size)
-    buffers = sending.take_buffers(size)
-    at = sending.at
+    await share.grow(0 if upload.is_first else 2 * size)
+    buffers = upload.session.take_buffers(size)
+    at = upload.at
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
@@ -318,11 +318,11 @@ async def _receive(request: Request, run: _Run, sending: Sending, length: int | 
                 break
         if storing is not None:
             await storing
-        storing = asyncio.create_task(run(sending.append, buffers[0][:count]))
+        storing = asyncio.create_task(run(upload.append, buffers[0][:count]))
         at += count
     if storing is not None:
         await storing
-    sending.give_back(buffers)
+    upload.session.buffers = buffers
     if broken is not None:
         raise broken
 
