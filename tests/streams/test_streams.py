@@ -32,6 +32,7 @@ from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from hyperslab.storage.files import LogFile
+from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
 from hyperslab.streams.progress import Progress, ProgressReader
@@ -309,6 +310,60 @@ def test_a_request_that_goes_on_when_its_array_is_complete_stores_no_more(client
 
 
 @BOTH
+@pytest.mark.parametrize(("ack", "status"), [("tail", 204), ("memory", 202)])
+def test_bytes_that_are_stored_may_be_sent_again_after_the_end(lab: Lab, ack: str, status: int) -> None:
+    client, path = lab.client, f"lab/again-{ack}"
+    array = {"key": "a", **ARRAYS["frames"]}
+    opened(client, path, array, ack=ack)
+    sender, data = Sender(client, path, "a"), b"".join(frame.tobytes() for frame in frames_of(Model(array), 3))
+    assert sender.patch(data, 0).status_code == status
+    assert client.delete(f"/v1/stream/{path}?finish=true").json()["arrays"]["a"]["durable"] == 3
+    for start, stop in ((0, len(data)), (7, 1000), (len(data) - 1, len(data))):
+        again = sender.patch(data[start:stop], start)
+        assert (again.status_code, again.headers["upload-offset"]) == (status, str(len(data))), again.text
+        assert again.headers["upload-complete"] == "?1"
+    name = b"\1\0\0\0a"
+    frame = name + struct.pack("<QIQ", 1, 0, len(data) // 3) + data[len(data) // 3 : 2 * len(data) // 3]
+    kind = {"Content-Type": "application/vnd.hyperslab.frames"}
+    assert client.post(f"/v1/stream/{path}/frames", content=frame, headers=kind).status_code == 200
+    refused = [(b"\xff" * 9, 5), (b"x", len(data)), (data + b"x", 0), (b"x", None), (b"x", len(data) + 1)]
+    codes = [sender.patch(body, at).json()["code"] for body, at in refused]
+    assert codes == ["mismatching-upload-offset", *["completed-upload"] * 4]
+    state = client.get(f"/v1/stream/{path}").json()
+    assert (state["state"], state["memory"]["used"]) == ("finished", 0)
+
+
+def test_one_array_of_a_stream_in_a_bucket_is_committed_at_a_time(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is reserved for one."""
+    commit, active, both = Committer.commit, list[str](), threading.Event()
+    most = 0
+
+    def counted(committer: Committer, array: StreamArray, *arguments: Any, **options: Any) -> None:
+        nonlocal most
+        active.append(array.key)
+        most = max(most, len(active))
+        if len(active) > 1:
+            both.set()
+        both.wait(0.5)  # for another one to come
+        commit(committer, array, *arguments, **options)
+        active.remove(array.key)
+
+    monkeypatch.setattr(Committer, "commit", counted)
+    arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
+    place = place_of("bucket", tmp_path, s3_server)
+    data = b"".join(frame.tobytes() for frame in frames_of(Model(arrays[0]), 7))
+    app = create_app(Settings(stores={"lab": StoreSettings(**place.store)}))
+    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(2) as threads:
+        opened(client, "lab/run", *arrays)
+        answers = threads.map(lambda key: Sender(client, "lab/run", key).patch(data, 0), "ab")
+        assert [answer.status_code for answer in answers] == [204, 204]
+        client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
+    assert most == 1
+
+
+@BOTH
 def test_discard_takes_what_the_stream_has_made_and_nothing_else(lab: Lab) -> None:
     client = lab.client
     client.put("/v1/metadata/lab/gone/other", json={"shape": [2], "dtype": "|u1"}).raise_for_status()
@@ -366,6 +421,22 @@ def test_a_forged_record_of_a_tail_ends_it(tmp_path: Path, kind: int, start: int
     tail.append(b"gh")
     found = np.empty(8, np.uint8)
     LogTail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
+    assert found.tobytes() == b"abcdefgh"
+
+
+def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again(tmp_path: Path) -> None:
+    store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
+    logs = [log for _ in range(2) if (log := store.open_log("a", create=True)) is not None]
+    LogTail(logs[0], 0, np.zeros(1, np.uint8)).append(b"abcdef")
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes().replace(b"abcdef", b"abc\0\0\0"))
+    writer, reader = (LogTail(log, 0, np.zeros(1, np.uint8)) for log in logs)
+    assert (writer.end, reader.end) == (0, 0)
+    writer.append(b"abcdef")
+    assert (writer.end, reader.refresh()) == (6, 6)
+    writer.append(b"gh")
+    found = np.empty(8, np.uint8)
+    assert reader.refresh() == 8
+    reader.read_into(0, found)
     assert found.tobytes() == b"abcdefgh"
 
 

@@ -1,12 +1,13 @@
-"""`RemoteStream`: frames of an instrument, sent while they come, and kept until the server has stored them."""
+"""`RemoteStream`: sends frames of an instrument in the background, buffered until the server has stored them."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from math import prod
 from types import TracebackType
@@ -27,14 +28,13 @@ from hyperslab.wire.streams import StreamSettings
 PATIENCE: Final = RetryPolicy(attempts=20, longest_wait=10.0)
 """About two minutes, in which a server may be restarted."""
 LARGEST_BODY: Final = 256 << 20
-"""Bytes of frames that travel in one request, where so many wait; a larger frame travels alone. The benchmark of it is
-the suite ``streams``."""
+"""Most bytes of frames in one request, except for a single larger frame. Set by the benchmark suite ``streams``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Frames:
-    """Frames that wait: their bytes from ``start`` on, counted from the beginning of the array. ``data`` is None for
-    frames that are missing, for a ``reason``."""
+class _Pending:
+    """A buffered frame, or skipped frames (``data`` is None) with their ``reason``: bytes ``[start, stop)`` of the
+    array."""
 
     start: int
     stop: int
@@ -44,13 +44,13 @@ class _Frames:
 
 @dataclass(slots=True)
 class StreamedArray:
-    """One array of a stream: its frames' shape and dtype, and how many frames there are.
+    """One array of a stream: shape and dtype of its frames, and their counts.
 
     Attributes:
-        key: The key of the array in the settings.
-        path: Where it lies: ``{store}/{path in the store}``.
+        key: Key of the array in the settings.
+        path: ``{store}/{path in the store}``.
         frame_shape: Lines and columns of a frame.
-        dtype: Of the items of a frame.
+        dtype: Dtype of the items of a frame.
     """
 
     key: str
@@ -60,14 +60,14 @@ class StreamedArray:
     _stored: int
     _sent: int
     _end: int
-    _waiting: deque[_Frames] = field(default_factory=deque)
+    _waiting: deque[_Pending] = field(default_factory=deque)
     _busy: bool = False
 
     @classmethod
     def parse(cls, key: str, members: Mapping[str, Any]) -> StreamedArray:
         """From the state of a stream."""
         frame = members["frame"]
-        begin = members["offset"] - members["offset"] % frame["nbytes"]  # a part of a frame is sent again, and compared
+        begin = members["offset"] - members["offset"] % frame["nbytes"]  # a partial frame is sent again, and compared
         stored = min(begin, members["durable"] * frame["nbytes"])
         dtype = wire.dtype_from_json(frame["dtype"])
         return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, begin, begin)
@@ -79,35 +79,35 @@ class StreamedArray:
 
     @property
     def appended(self) -> int:
-        """Frames that were appended or skipped, those of earlier senders too."""
+        """Frames that were appended or skipped, with those of earlier senders."""
         return self._end // self.frame_nbytes
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored: no restart of anything loses them. With ``ack=memory``, those that were
-        stored at the last `flush` or `finish`."""
+        """Frames that the server has stored durably. With ``ack=memory``, those stored by the last `flush` or
+        `finish`."""
         return self._stored // self.frame_nbytes
 
 
 class RemoteStream:
-    """A stream of a Hyperslab server, to which an instrument appends frames; they are sent in the background.
+    """A stream of a Hyperslab server. An instrument appends frames; threads send them in the background.
 
-    A frame is kept until the server has acknowledged it, and sent again where a connection breaks or the server is
-    restarted. `append` waits where too many are kept. At the end of a ``with`` block the stream is finished; where the
-    block raises, what was appended is stored, and the stream can be resumed. The methods may be called from several
-    threads.
-    What goes wrong in the background is raised by the next call.
+    A frame is buffered until the server has acknowledged it, and sent again if a connection breaks or the server is
+    restarted. `append` blocks while too many are buffered. The end of a ``with`` block finishes the stream; if the
+    block raises, the frames that were appended are stored, and the stream can be resumed. Methods may be called from
+    several threads. An error in the background is raised by the next call.
 
     Args:
-        url: Where the stream is: ``…/v1/stream/{store}/{path}``, or any URL of the group.
-        settings: What the stream makes, as JSON has it or as `StreamSettings`; None for a stream that is there.
-        if_exists: What to do where a stream is there already: ``"error"``, ``"resume"`` it where it was cut off, or
-            ``"replace"`` it and what it has made.
-        max_pending: How many frames may be appended and not yet be stored; then `append` waits.
-        connections: Maximum concurrent requests: so many arrays are sent at a time.
+        url: URL of the stream, ``…/v1/stream/{store}/{path}``, or any URL of its group.
+        settings: Settings as JSON or as `StreamSettings`; None for an existing stream.
+        if_exists: What to do with an existing stream: ``"error"``, ``"resume"`` it at its durable offset, or
+            ``"replace"`` it and its arrays.
+        max_pending: Frames that may be buffered before `append` blocks.
+        connections: Maximum concurrent requests, each for another array.
         token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
         headers: Request headers that are added to each request.
-        progress: True for a progress bar, or a function of the bytes stored and the bytes appended.
+        progress: True for a progress bar, or a function of the bytes stored and the bytes appended, which a thread of
+            its own calls when they have changed.
         transport: What sends requests, instead of an `HTTPTransport` with default settings.
     """
 
@@ -137,22 +137,26 @@ class RemoteStream:
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
+        self._senders = 0
+        self._counts = self._reported = (0, 0)  # bytes stored and appended
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
             once = if_exists == "error"  # a second one would meet what the first has made
             request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
         with ExitStack() as stack:
-            self._advance = stack.enter_context(report(progress, None, self._address.name))
+            advance = stack.enter_context(report(progress, None, self._address.name))
             state, answer = self._session.read_json(request)
             self._progress = stack.pop_all()
         epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
         begun = sum(array._sent for array in self._arrays.values())
-        self._advance(begun, begun)
+        self._counts = (begun, begun)
+        if progress is not False:
+            self._start(partial(self._report, advance))
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -161,11 +165,11 @@ class RemoteStream:
 
     @property
     def arrays(self) -> Mapping[str, StreamedArray]:
-        """The arrays by key, each with the number of its frames that are ``appended`` and ``durable``."""
+        """The arrays by key, each with its counts of ``appended`` and ``durable`` frames."""
         return self._arrays
 
     def array(self, key: str | None = None) -> StreamedArray:
-        """The array of a key, which may be left out where there is one. Raises `BadParameter`."""
+        """The array of a key, which may be left out if there is only one. Raises `BadParameter`."""
         if key is None and len(self._arrays) == 1:
             return next(iter(self._arrays.values()))
         if key not in self._arrays:
@@ -174,18 +178,18 @@ class RemoteStream:
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored, of all arrays together; `arrays` has them one by one."""
+        """Durable frames of all arrays together."""
         return sum(array.durable for array in self._arrays.values())
 
     def state(self) -> dict[str, Any]:
-        """The state of the stream, as the server describes it now."""
+        """The current state of the stream, from the server."""
         return self._session.read_json(Request("GET", self._url()))[0]
 
     # --- sending -------------------------------------------------------------------------------------------------
 
     def append(self, frame: Any, key: str | None = None) -> int:
-        """Append a frame (lines, columns), or a stack of frames (…, lines, columns) in their order; returns the index
-        of the first. The values are copied. Waits while `max_pending` frames are not stored.
+        """Append a frame (lines, columns), or a stack of frames (…, lines, columns) in order; returns the index of the
+        first. The values are copied. Blocks while `max_pending` frames are buffered.
 
         Raises:
             TypeError: The values do not fit the dtype of the array.
@@ -206,23 +210,23 @@ class RemoteStream:
         return array.appended if first is None else first
 
     def skip(self, frames: int, key: str | None = None, *, reason: str = "dropped") -> int:
-        """Say that so many frames will never come: they read as fill values, and are listed as missing. Returns the
-        index of the first."""
+        """Record dropped frames: they read as fill values, and are listed as missing. Returns the index of the
+        first."""
         array = self.array(key)
         if frames < 0:
             raise ValueError(f"frames={frames}: expected at least 0")
         return self._enqueue(array, frames * array.frame_nbytes, None, reason) if frames else array.appended
 
     def flush(self) -> dict[str, Any]:
-        """Wait until all that was appended is stored, and have the server store it in chunks; returns the state."""
+        """Wait until all appended frames are stored, and have the server write them to chunks; returns the state."""
         self._drain()
         request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
         return self._noted(self._session.read_json(request)[0])
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
-        """Wait until all is stored, and end the stream: it takes no more frames. Returns its last state.
+        """Wait until all appended frames are stored, and finish the stream; returns its last state.
 
-        ``pad`` fills up a last frame that came in part, ``drop`` leaves it out.
+        ``pad`` fills up a partial last frame, ``drop`` leaves it out.
         """
         self._drain()
         flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
@@ -231,12 +235,12 @@ class RemoteStream:
         return self._noted(state)
 
     def discard(self) -> None:
-        """Give the stream up, and remove what it has made."""
+        """Discard the stream and everything that it has created."""
         self._stop()
         self._session.read(Request("DELETE", self._url(discard="true"), self._epoch, removes=True))
 
     def close(self) -> None:
-        """Wait until all that was appended is stored, and leave the stream as it is: it can be resumed."""
+        """Wait until all appended frames are stored, and leave the stream open, to be resumed."""
         try:
             self._drain()
         finally:
@@ -264,10 +268,10 @@ class RemoteStream:
         appended = sum(array.appended for array in self._arrays.values())
         return f"<RemoteStream {self.path}, {len(self._arrays)} arrays, {self.durable} of {appended} frames stored>"
 
-    # --- what waits ----------------------------------------------------------------------------------------------
+    # --- buffers -------------------------------------------------------------------------------------------------
 
     def _buffer(self, array: StreamedArray) -> memoryview:
-        """Memory for a frame; that of one that is stored, where there is some: new pages cost more than the copy."""
+        """A buffer for a frame, by preference that of a stored frame: new pages cost more than the copy."""
         with self._changed:
             data = self._spare.pop() if self._spare else None
         if data is None or len(data) != array.frame_nbytes or array.dtype.names:
@@ -281,16 +285,15 @@ class RemoteStream:
             if self._closing:
                 raise ValueError("the stream is closed")
             start, array._end = array._end, array._end + nbytes
-            array._waiting.append(_Frames(start, array._end, data, reason))
+            array._waiting.append(_Pending(start, array._end, data, reason))
             self._pending += 1
-            self._advance(0, nbytes)
+            self._counts = (self._counts[0], self._counts[1] + nbytes)
             if not array._busy:
                 array._busy = True
                 self._ready.append(array)
-            if len(self._threads) < min(self._session.connections, len(self._arrays)):
-                thread = threading.Thread(target=self._work, name="hyperslab-stream", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if self._senders < min(self._session.connections, len(self._arrays)):
+                self._senders += 1
+                self._start(self._send_ready)
             self._changed.notify_all()
         return start // array.frame_nbytes
 
@@ -304,40 +307,62 @@ class RemoteStream:
             self._check()
 
     def _stop(self) -> None:
-        """End the threads, and what they are sending."""
+        """Cancel requests and end the threads."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._cancel.set()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():  # a progress callback may close the stream
+                thread.join()
         self._progress.close()
         self._session.close()
 
     # --- the threads ---------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        """Send what waits, an array at a time: the one that has waited longest comes first."""
-        try:
-            while True:
+    def _start(self, work: Callable[[], None]) -> None:
+        """Run work in a thread. The next call raises what it raises."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
-                    if self._closing or self._failure:
-                        return
-                    array = self._ready.popleft()
-                with self._cancel.at_work():
-                    self._send(array)
-                with self._changed:
-                    array._busy = bool(array._waiting)
-                    self._ready += [array] if array._waiting else []
+                    self._failure = self._failure or error
                     self._changed.notify_all()
-        except Exception as error:
+
+        thread = threading.Thread(target=run, name="hyperslab-stream", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _report(self, advance: Callable[..., None]) -> None:
+        """Report progress, without the lock: a slow callback delays no sender."""
+        while True:
             with self._changed:
-                self._failure = self._failure or error
+                self._changed.wait_for(lambda: self._counts != self._reported or self._closing)
+                (before, expected), self._reported = self._reported, self._counts
+                stored, appended = self._counts
+            if (stored, appended) == (before, expected):
+                return
+            advance(stored - before, appended - expected)
+
+    def _send_ready(self) -> None:
+        """Send buffered frames, of one array at a time; the array that has waited longest comes first."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
+                if self._closing or self._failure:
+                    return
+                array = self._ready.popleft()
+            with self._cancel.at_work():
+                self._send(array)
+            with self._changed:
+                array._busy = bool(array._waiting)
+                self._ready += [array] if array._waiting else []
                 self._changed.notify_all()
 
     def _send(self, array: StreamedArray) -> None:
-        """Send the frames that have been waiting longest, as many as one request should carry."""
+        """Send the oldest buffered frames of an array in one request."""
         most = max(1, min(self._max_pending // 2, LARGEST_BODY // array.frame_nbytes))
         with self._changed:
             first, *others = islice(array._waiting, most)
@@ -351,9 +376,9 @@ class RemoteStream:
         parts = [first, *takewhile(lambda part: part.data is not None, others)]
         self._send_bytes(array, parts, array._sent, parts[-1].stop)
 
-    def _send_bytes(self, array: StreamedArray, frames: Sequence[_Frames], start: int, stop: int) -> None:
-        """Send the bytes ``[start, stop)``. If the server has some of them already, as a connection broke or an earlier
-        sender left a part of a frame, it has to agree that they are the same, and the rest is sent."""
+    def _send_bytes(self, array: StreamedArray, frames: Sequence[_Pending], start: int, stop: int) -> None:
+        """Send the bytes ``[start, stop)``. If the server has the first of them, after a broken connection or from an
+        earlier sender, these are sent again to be compared; the rest follows."""
         said = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
         body = [
             each.data[max(0, start - each.start) : stop - each.start]
@@ -374,9 +399,9 @@ class RemoteStream:
             self._settle(array, sent, stored=answer.status != 202)
 
     def _settle(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
-        """Note how far the server has taken an array, and perhaps ``stored`` it, and drop the frames that it has."""
+        """Record the new offset of an array, which is durable if ``stored``, and release the buffers before it."""
         with self._changed:
-            self._advance(max(0, sent - array._sent))
+            self._counts = (self._counts[0] + max(0, sent - array._sent), self._counts[1])
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
             while array._waiting and array._waiting[0].stop <= array._sent:
@@ -386,7 +411,7 @@ class RemoteStream:
             self._changed.notify_all()
 
     def _noted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A state, of which it is noted how far arrays are stored."""
+        """The state, after its durable counts are recorded."""
         for key, array in self._arrays.items():
             array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
         return state

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from threading import Lock, Semaphore
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -60,8 +59,8 @@ _FEW: Final = 64
 _PAGE: Final = 1000
 """How many keys one listing request gives, on S3 and what imitates it."""
 
-_PART_BYTES: Final = 8 << 20
-"""Part of a multipart upload, of which S3 takes 10,000."""
+_PART_BYTES: Final = 5 << 20
+"""Part of a multipart upload: the least that S3 takes; it takes 10,000."""
 
 T = TypeVar("T")
 
@@ -241,8 +240,13 @@ class ObjectStore(Store):
         else:
             self._put(key, memoryview(b"".join(first)), None)
             return
-        rest = chain(first, pieces)
-        first = []
+
+        def every() -> Iterator[bytes]:
+            while first:
+                yield first.pop(0)
+            yield from pieces
+
+        rest = every()
         with ThreadPoolExecutor(1, f"{self.name}-pieces") as thread:
             body = iter(lambda: thread.submit(next, rest, b"").result(), b"")
             try:
