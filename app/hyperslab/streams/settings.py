@@ -335,8 +335,8 @@ def _attributes(value: Any) -> Mapping[str, Any]:
     return value
 
 
-_COUNT = _integer(1, MAX_SIZE)
-_NUMBER = _integer(0, MAX_SIZE)
+_count = _integer(1, MAX_SIZE)
+_number = _integer(0, MAX_SIZE)
 
 _MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
     StreamSettings: {
@@ -361,13 +361,13 @@ _MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
     Dimension: {
         "name": _text,
         "type": _text,
-        "size": _or_null(_COUNT),
-        "chunk": _COUNT,
-        "shard": _COUNT,
+        "size": _or_null(_count),
+        "chunk": _count,
+        "shard": _count,
         "unit": _or_null(_text),
         "scale": _scale,
     },
-    PyramidSettings: {"method": _one_of(*METHODS), "max_levels": _or_null(_NUMBER)},
+    PyramidSettings: {"method": _one_of(*METHODS), "max_levels": _or_null(_number)},
     PlateSettings: {
         "key": _key,
         "rows": _plate_names,
@@ -377,13 +377,13 @@ _MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
         "acquisitions": [Acquisition],
     },
     WellSettings: {"row": _plate_name, "column": _plate_name, "fields": [FieldSettings]},
-    FieldSettings: {"key": _plate_name, "array": ArraySettings, "acquisition": _or_null(_NUMBER)},
+    FieldSettings: {"key": _plate_name, "array": ArraySettings, "acquisition": _or_null(_number)},
     Acquisition: {
-        "id": _NUMBER,
+        "id": _number,
         "name": _or_null(partial(_text, empty=True)),
         "description": _or_null(partial(_text, empty=True)),
-        "starttime": _or_null(_NUMBER),
-        "endtime": _or_null(_NUMBER),
+        "starttime": _or_null(_number),
+        "endtime": _or_null(_number),
     },
 }
 """Parsers of members: a function of the JSON value, a dataclass of an object, or a list of such."""

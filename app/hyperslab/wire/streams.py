@@ -1,6 +1,6 @@
-"""Settings of acquisition streams as dataclasses: what a client writes and a server parses.
+"""Settings of acquisition streams as dataclasses, shared by client and server.
 
-`hyperslab.streams.settings` checks them; `to_document` is the JSON that a request carries.
+`hyperslab.streams.settings` parses and checks them; `to_document` is their JSON.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ class Dimension:
     """One dimension of an array. The last two are the lines and columns of a frame.
 
     Attributes:
-        name: Its name, unlike the others'.
-        type: ``time``, ``channel``, ``space``, or any other text; of the last two, ``space``.
-        size: Items; None, of the first dimension only, for no end.
+        name: Unique name.
+        type: ``time``, ``channel``, ``space``, or any other text; ``space`` for the last two.
+        size: Items; None (first dimension only) for no limit.
         chunk: Items in a chunk.
-        shard: Chunks in a shard, which only arrays of Zarr v3 have.
+        shard: Chunks in a shard; Zarr v3 only.
         unit: As in OME-Zarr, such as ``second`` or ``micrometer``.
-        scale: What lies between two items, in units; more than 0.
+        scale: Distance of two items, in units; more than 0.
     """
 
     name: str
@@ -38,12 +38,12 @@ class PyramidSettings:
     """The coarser levels of an image.
 
     Each level halves y and x, and z where the last other stored dimension is of type ``space``, while the smaller of y
-    and x is longer than its chunk. What remains at an odd edge stands alone.
+    and x is longer than its chunk. An odd edge is reduced from the items that exist.
 
     Attributes:
         method: ``mean`` of numbers, exact and rounded once, half to even (floats in double precision); ``min`` or
             ``max``; in these three NaN wins. ``mode``, for labels: the smallest of the most frequent. ``nearest`` or
-            ``decimate``: the first item, which stands for the whole block, or for itself.
+            ``decimate``: the first item, placed at the centre of its block, or where it is.
         max_levels: Levels below the first, None for as many as there can be.
     """
 
@@ -59,13 +59,13 @@ class ArraySettings:
     arrays named ``0``, ``1``, …; else an array with scales and units among its attributes.
 
     Attributes:
-        key: Where it lies below the stream, ``""`` for the stream's own path: letters, digits, ``_``, ``.``, ``-`` and
-            ``/``. A field of a plate has none.
+        key: Path below the stream, ``""`` for the stream's own: letters, digits, ``_``, ``.``, ``-`` and ``/``. A field
+            of a plate has none.
         dtype: As in a ``.zarray``, but no objects.
-        dimensions: From slowest to fastest, as frames arrive. Two dimensions are a single frame.
-        fill_value: What missing frames read as, None for zero.
-        storage_order: The names in the order in which they are stored, None for the order in which they arrive.
-        compressor: As in a ``.zarray``, None for none; Blosc with LZ4 if it is left out.
+        dimensions: From slowest to fastest in order of arrival. Two dimensions are a single frame.
+        fill_value: Value of missing frames, None for zero.
+        storage_order: Names of the dimensions in stored order, None for order of arrival.
+        compressor: As in a ``.zarray``, None for none; by default Blosc with LZ4.
         filters: As in a ``.zarray``.
         codecs: As in a ``zarr.json``, in place of ``compressor`` and ``filters``.
         pyramid: The coarser levels, None for none.
@@ -89,9 +89,9 @@ class Acquisition:
     """One acquisition of a plate, as in OME-Zarr.
 
     Attributes:
-        id: Its number, which fields name.
-        name: For people.
-        description: For people.
+        id: Number, by which fields refer to it.
+        name: Display name.
+        description: Display text.
         starttime: Seconds since 1970.
         endtime: Seconds since 1970.
     """
@@ -108,9 +108,9 @@ class FieldSettings:
     """One field of view of a well.
 
     Attributes:
-        key: Its name, of letters and digits.
-        array: Its image.
-        acquisition: The acquisition that it belongs to; it may be left out where there is one at most.
+        key: Name, of letters and digits.
+        array: Image.
+        acquisition: Id of its acquisition; optional if the plate has at most one.
     """
 
     key: str
@@ -138,12 +138,12 @@ class PlateSettings:
     """A plate: the key of a field's array is ``plate/row/column/field``.
 
     Attributes:
-        key: Where it lies below the stream.
-        rows: Names of letters and digits, different without regard to case.
+        key: Path below the stream.
+        rows: Names of letters and digits, unique without regard to case.
         columns: The same.
-        wells: Those that have fields.
-        name: For people; the last part of the key if it is left out.
-        acquisitions: Those that fields name.
+        wells: Wells that have fields.
+        name: Display name; by default the last part of the key.
+        acquisitions: Acquisitions that fields refer to.
     """
 
     key: str
@@ -156,15 +156,15 @@ class PlateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What a stream makes: at least one array, fields of plates included.
+    """Settings of a stream, with at least one array, including fields of plates.
 
     Attributes:
         arrays: Arrays and images.
         plates: Plates, with their wells and fields.
         zarr_format: 2 or 3.
-        expires_in: Seconds without a request, at most 86,400, after which it is closed; it can be resumed.
-        ack: When frames are acknowledged: stored in the ``tail``, or in their ``chunk``, or in ``memory``, which
-            promises nothing: what waits is lost with the process.
+        expires_in: Seconds without a request, at most 86,400, after which the stream is closed; it can be resumed.
+        ack: When frames are acknowledged: stored in the ``tail``, stored in their ``chunk``, or queued in ``memory``,
+            where a crash loses them.
     """
 
     arrays: tuple[ArraySettings, ...] = ()
