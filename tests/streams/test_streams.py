@@ -43,9 +43,9 @@ from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
-from tests.server import running_server, served
+from tests.server import running_server
 from tests.streams.model import Model, Sender
-from tests.streams.support import Lab, dimension, place_of
+from tests.streams.support import Lab, client_of, dimension, place_of
 
 T, C, Z = dimension("t", None, 3), dimension("c", 2, 1), dimension("z", 3, 2)
 Y, X = dimension("y", 11, 4), dimension("x", 13, 5)
@@ -80,6 +80,11 @@ BOTH = pytest.mark.parametrize("lab", ["folder", "bucket"], indirect=True, scope
 @pytest.fixture
 def client(lab: Lab) -> httpx.Client:
     return lab.client
+
+
+def folder(path: Path) -> dict[str, Any]:
+    """The settings of a store in a folder."""
+    return {"url": str(path), "writable": True, "durability": "rename"}
 
 
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
@@ -354,8 +359,7 @@ def test_one_array_of_a_stream_in_a_bucket_is_committed_at_a_time(
     arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
     place = place_of("bucket", tmp_path, s3_server)
     data = b"".join(frame.tobytes() for frame in frames_of(Model(arrays[0]), 7))
-    app = create_app(Settings(stores={"lab": StoreSettings(**place.store)}))
-    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(2) as threads:
+    with client_of(place.store) as client, ThreadPoolExecutor(2) as threads:
         opened(client, "lab/run", *arrays)
         answers = threads.map(lambda key: Sender(client, "lab/run", key).patch(data, 0), "ab")
         assert [answer.status_code for answer in answers] == [204, 204]
@@ -562,8 +566,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
     model = Model({"key": "a", **ARRAYS["frames"]})
     data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.rows
     size = len(data) // 4
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for number in (0, 1):
@@ -571,7 +574,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 
         def late(*arguments: Any) -> Any:
             monkeypatch.setattr(Tails, "rows", look)
-            with httpx.Client(base_url=url, timeout=60) as other:
+            with httpx.Client(base_url=client.base_url, timeout=60) as other:
                 rest = data[2 * size : 3 * size]
                 assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
                 wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
@@ -595,8 +598,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
         "_commit_later",
         lambda each, stream, *_: commits.append(partial(each.commit, stream, stream.plan.arrays[0], whole=False)),
     )
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for start in range(0, 8 * size, size):
@@ -632,8 +634,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
 
     monkeypatch.setattr(ArrayWriter, "_store_queue", later)
     model = Model({"key": "a", **ARRAYS["frames"]})
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=90) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings, ack="memory")
         sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
         assert sender.patch(frame.tobytes(), 0).status_code == 202
@@ -715,8 +716,7 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
     model = Model({"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 6), *side], "compressor": None})
     model.frames = [*frames_of(model, 16)]
     data, size = b"".join(frame.tobytes() for frame in frames_of(model, 16)), 2 << 20
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for start, stop in ((0, 1), (1, 15), (15, 16)):
@@ -729,17 +729,13 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
 
 def test_what_comes_little_by_little_is_stored_before_all_of_it_has_come(tmp_path: Path) -> None:
     array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]}
-    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
+    done = threading.Event()
 
     def trickle() -> Iterator[bytes]:
         while not done.wait(0.02):  # never so long that a pause ends the piece
             yield bytes(64)
 
-    with (
-        served(create_app(Settings(stores={"lab": store}, idle_seconds=600))) as url,
-        httpx.Client(base_url=url, timeout=60) as client,
-        ThreadPoolExecutor() as threads,
-    ):
+    with client_of(folder(tmp_path), idle_seconds=600) as client, ThreadPoolExecutor() as threads:
         opened(client, "lab/run", array)
         sending = threads.submit(client.patch, "/v1/stream/lab/run?key=a", content=trickle())
         try:
@@ -752,8 +748,8 @@ def test_what_comes_little_by_little_is_stored_before_all_of_it_has_come(tmp_pat
 
 def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> None:
     arrays = [{"key": key, "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]} for key in "abc"]
-    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url) as client:
+    done = threading.Event()
+    with client_of(folder(tmp_path)) as client:
         planned = client.put("/v1/stream/lab/run?dry_run=true", json={"arrays": arrays}).json()["memory"]["bound"]
     options: dict[str, Any] = {"bytes_in_flight": planned + (24 << 20), "queue_seconds": 0.2}
 
@@ -762,8 +758,7 @@ def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> 
         while not done.wait(0.5):  # what pauses so long is stored
             yield bytes(1 << 10)
 
-    app = create_app(Settings(stores={"lab": store}, **options))
-    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor() as threads:
+    with client_of(folder(tmp_path), **options) as client, ThreadPoolExecutor() as threads:
         opened(client, "lab/run", *arrays)
 
         def send(key: str, body: bytes | Iterator[bytes]) -> httpx.Response:

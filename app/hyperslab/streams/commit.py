@@ -60,35 +60,66 @@ class Committer:
             raise ArrayFailed(wanted.path, f"{reason}: {mark.rows} rows were stored")
         return node, mark
 
-    def mark(self, array: StreamArray, mark: Mark) -> None:
-        """Mark a level that was just created."""
-        path = array.levels[mark.level].path
-        for _ in attempts():
-            node = self._catalog.open_array(path, fresh=True)
-            if Mark.of(node) is not None or self._store_mark(node, array.levels[mark.level], mark):
-                return
-        raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
-
     def commit(self, array: StreamArray, rows: int, source: Rows | None, *, whole: bool, final: bool = False) -> None:
         """Commit the rows of level 0 up to ``rows``, with ``whole`` only those that fill stored objects. ``source``:
         rows that are not in chunks, None if all are missing. ``final``: the stream ends here.
 
         Raises `ArrayFailed` and what `ChunkWriter.write_each` raises.
         """
-        writers = list[ChunkWriter]()
+        writers, grown = list[ChunkWriter](), list[tuple[ArrayNode, Mark]]()
+        stored = rows  # of level 0
         try:
             with ExitStack() as locks:
                 for level in array.levels:
                     mount, prefix = self._catalog.locate_writable(level.path)
                     locks.enter_context(node_lock(mount, prefix))
-                grown = self._write_levels(array, rows, source, writers, whole=whole, final=final)
-                for after, mark in reversed(grown) if final else grown:  # level 0 is the last that ends
-                    self._publish(array, after, mark, final=final)
+                for number, level in enumerate(array.levels):
+                    if final and self.is_final(level):
+                        continue
+                    node, mark = self.open(array, number)
+                    stored = mark.rows if number == 0 else stored
+                    target = level.rows(rows, final=final)
+                    target = max(mark.rows, target // level.object_rows * level.object_rows if whole else target)
+                    after = replace(node, metadata=node.metadata.with_shape(level.stored_shape(target)))
+                    start = mark.rows * level.row_length
+                    if number == 0 and source is not None:
+                        after = replace(after, head=FirstHead(array, source, start))
+                    elif number:
+                        above = grown[-1][0] if grown else self._catalog.open_array(array.levels[number - 1].path)
+                        head = LevelHead(level, array.method or "", partial(_identity, above), self._reader, start)
+                        after = replace(after, head=head)
+                    behind = number > 0 and mark.rows < level.rows(stored, final=final)
+                    if target > mark.rows and (source is not None or behind):
+                        self._write(after, array, mark, target, writers)
+                    grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
+                for _, mark in reversed(grown) if final else grown:  # level 0 is the last that ends
+                    self.publish(array, mark, final=final)
         except HyperslabError:
             for writer in writers:
                 with suppress(HyperslabError):
                     self._remove_orphans(writer, array)
             raise
+
+    def publish(self, array: StreamArray, mark: Mark, *, new: bool = False, final: bool = False) -> None:
+        """Store the shape and the mark of a level, or if ``final`` the shape alone, unless another replica has stored
+        as many rows. ``new``: the level has just been created, and has no mark."""
+        level = array.levels[mark.level]
+        for _ in attempts():
+            if final and self.is_final(level):
+                return
+            if new:
+                node = self._catalog.open_array(level.path, fresh=True)
+                done = Mark.of(node) is not None
+            else:
+                node, known = self.open(array, mark.level)
+                done = known.rows >= mark.rows and not final
+            metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
+            beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
+            metadata = with_extent(metadata, None if final else tuple(beyond))
+            metadata = with_stream_mark(metadata, None if final else asdict(mark))
+            if done or publish_metadata(node, metadata) is not None:
+                return
+        raise WriteConflict(level.path, f"other writers changed the metadata {MOST_TRIES} times")
 
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""
@@ -96,40 +127,6 @@ class Committer:
             return Mark.of(self._catalog.open_array(level.path, fresh=True)) is None
         except (NodeNotFound, WrongKind):
             return False
-
-    def _write_levels(
-        self,
-        array: StreamArray,
-        rows: int,
-        source: Rows | None,
-        writers: list[ChunkWriter],
-        *,
-        whole: bool,
-        final: bool,
-    ) -> list[tuple[ArrayNode, Mark]]:
-        """Write the chunks of all levels; returns each level with its new shape, and the mark that goes with it."""
-        grown = list[tuple[ArrayNode, Mark]]()
-        stored = rows  # of level 0
-        for number, level in enumerate(array.levels):
-            if final and self.is_final(level):
-                continue
-            node, mark = self.open(array, number)
-            stored = mark.rows if number == 0 else stored
-            target = level.rows(rows, final=final)
-            target = max(mark.rows, target // level.object_rows * level.object_rows if whole else target)
-            after = replace(node, metadata=node.metadata.with_shape(level.stored_shape(target)))
-            start = mark.rows * level.row_length
-            if number == 0 and source is not None:
-                after = replace(after, head=FirstHead(array, source, start))
-            elif number:
-                above = grown[-1][0] if grown else self._catalog.open_array(array.levels[number - 1].path)
-                head = LevelHead(level, array.method or "", partial(_identity, above), self._reader, start)
-                after = replace(after, head=head)
-            behind = number > 0 and mark.rows < level.rows(stored, final=final)
-            if target > mark.rows and (source is not None or behind):
-                self._write(after, array, mark, target, writers)
-            grown.append((after if number == 0 else replace(after, head=None), replace(mark, rows=target)))
-        return grown
 
     def _write(self, after: ArrayNode, array: StreamArray, mark: Mark, stop: int, writers: list[ChunkWriter]) -> None:
         """Write the rows of a level from the mark's to ``stop``. Other replicas may be writing the same objects with as
@@ -180,26 +177,6 @@ class Committer:
             with alone(written.mount, written.prefix) as turn:
                 if is_gone():
                     writer.take_back(turn.check)
-
-    def _publish(self, array: StreamArray, after: ArrayNode, mark: Mark, *, final: bool) -> None:
-        """Store the shape and the mark of a level, unless another replica has published as many rows."""
-        level = array.levels[mark.level]
-        for _ in attempts():
-            if final and self.is_final(level):
-                return
-            node, now = self.open(array, mark.level)
-            if (now.rows >= mark.rows and not final) or self._store_mark(node, level, mark, final=final):
-                return
-        raise WriteConflict(after.path, f"other writers changed the metadata {MOST_TRIES} times")
-
-    def _store_mark(self, node: ArrayNode, level: Level, mark: Mark, *, final: bool = False) -> bool:
-        """Store a mark with the shape of its rows, or if ``final`` the shape alone; False if the document has
-        changed."""
-        metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
-        beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
-        metadata = with_extent(metadata, None if final else tuple(beyond))
-        metadata = with_stream_mark(metadata, None if final else asdict(mark))
-        return publish_metadata(node, metadata) is not None
 
 
 def _identity(array: ArrayNode) -> ArrayNode:

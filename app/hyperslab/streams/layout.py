@@ -303,6 +303,13 @@ def _level(
     sizes = [-(-(d.size or 0) >> h) for d, h in zip(dimensions, halvings, strict=True)]
     chunks = [d.chunk for d in dimensions]
     shards = [d.chunk * d.shard for d in dimensions] if any(d.shard != 1 for d in dimensions) else None
+    codecs = {"compressor": array.compressor} if array.codecs is None else {"codecs": list(array.codecs)}
+    optional = {
+        "shards": None if shards is None else [shards[axis] for axis in order],
+        "dimension_separator": "/" if version == 2 else None,
+        "filters": None if array.filters is None else list(array.filters),
+        "fill_value": array.fill_value,
+    }
     definition = {
         "zarr_format": version,
         "shape": [0 if axis == 0 else sizes[axis] for axis in order],
@@ -310,19 +317,9 @@ def _level(
         "dtype": array.dtype,
         "dimension_names": [dimensions[axis].name for axis in order],
         "attributes": {} if image else {**ome.plain(array), **array.attributes},
+        **codecs,
+        **{name: value for name, value in optional.items() if value is not None},
     }
-    if shards is not None:
-        definition["shards"] = [shards[axis] for axis in order]
-    if version == 2:
-        definition["dimension_separator"] = "/"
-    if array.codecs is not None:
-        definition["codecs"] = list(array.codecs)
-    else:
-        definition["compressor"] = array.compressor
-    if array.filters is not None:
-        definition["filters"] = list(array.filters)
-    if array.fill_value is not None:
-        definition["fill_value"] = array.fill_value
     return Level(
         path=path,
         dtype=dtype_of(array).numpy,

@@ -374,7 +374,7 @@ class Streams:
             for level, wanted in enumerate(array.levels):
                 made = self._creator.create_array(wanted.path, wanted.definition, mode="open")
                 up = made.node.prefix.count("/") - depth
-                self._committer.mark(array, Mark(stream.record.id, up, array.number, level, 0))
+                self._committer.publish(array, Mark(stream.record.id, up, array.number, level, 0), new=True)
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)

@@ -221,7 +221,7 @@ def _check_distinct(member: str, values: Sequence[Any]) -> None:
 
 
 def _check_hierarchy(settings: StreamSettings) -> None:
-    """Raise `BadDefinition` where two nodes would be one, or one would lie where the one above it has its own."""
+    """Raise `BadDefinition` for two nodes at one path, or a child of an array or inside an image."""
     claims: dict[str, str] = {}
     for member, key, kind in _nodes(settings):
         if key in claims:
@@ -236,7 +236,7 @@ def _check_hierarchy(settings: StreamSettings) -> None:
 
 
 def _nodes(settings: StreamSettings) -> Iterator[tuple[str, str, str]]:
-    """The nodes that settings name, with the path of the member that does, and what they are."""
+    """Nodes that settings name: path of the member, key, and kind."""
     for at, key, array in all_arrays(settings):
         kind = "array" if array.pyramid is None and at.startswith("arrays") else "image"
         yield f"{at.removesuffix('.array')}.key", key, kind

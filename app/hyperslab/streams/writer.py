@@ -464,29 +464,22 @@ class ArrayWriter:
         *,
         at_first: bool = False,
     ) -> T:
-        """Result of work that changes the tail of an array; repeated if another sender came first. It is given the
-        stream as it is then, or ``at_first`` as it is known. A failure of the store becomes the array's error."""
+        """Result of work that changes the tail of an array; repeated if another sender came first. In a folder it is
+        under the lock of those who append. It is given the stream as it is then, or ``at_first`` as it is known."""
         for attempt in attempts():
             known = at_first and attempt == 0
-            appending = nullcontext(stream) if known else self._appending(stream, array, epoch, states)
-            with suppress(VersionConflict), appending as now, self._recording_failure(now, array):
-                return work(now)
+            lock = nullcontext() if known else stream.mount.store.lock(f"{array.tails}.zgroup")
+            with suppress(VersionConflict), lock:
+                now = stream if known else self._records.change(stream)
+                now.record.check_epoch(epoch)
+                if now.record.state not in states:
+                    raise CompletedUpload(stream.path)
+                try:
+                    with self._recording_failure(now, array):
+                        return work(now)
+                finally:
+                    self._reader.forget(stream.mount, array)
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
-
-    @contextmanager
-    def _appending(
-        self, stream: Stream, array: StreamArray, epoch: int | None, states: Sequence[State]
-    ) -> Iterator[Stream]:
-        """Lock of those who append to an array in a folder; yields the stream as it is then."""
-        with stream.mount.store.lock(f"{array.tails}.zgroup"):
-            now = self._records.change(stream)
-            now.record.check_epoch(epoch)
-            if now.record.state not in states:
-                raise CompletedUpload(stream.path)
-            try:
-                yield now
-            finally:
-                self._reader.forget(stream.mount, array)
 
     def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
         """Lock of those who commit rows of an array, taken after that of those who append."""
