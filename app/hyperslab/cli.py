@@ -244,23 +244,22 @@ def put(
 
 @app.command()
 def stream(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the stream is to be, in a store of a service.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL of the stream, in a store of a service.")],
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A folder of .npy or TIFF files, one such file; -: raw frames.")
     ],
     *,
     settings: Annotated[
-        Path | None, typer.Option("--settings", metavar="FILE", help="JSON: what the stream makes.")
+        Path | None, typer.Option("--settings", metavar="FILE", help="JSON file with the settings of the stream.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="The array, where there are several.")
+        str | None, typer.Option("--key", metavar="TEXT", help="Key of the array, if there are several.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream that was cut off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a stream at its last stored frame.")] = False,
     token: Token = None,
     quiet: Quiet = False,
 ) -> None:
-    """Send frames as a stream, which becomes an image. Without settings it has the size and dtype of the first frame,
-    and a pyramid."""
+    """Stream frames to an image. Without settings it has the size and dtype of the first frame, and a pyramid."""
     from hyperslab.client.transfer import send_frames
 
     options: Any = {"settings": settings, "key": key, "resume": resume, "token": token}

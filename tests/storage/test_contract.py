@@ -235,9 +235,10 @@ def test_keys_are_listed(filled: Store, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("store", WRITABLE, indirect=True)
 def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, prefix: str) -> None:
     store.put(f"{prefix}part", random.Random(2).randbytes(1 << 20))
-    for number in (0, 1, 10):  # on S3 one put, one, and a multipart upload
-        store.put_pieces(f"{prefix}whole", (bytes(value_of(store, f"{prefix}part")) for _ in range(number)))
-        assert value_of(store, f"{prefix}whole") == value_of(store, f"{prefix}part") * number
+    part = value_of(store, f"{prefix}part")
+    for number in (0, 1, 11):
+        store.put_pieces(f"{prefix}whole", (value_of(store, f"{prefix}part") * (at % 2) for at in range(number)))
+        assert value_of(store, f"{prefix}whole") == part * (number // 2)
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)

@@ -323,13 +323,12 @@ def send_frames(
     token: str | None = None,
     progress: Progress = False,
 ) -> dict[str, Any]:
-    """Send the frames of a folder of ``.npy`` and TIFF files by name, of one such file, or raw ones of a pipe (``-``:
-    stdin), as a new stream; returns its last state.
+    """Stream the frames of a folder of ``.npy`` and TIFF files in order of their names, of one such file, or raw frames
+    of a pipe (``-``: stdin); returns the last state.
 
-    ``settings``: a JSON file; without one the stream is an image with a pyramid, of the first frame's size and dtype.
-    ``resume``: go on with a stream that was cut off, from its first frame that is not stored. Raises `BadParameter` for
-    a source without frames, `BadBody` for a file that cannot be read or has frames of another kind, and what the server
-    raised.
+    ``settings``: a JSON file; by default an image with a pyramid, of the first frame's size and dtype. ``resume``: skip
+    the frames that an earlier run has stored. Raises `BadParameter` for a source without frames, `BadBody` for a file
+    that cannot be read or does not fit the array, and what the server raised.
     """
     files = [] if source == _PIPE or source.is_fifo() else _frame_files(source)
     document: dict[str, Any] | StreamSettings | None = None
@@ -355,7 +354,7 @@ def send_frames(
 
 
 def _frame_files(source: Path) -> list[Path]:
-    """The files with frames, by name; numbers in names count as numbers."""
+    """Files with frames, sorted by name, with numbers in names as numbers."""
     if source.is_file():
         return [source]
     suffixes = (".npy", ".tif", ".tiff")
@@ -392,7 +391,7 @@ def _load_frames(path: Path) -> AnyArray:
 
 
 def _piped_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
-    """Frames of raw bytes, in the dtype of the array. Raises `BadBody` for a last one that is not whole."""
+    """Frames of raw bytes, in the dtype of the array. Raises `BadBody` for a partial last frame."""
     nbytes = array.frame_nbytes
     with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
         while data := file.read(nbytes):

@@ -229,30 +229,12 @@ class ObjectStore(Store):
         return version_of(self._connection, put)
 
     def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
-        """One put of what fits into a part, else a multipart upload. Pieces, which may come from the store itself, are
-        made in a thread of their own: obstore iterates inside its event loop, where no other call of it may block."""
-        first, size = list[bytes](), 0
-        for piece in pieces:
-            first.append(piece)
-            size += len(piece)
-            if size > _PART_BYTES:
-                break
-        else:
-            self._put(key, memoryview(b"".join(first)), None)
-            return
-
-        def every() -> Iterator[bytes]:
-            while first:
-                yield first.pop(0)
-            yield from pieces
-
-        rest = every()
+        """A multipart upload. Pieces, which may be read from this store, are made in a thread of their own: obstore
+        iterates inside its event loop, where no other call of it may block."""
         with ThreadPoolExecutor(1, f"{self.name}-pieces") as thread:
-            body = iter(lambda: thread.submit(next, rest, b"").result(), b"")
+            body = iter(lambda: thread.submit(next, pieces, None).result(), None)
             try:
-                obstore.put(
-                    self._client, self._path(key), body, use_multipart=True, chunk_size=_PART_BYTES, max_concurrency=2
-                )
+                obstore.put(self._client, self._path(key), body, chunk_size=_PART_BYTES, max_concurrency=2)
             except OBSTORE_ERRORS as error:
                 raise translate(self.name, key, error) from error
 

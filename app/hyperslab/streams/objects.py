@@ -14,7 +14,6 @@ import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -199,16 +198,17 @@ class ObjectTail(Tail):
             part = self._store.get_part(key, position, stop)
             found = np.frombuffer(b"" if part is None else part.between(position, stop), np.uint8)
         else:
-            found = cache.load((self._store.name, key), "", partial(self._load, key)).value[position:stop]
+
+            def load() -> tuple[NDArray, str, int]:
+                stored = self._store.get(key, SEGMENT_BYTES)
+                if stored is None:
+                    raise ChangedWhileRead("the rows have moved to chunks meanwhile")
+                return np.frombuffer(stored.data, np.uint8), "", len(stored.data)
+
+            found = cache.load((self._store.name, key), "", load).value[position:stop]
         if len(found) != len(out):
             raise ChangedWhileRead("the rows have moved to chunks meanwhile")
         out[:] = found
-
-    def _load(self, key: str) -> tuple[NDArray, str, int]:
-        stored = self._store.get(key, SEGMENT_BYTES)
-        if stored is None:
-            raise ChangedWhileRead("the rows have moved to chunks meanwhile")
-        return np.frombuffer(stored.data, np.uint8), "", len(stored.data)
 
     def _put_segment(self, data: bytes | memoryview) -> str:
         name = self._put_new(self._array.tails, data)

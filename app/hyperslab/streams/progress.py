@@ -170,7 +170,7 @@ class ProgressReader:
     def _first_row(self, mount: MountedStore, array: StreamArray) -> int:
         """First row in the tail of an array that another writer has changed."""
         if mount.is_remote:
-            tail = self._tails.object(mount.store, array)
+            tail = self._tails.objects.open(mount.store, array)
             return 0 if tail is None else tail.begin // array.row_nbytes
         names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(array.tails).entries]
         return min([int(name) for name in names if name.isdecimal()], default=0) * array.group_rows

@@ -117,23 +117,35 @@ def _parse(kind: Any, value: object, at: str, *, v3: bool) -> Any:
             raise BadDefinition(f"{below}{name}", f"is unknown; known are {', '.join(parsers)}")
     found = dict[str, Any]()
     for field in fields(kind):
-        name, parser = field.name, parsers.get(field.name)
-        given = value.get(name)
+        name, given, parser = field.name, value.get(field.name), parsers.get(field.name)
         if isinstance(parser, list):
             if given is not None and not isinstance(given, list):
                 raise BadDefinition(f"{below}{name}", f"expected a list, found {shown(given)}")
             items = enumerate(given or [])
             found[name] = tuple([_parse(parser[0], each, f"{below}{name}.{i}", v3=v3) for i, each in items])
-        elif isinstance(parser, type):
-            if given is not None or field.default is MISSING:
-                found[name] = _parse(parser, given, f"{below}{name}", v3=v3)
-        elif name in value and parser is not None:
-            found[name] = _convert(f"{below}{name}", parser, given)
-        elif parser is not None and field.default is field.default_factory is MISSING:
-            raise BadDefinition(f"{below}{name}", "is missing")
-    if kind in _CHECKS:
-        _CHECKS[kind](below, value, found, v3)
+        elif name not in value:
+            if parser is not None and field.default is field.default_factory is MISSING:
+                raise BadDefinition(f"{below}{name}", "is missing")
+        elif not isinstance(parser, type):
+            found[name] = _convert(f"{below}{name}", parsers[name], given)
+        elif given is not None or field.default is MISSING:
+            found[name] = _parse(parser, given, f"{below}{name}", v3=v3)
+    _check(kind, below, value, found, v3=v3)
     return kind(**found)
+
+
+def _check(kind: type, at: str, value: Mapping[str, Any], found: dict[str, Any], *, v3: bool) -> None:
+    """Check the parsed members of an object against each other; ``at``: prefix of their paths."""
+    if kind is Dimension and found.get("shard", 1) != 1 and not v3:
+        raise BadDefinition(f"{at}shard", "only arrays of zarr_format 3 have shards")
+    if kind is ArraySettings:
+        _complete_array(at, value, found, v3=v3)
+    if kind is PlateSettings:
+        _check_plate(at, found)
+    if kind is WellSettings and not found["fields"]:
+        raise BadDefinition(f"{at}fields", "a well has at least one field")
+    if kind is WellSettings:
+        _check_distinct(f"{at}fields", [each.key.lower() for each in found["fields"]])
 
 
 def _convert(member: str, parse: Callable[[Any], T], value: Any) -> T:
@@ -143,13 +155,8 @@ def _convert(member: str, parse: Callable[[Any], T], value: Any) -> T:
         raise BadDefinition(member, str(error)) from error
 
 
-def _check_dimension(at: str, _: Mapping[str, Any], found: dict[str, Any], v3: bool) -> None:
-    if found.get("shard", 1) != 1 and not v3:
-        raise BadDefinition(f"{at}shard", "only arrays of zarr_format 3 have shards")
-
-
-def _check_array(at: str, value: Mapping[str, Any], found: dict[str, Any], v3: bool) -> None:
-    """Check members against each other, and fill in what depends on others."""
+def _complete_array(at: str, value: Mapping[str, Any], found: dict[str, Any], *, v3: bool) -> None:
+    """Check the members of an array against each other, and complete those that depend on others."""
     dimensions = found["dimensions"]
     if not 2 <= len(dimensions) <= MAX_RANK:
         raise BadDefinition(f"{at}dimensions", f"expected 2 to {MAX_RANK} dimensions, found {len(dimensions)}")
@@ -188,13 +195,7 @@ def _check_array(at: str, value: Mapping[str, Any], found: dict[str, Any], v3: b
         raise BadDefinition(f"{at}pyramid.method", unfit)
 
 
-def _check_well(at: str, _: Mapping[str, Any], found: dict[str, Any], v3: bool) -> None:  # noqa: ARG001
-    if not found["fields"]:
-        raise BadDefinition(f"{at}fields", "a well has at least one field")
-    _check_distinct(f"{at}fields", [each.key.lower() for each in found["fields"]])
-
-
-def _check_plate(at: str, _: Mapping[str, Any], found: dict[str, Any], v3: bool) -> None:  # noqa: ARG001
+def _check_plate(at: str, found: Mapping[str, Any]) -> None:
     _check_distinct(f"{at}acquisitions", [acquisition.id for acquisition in found["acquisitions"]])
     known = {acquisition.id for acquisition in found["acquisitions"]}
     for number, well in enumerate(found["wells"]):
@@ -387,12 +388,3 @@ _MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
     },
 }
 """Parsers of members: a function of the JSON value, a dataclass of an object, or a list of such."""
-
-_CHECKS: Final[Mapping[type, Callable[[str, Mapping[str, Any], dict[str, Any], bool], None]]] = {
-    Dimension: _check_dimension,
-    ArraySettings: _check_array,
-    WellSettings: _check_well,
-    PlateSettings: _check_plate,
-}
-"""Checks between the members of an object: of the prefix of their paths, the object, the parsed members, and whether
-they are of Zarr v3."""

@@ -22,7 +22,7 @@ from hyperslab.cache import VersionedCache
 from hyperslab.errors import ChangedWhileRead
 from hyperslab.storage.base import Store
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.objects import ObjectTail, ObjectTails
+from hyperslab.streams.objects import ObjectTails
 from hyperslab.streams.tail import LogTail, NDArray, Piece, Tail
 
 Buffer = bytes | memoryview
@@ -75,18 +75,13 @@ class TailRows:
 
 
 class Tails:
-    """Opens tails; the most recently used logs stay open. ``segments``: the cache for segments of object tails."""
+    """Opens tails, in a folder `log` and in an object store ``objects``. The most recently used logs stay open.
+    ``segments``: cache for segments of object tails."""
 
     def __init__(self, segments: VersionedCache[Any]) -> None:
-        self._objects = ObjectTails(segments)
+        self.objects = ObjectTails(segments)
         self._logs: OrderedDict[tuple[str, bool, str, int], LogTail] = OrderedDict()
         self._lock = Lock()
-
-    def object(
-        self, store: Store, array: StreamArray, version: str | None = None, *, create: bool = False
-    ) -> ObjectTail | None:
-        """See `ObjectTails.open`."""
-        return self._objects.open(store, array, version, create=create)
 
     def log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
         """The log of a group of rows, up to date; None if there is none, unless ``create``."""
@@ -104,7 +99,7 @@ class Tails:
         tails, versions, nbytes = dict[int, Tail](), dict[str, str | None](), array.group_nbytes
         if mount.is_remote:
             versions[array.head] = version = mount.versions.look_up(array.head, [array.head])[0]
-            found = None if version is None else self.object(mount.store, array, version)
+            found = None if version is None else self.objects.open(mount.store, array, version)
             return TailRows({} if found is None else {0: found}, LARGEST), versions
         group = rows // array.group_rows
         while True:
@@ -124,7 +119,7 @@ class Tails:
     ) -> Iterator[list[tuple[int, bytes]]]:
         """Metadata of the frames ``[start, stop)`` as pairs (frame, JSON), many at a time."""
         if mount.is_remote:
-            tail = self.object(mount.store, array)
+            tail = self.objects.open(mount.store, array)
             yield from () if tail is None else tail.notes(start, stop)
             return
         names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(array.notes).entries]

@@ -196,7 +196,7 @@ class ArrayWriter:
                 with stream.mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
                     return
             for _ in attempts():
-                tail = self._tails.object(stream.mount.store, array, create=True)
+                tail = self._tails.objects.open(stream.mount.store, array, create=True)
                 assert tail is not None
                 with suppress(VersionConflict):
                     tail.settle(stream.record.epoch, closed=closed)
@@ -382,7 +382,7 @@ class ArrayWriter:
             return
         begin = (rows // group_rows * group_rows if whole else rows) * array.row_nbytes
         for _ in attempts():
-            tail = self._tails.object(stream.mount.store, array)
+            tail = self._tails.objects.open(stream.mount.store, array)
             with suppress(VersionConflict):
                 if tail is not None and tail.begin < begin:
                     tail.drop(begin)
