@@ -224,7 +224,7 @@ class StreamPlan:
         groups: dict[str, Mapping[str, Any]] = {}
         checked: set[str] = set()  # the fields of a plate are mostly alike
         for member, key, array in all_arrays(settings):
-            made = _array(version, member, path, stream, len(arrays), key, array)
+            made = _array(array, key, member, version, home=path, stream=stream, number=len(arrays))
             arrays.append(made)
             definition = made.levels[0].definition
             if repr(definition) not in checked:
@@ -245,8 +245,8 @@ class StreamPlan:
         return cls(settings, path, groups, tuple(arrays), {array.key: array for array in arrays})
 
 
-def _array(  # noqa: PLR0917
-    version: int, member: str, home: str, stream: str, number: int, key: str, array: ArraySettings
+def _array(
+    array: ArraySettings, key: str, member: str, version: int, *, home: str, stream: str, number: int
 ) -> StreamArray:
     path = normalise_path(join(home, key))
     dimensions, dtype = array.dimensions, dtype_of(array)

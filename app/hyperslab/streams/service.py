@@ -66,12 +66,13 @@ class Upload:
         is_first: No other request was sending; the stream's memory covers two pieces of this one.
     """
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         writer: ArrayWriter,
         session: Session,
         stream: Stream,
         array: StreamArray,
+        *,
         at: int | None,
         epoch: int | None,
     ) -> None:
@@ -261,16 +262,16 @@ class Streams:
         """
         stream = self._open(path, epoch=epoch, finished=at is not None)
         session = self._sessions.get(stream.path) or Session(0, 0)
-        return Upload(self._writer, session, stream, stream.array(key), at, epoch)
+        return Upload(self._writer, session, stream, stream.array(key), at=at, epoch=epoch)
 
-    def skip(  # noqa: PLR0917
-        self, path: str, key: str | None, frames: int, reason: str, at: int | None = None, epoch: int | None = None
+    def skip(
+        self, path: str, key: str | None, frames: int, reason: str, *, at: int | None = None, epoch: int | None = None
     ) -> Progress:
         """Record ``frames`` frames from ``at`` on (default: the next ones) as missing; returns the progress after that.
         Raises as `ArrayWriter.send`."""
         stream = self._open(path, epoch=epoch)
         self._writer.wait(stream)
-        return self._writer.skip(stream, stream.array(key), frames, reason, at, epoch)
+        return self._writer.skip(stream, stream.array(key), frames, reason, at=at, epoch=epoch)
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
         """Metadata of the durable frames ``[start, stop)`` of an array, as JSON lines, many at a time."""

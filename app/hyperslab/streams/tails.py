@@ -85,7 +85,8 @@ class Tails:
 
     def log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
         """The log of a group of rows, up to date; None if there is none, unless ``create``."""
-        return self._open(store, array.tails, group, group * array.group_nbytes, array.fill, create=create)
+        begin = group * array.group_nbytes
+        return self._open(store, array.tails, group, begin=begin, fill=array.fill, create=create)
 
     def remove(self, store: Store, array: StreamArray, group: int) -> None:
         """Delete the log of a group of rows."""
@@ -141,10 +142,10 @@ class Tails:
             log.append(_INDEX.pack(frame) + bytes(note))
 
     def _notes_log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
-        return self._open(store, array.notes, group, 0, _NO_FILL, create=create)
+        return self._open(store, array.notes, group, begin=0, fill=_NO_FILL, create=create)
 
     def _open(
-        self, store: Store, prefix: str, group: int, begin: int, fill: NDArray, *, create: bool
+        self, store: Store, prefix: str, group: int, *, begin: int, fill: NDArray, create: bool
     ) -> LogTail | None:
         name = (store.name, create, prefix, group)
         with self._lock:

@@ -108,8 +108,8 @@ class ArrayWriter:
                 while session.queued and not self._closed.is_set():
                     session.changed.wait(1.0)
 
-    def skip(  # noqa: PLR0917
-        self, stream: Stream, array: StreamArray, frames: int, reason: str, at: int | None, epoch: int | None
+    def skip(
+        self, stream: Stream, array: StreamArray, frames: int, reason: str, *, at: int | None, epoch: int | None
     ) -> Progress:
         """See `Streams.skip`."""
         size = array.frame_nbytes
@@ -334,10 +334,11 @@ class ArrayWriter:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def commit(  # noqa: PLR0917
+    def commit(
         self,
         stream: Stream,
         array: StreamArray,
+        *,
         whole: bool,
         rows: int | None = None,
         data: Buffer | None = None,
@@ -349,15 +350,15 @@ class ArrayWriter:
         with self._commit_lock(stream, array), nullcontext() if session is None else session.commit_lock:
             for _ in attempts():
                 try:
-                    return self._commit_once(stream, array, whole, rows, data, final)
+                    return self._commit_once(stream, array, whole=whole, rows=rows, data=data, final=final)
                 except (WriteConflict, ChangedWhileRead, PartlyWritten) as error:
                     cause = error.__cause__ if isinstance(error, PartlyWritten) else error
                     if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
                         raise
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
 
-    def _commit_once(  # noqa: PLR0917
-        self, stream: Stream, array: StreamArray, whole: bool, rows: int | None, data: Buffer | None, final: bool
+    def _commit_once(
+        self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
     ) -> None:
         group_rows, progress = array.group_rows, self._reader.read(stream, array)
         if self._record_missing(stream, array, progress.tails.missing(array.frame_nbytes)).record.state == "discarding":

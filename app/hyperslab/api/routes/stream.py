@@ -171,7 +171,7 @@ async def post_stream(request: Request) -> Response:
         raise BadDefinition("reason", "expected a text of at most 1000 characters")
     if key is not None and not isinstance(key, str):
         raise BadDefinition("key", f"expected a text, found {shown(key)}")
-    await request.write(path, streams.skip, path, key, frames, reason, at, epoch)
+    await request.write(path, streams.skip, path, key, frames, reason, at=at, epoch=epoch)
     return Response(204, _upload_headers(await request.run(streams.progress, path, key)))
 
 
