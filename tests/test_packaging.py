@@ -18,8 +18,8 @@ from hyperslab import __version__, wire
 from tests.architecture.sources import imports
 from tests.tools import ROOT
 
-BROUGHT_BY_OTHERS = {"starlette", "typing-extensions", "msgpack", "aiohttp"}
-"""Imported, and firmly required by fastapi, by pydantic, by numcodecs[msgpack] and by fsspec[http]."""
+BROUGHT_BY_OTHERS = {"typing-extensions", "msgpack", "aiohttp"}
+"""Imported, and firmly required by pydantic, by numcodecs[msgpack] and by fsspec[http]."""
 
 
 @pytest.fixture(scope="module")

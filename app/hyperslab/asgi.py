@@ -42,7 +42,23 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
 
     Raises `BadDefinition`, which names the store.
     """
-    return [_mount(name, store) for name, store in settings.stores.items()]
+    mounts = []
+    for name, told in settings.stores.items():
+        try:
+            store = open_store(_made(StoreConfig, told, name=name, options=told.revealed_options()))
+        except BadDefinition as error:
+            raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
+        assumed = {}
+        for path, stated in told.assume_metadata.items():
+            member = f"stores.{name}.assume_metadata.{path}"
+            try:
+                assumed[normalise_path(path)] = completed_document(stated)
+            except BadPath as error:
+                raise BadDefinition(member, str(error)) from error
+            except BadDefinition as error:
+                raise BadDefinition(f"{member}.{error.member}", error.reason) from error
+        mounts.append(_made(MountedStore, told, name=name, store=store, assume_metadata=assumed))
+    return mounts
 
 
 def api_options(settings: Settings) -> ApiOptions:
@@ -61,22 +77,3 @@ def _made(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:
     """An object of a dataclass, whose fields but for these ``others`` are settings of the same names."""
     names = [field.name for field in fields(cls) if field.init and field.name not in others]  # type: ignore[arg-type]
     return cls(**others, **{name: getattr(settings, name) for name in names})
-
-
-def _mount(name: str, settings: StoreSettings) -> MountedStore:
-    try:
-        store = open_store(_made(StoreConfig, settings, name=name, options=settings.revealed_options()))
-        assumed = dict(_assumed(path, stated) for path, stated in settings.assume_metadata.items())
-    except BadDefinition as error:
-        raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
-    return _made(MountedStore, settings, name=name, store=store, assume_metadata=assumed)
-
-
-def _assumed(path: str, stated: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A path and the whole document of the array there."""
-    try:
-        return normalise_path(path), completed_document(stated)
-    except BadPath as error:
-        raise BadDefinition(f"assume_metadata.{path}", str(error)) from error
-    except BadDefinition as error:
-        raise BadDefinition(f"assume_metadata.{path}.{error.member}", error.reason) from error

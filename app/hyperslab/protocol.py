@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hyperslab.api.response import CONNECTION, PATIENCE, REFUSED
+from hyperslab.api.replay import header_lines
+from hyperslab.api.response import CONNECTION, PATIENCE, REFUSED, REPLAY, WAS_TRIED
 from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
 
 _QUIET_SECONDS: Final = 2.0
@@ -29,6 +30,8 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._patience: float = self.app_state.get(PATIENCE, _LONGEST_SECONDS)
         self._head_seconds = min(60.0, self._patience)  # how long a client may take for the head of a request
+        self._find = None if self.access_log else self.app_state.get(REPLAY)
+        self._may_replay = False
         self._is_between = True
         self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
         self._waiting = b""
@@ -60,6 +63,7 @@ class Protocol(HttpToolsProtocol):
             self._heard = self.loop.time()
             return
         self._unset_keepalive_if_required()
+        self._may_replay = True
         # some wait already where whoever waits for the client to leave has let this in
         rest, self._waiting = memoryview(self._waiting + data if self._waiting else data), b""
         while rest and not self._ignores_input:
@@ -125,9 +129,25 @@ class Protocol(HttpToolsProtocol):
             self._refuse(HeadTooLarge(_LONGEST_HEAD))
         elif hosts != 1 and self.parser.get_http_version() == "1.1":
             self._refuse(NotHttp(f"A request has one Host header; this one has {hosts or 'none'}."))
-        else:
+        elif has_body or not self._replay():
             self._begin({CONNECTION: self}, _GentleTransport(self.transport, self._close_gently) if has_body else None)
             self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
+
+    def _replay(self) -> bool:
+        """Send the stored response to a GET that came alone, if there is one: without a scope, a task and messages."""
+        is_first = self._may_replay and (self.cycle is None or self.cycle.response_complete)
+        is_blocked = self.flow.write_paused or self.transport.is_closing()
+        stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        if self._find is None or self.parser.get_method() != b"GET" or not is_first or is_blocked or not stays:
+            return False
+        self._may_replay = False
+        head, body = self._find(self.root_path.encode() + self.url, self.headers) or (b"", b"")
+        if head:
+            self.server_state.total_requests += 1
+            self.transport.writelines((head, header_lines(self.server_state.default_headers), b"\r\n", body))
+        else:
+            self.scope = cast("Any", {**self.scope, WAS_TRIED: True})
+        return bool(head)
 
     def _begin(self, members: dict[str, Any], transport: _GentleTransport | None) -> None:
         """Let the application answer the request whose head was read, with more ``members`` in its scope."""
@@ -150,7 +170,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._is_between = True
         self._unread = self._body_left = 0
-        if not self._ignores_input:
+        if self.cycle is not None and not self._ignores_input:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -395,7 +395,13 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     """
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
-    _refuse_unknown_variables(os.environ)
+    for variable in sorted(os.environ):
+        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
+            continue  # the latter is the client's
+        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
+        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
+        if keys[0] == "stores" and len(keys) > 2:
+            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
     sources: list[tuple[Mapping[str, Any], str]] = [
         (overrides or {}, ""),
         (_read_environment(), "the environment"),
@@ -451,16 +457,6 @@ def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str |
     }
     others = {name: value for name, value in variables.items() if name not in alone}
     return {f"{name}{DELIMITER}url": value for name, value in alone.items()} | others
-
-
-def _refuse_unknown_variables(environ: Iterable[str]) -> None:
-    for variable in sorted(environ):
-        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
-            continue  # the latter is the client's
-        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
-        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
-        if keys[0] == "stores" and len(keys) > 2:
-            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
 
 
 def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:

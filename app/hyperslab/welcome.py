@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import quote
 
 from hyperslab import __version__
@@ -16,19 +15,24 @@ from hyperslab.storage.config import public_url
 def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     """Lines for people; ``base`` is the service's URL."""
     surveys = _surveys(settings)
-    authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if settings.read_tokens else ""
-    lines = [
-        f"Hyperslab {__version__} serves",
-        *_stores(settings, surveys),
-        "",
-        f"Look     {base}/",
-        f"Read on  {base}/docs",
-        f"Try{' (with a token in HYPERSLAB_TOKEN)' if settings.read_tokens else ''}",
+    width = max(map(len, settings.stores))
+    lines = [f"Hyperslab {__version__} serves"]
+    for name, store in settings.stores.items():
+        lines += [f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"]
+        lines += [f"  {'':{width}}  {line}" for line in surveys[name].lines()] if name in surveys else []
+    token = " (with a token in HYPERSLAB_TOKEN)" if settings.read_tokens else ""
+    authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if token else ""
+    lines += ["", f"Look     {base}/", f"Read on  {base}/docs", f"Try{token}"]
+    examples = [
+        f"{base}/v1/metadata/demo",
+        f"'{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
+        f"-o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
+        f"-o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
     ]
-    examples = _demo_lines(base) if demo else _store_lines(settings, surveys, base)
+    examples = examples if demo else _store_lines(settings, surveys, base)
     lines += [f"  curl{authorization} {line}" for line in examples]
-    lines += [f"Links are for a proxy that serves this below {settings.root_path}"] if settings.root_path else []
-    return "\n".join([*lines, "", "Stop with Ctrl-C."])
+    below = f"Links are for a proxy that serves this below {settings.root_path}"
+    return "\n".join([*lines, *([below] if settings.root_path else []), "", "Stop with Ctrl-C."])
 
 
 def _surveys(settings: Settings) -> dict[str, Survey]:
@@ -41,23 +45,6 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
     finally:
         for mount in mounts:
             mount.store.close()
-
-
-def _stores(settings: Settings, surveys: dict[str, Survey]) -> Iterator[str]:
-    width = max(map(len, settings.stores))
-    for name, store in settings.stores.items():
-        yield f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"
-        if name in surveys:
-            yield from (f"  {'':{width}}  {line}" for line in surveys[name].lines())
-
-
-def _demo_lines(base: str) -> list[str]:
-    return [
-        f"{base}/v1/metadata/demo",
-        f"'{base}/v1/slice/demo/brain?select=32,::64,::64&format=json'",
-        f"-o plane.npy '{base}/v1/slice/demo/brain?select=32&format=npy'",
-        f"-o tile.png {base}/v1/tile/demo/microscope/0/0/0.png",
-    ]
 
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:

@@ -17,22 +17,22 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2216, 9),
-    "api": (5427, 34),
-    "arrays": (6730, 27),  # 520 of it read shards
+    "api": (5379, 34),
+    "arrays": (6725, 27),  # 520 of it read shards
     "cache": (172, 1),
     "client": (4196, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
     "demo": (692, 8),
-    "engine": (7067, 28),  # 1,200 of it are Zarr v3: sharding and v3*
-    "storage": (3248, 15),
+    "engine": (7168, 28),  # 1,300 of it are Zarr v3: sharding and v3*; 90 came with checks of new arrays and filters
+    "storage": (3245, 15),
     "streams": (3761, 15),
     "tiles": (3923, 18),
     "viewer": (78, 2),
-    "wire": (704, 6),
+    "wire": (701, 6),
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 160
-TEST_LINES = 47_620
+TEST_LINES = 47_857
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -42,7 +42,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 """For each layer, the others it may import; itself always."""
 
 LIVES_IN: dict[str, str] = {
-    "fastapi": r"api\b.*",
     "starlette": r"api\b.*",
     "asyncio": r"api\b.*",
     "anyio": r"api\b.*",
@@ -65,7 +64,7 @@ LIVES_IN: dict[str, str] = {
 }
 """For each library, the modules that may import it."""
 
-SERVER_ONLY = {"asyncio", "fastapi", "fsspec", "numcodecs", "obstore", "orjson", "pydantic", "starlette", "uvicorn"}
+SERVER_ONLY = {"asyncio", "fsspec", "numcodecs", "obstore", "orjson", "pydantic", "starlette", "uvicorn"}
 
 
 def test_every_module_belongs_to_a_layer_with_rules() -> None:

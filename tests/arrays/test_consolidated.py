@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
+from hyperslab.arrays import documents
 from hyperslab.arrays.service import Service
 from hyperslab.errors import ConsolidatedBehind, NodeNotFound, StoreError, StoreFull
 from hyperslab.storage.base import Absent, Check, Keep, VersionConflict
@@ -143,6 +144,83 @@ def test_attributes_of_other_nodes_stay_the_numbers_that_they_are(tmp_path: Path
     metadata = consolidated(tmp_path)
     assert metadata[".zattrs"] == {"valid_min": pytest.approx(np.nan, nan_ok=True), "range": [-np.inf, 1.5]}
     assert metadata["a/.zarray"]["fill_value"] == "NaN"
+
+
+NODE: dict[str, Any] = {"shape": [1], "dtype": "<i4"}
+
+
+def test_a_node_that_is_made_while_its_group_is_removed_stays_known(
+    tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.creator.create_array("data/g/x", NODE)
+    (tmp_path / ".zmetadata").write_bytes(_gathered(tmp_path))
+    leave_out = documents.leave_out
+
+    def late(*args: Any) -> None:
+        leave_out(*args)
+        service.creator.create_array("data/g/late", NODE)
+
+    monkeypatch.setattr(documents, "leave_out", late)
+    service.creator.delete("data/g", recursive=True)
+
+    assert (tmp_path / "g" / "late" / ".zarray").exists()
+    assert [key for key in consolidated(tmp_path) if key.startswith("g/")] == ["g/late/.zarray"]
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+def test_a_node_of_v3_that_is_made_while_its_group_is_removed_keeps_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zarr-python finds no node below a group without a document."""
+    with service_on(tmp_path) as service:
+        service.creator.create_array("data/g/x", {**NODE, "zarr_format": 3})
+        zarr.consolidate_metadata(tmp_path)
+        leave_out = documents.leave_out
+
+        def late(*args: Any) -> None:
+            leave_out(*args)
+            service.creator.create_array("data/g/h/late", {**NODE, "zarr_format": 3})
+
+        monkeypatch.setattr(documents, "leave_out", late)
+        service.creator.delete("data/g", recursive=True)
+
+    for known in (True, False):
+        members = zarr.open_group(tmp_path, mode="r", use_consolidated=known).members(max_depth=None)
+        assert sorted(path for path, _ in members) == ["g", "g/h", "g/h/late"]
+
+
+def test_a_node_that_changes_while_its_group_is_replaced_is_forgotten(
+    tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.creator.create_array("data/g/x", NODE)
+    (tmp_path / ".zmetadata").write_bytes(_gathered(tmp_path))
+    leave_out = documents.leave_out
+
+    def late(*args: Any) -> None:
+        leave_out(*args)
+        service.creator.change_attributes("data/g/x", {"a": 1})
+
+    monkeypatch.setattr(documents, "leave_out", late)
+    service.creator.create_array("data/g", NODE, mode="replace")
+
+    assert consolidated(tmp_path).keys() == {".zgroup", "g/.zarray"}
+
+
+class Vanishing(CountingStore):
+    """The group ``g`` is removed just before consolidated metadata with it are stored."""
+
+    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+        if key == ".zmetadata":
+            self.inner.delete("g/.zgroup")
+        return super().put(key, data, if_version=if_version)
+
+
+def test_a_group_that_is_removed_while_a_node_in_it_is_made_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / ".zmetadata").write_text(EMPTY)
+    with service_over(Vanishing(local_store(tmp_path))) as service:
+        service.creator.create_array("data/g/x", NODE)
+
+    assert consolidated(tmp_path).keys() == {".zgroup", "g/x/.zarray"}
 
 
 def consolidated(folder: Path) -> dict[str, Any]:

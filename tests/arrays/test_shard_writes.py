@@ -13,11 +13,12 @@ import pytest
 import tensorstore as ts
 import zarr
 
+from hyperslab.arrays.chunks import cache_key
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
-from hyperslab.storage.base import MOST_BYTES, Stored
+from hyperslab.storage.base import MOST_BYTES, Part, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 
@@ -251,32 +252,84 @@ def test_a_shard_without_axes_is_written(tmp_path: Path, inner: Codecs) -> None:
 
 
 class RewrittenStore(CountingStore):
-    """Another program stores ``then`` at ``key`` just before that is read whole."""
+    """Another program stores ``then`` at ``key`` just before that is read next."""
 
     key, then = "", b""
 
     def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+        self._rewrite(key)
+        return super().get(key, most)
+
+    def get_part(self, key: str, start: int, stop: int) -> Part | None:
+        self._rewrite(key)
+        return super().get_part(key, start, stop)
+
+    def _rewrite(self, key: str) -> None:
         if key == self.key:
             self.key = ""
             self.inner.put(key, self.then)
-        return super().get(key, most)
+
+
+def rewritten(folder: Path, codecs: Codecs) -> tuple[RewrittenStore, Service, NDArray]:
+    """A shard of which the first chunk is cached, and its negative, of another size, to be put in its place."""
+    make(folder, codecs, (6, 9))
+    values, shard = np.arange(54, dtype="<i4").reshape(6, 9), folder / "a" / "c" / "0" / "0"
+    then = np.where(values % 9 < 6, -values, 7)
+    with service_on(folder) as service:
+        service.writer.write(A, (), then)
+        store = RewrittenStore(local_store(folder))
+        store.then = shard.read_bytes()
+        service.writer.write(A, (), values)
+    service = build([MountedStore("data", store)])
+    first = plan_items(service.reader, service.catalog.open_array(A), (slice(0, 2), slice(0, 3)))
+    assert service.reader.read(first)[0][1, 2] == 11
+    return store, service, then
 
 
 def test_a_shard_that_is_rewritten_before_it_is_read_is_of_one_version_beside_its_cached_chunks(tmp_path: Path) -> None:
-    make(tmp_path, CODECS["codecs behind"], (6, 9))
-    values, shard = np.arange(54, dtype="<i4").reshape(6, 9), tmp_path / "a" / "c" / "0" / "0"
-    with service_on(tmp_path) as service:
-        service.writer.write(A, (), -values)
-        then = shard.read_bytes()
-        service.writer.write(A, (), values)
-    store = RewrittenStore(local_store(tmp_path))
-    service = build([MountedStore("data", store)])
-    array = service.catalog.open_array(A)
-    assert service.reader.read(plan_items(service.reader, array, (slice(0, 2), slice(0, 3))))[0][1, 2] == 11
-    store.key, store.then = "a/c/0/0", then
+    store, service, then = rewritten(tmp_path, CODECS["codecs behind"])
+    store.key = "a/c/0/0"
 
-    np.testing.assert_array_equal(read_all(service), -values)
+    np.testing.assert_array_equal(read_all(service), then)
     assert not store.key
+
+
+@pytest.mark.parametrize("forgotten", [True, False], ids=["index is read", "index is cached"])
+def test_cached_chunks_never_meet_the_index_of_another_version(tmp_path: Path, forgotten: bool) -> None:
+    store, service, then = rewritten(tmp_path, CODECS["plain"])
+    array, key = service.catalog.open_array(A), "a/c/0/0"
+    plan = service.reader.look_up(plan_items(service.reader, array))
+    if forgotten:
+        service.reader.cache.drop(cache_key(array, key))
+        store.key = key
+    else:
+        store.inner.put(key, store.then)
+
+    found, plan = service.reader.read(plan)
+
+    np.testing.assert_array_equal(found, then)
+    assert plan.versions == {(0, 0): store.versions("", [key])[0]}
+
+
+def test_chunks_that_are_all_cached_are_not_read_once_the_shard_is_another(tmp_path: Path) -> None:
+    store, service, then = rewritten(tmp_path, CODECS["plain"])
+    first = plan_items(service.reader, service.catalog.open_array(A), (slice(0, 2), slice(0, 3)))
+    store.inner.put("a/c/0/0", store.then)
+
+    np.testing.assert_array_equal(service.reader.read(first)[0], then[:2, :3])
+
+
+def test_a_chunk_is_located_by_the_index_of_the_version_that_it_is_read_in(tmp_path: Path) -> None:
+    store, service, then = rewritten(tmp_path, CODECS["plain"])
+    array = service.catalog.open_array(A)
+    store.inner.put("a/c/0/0", store.then)
+
+    located = service.reader.locate(array, (1, 0), (0, 24))
+
+    assert located is not None
+    assert located.part is not None
+    start, stop = located.extent
+    np.testing.assert_array_equal(np.frombuffer(located.part.between(start, stop), "<i4"), then[2:4, :3].ravel())
 
 
 def test_selections_that_repeat_and_reorder_go_where_numpy_puts_them(tmp_path: Path) -> None:

@@ -64,9 +64,12 @@ class Nginx:
     pid: int
 
     def processes(self) -> Sequence[int]:
-        """Of nginx's processes, the one that answers."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="utf-8")
-        return [int(pid) for pid in children.split()] or [self.pid]
+        """Of nginx's processes, the one that answers; it is there some milliseconds after the port."""
+        children: list[str] = []
+        while not children:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="utf-8").split()
+            time.sleep(0.01)
+        return [int(pid) for pid in children]
 
 
 def program(name: str) -> str:

@@ -27,7 +27,7 @@ from hyperslab.errors import BadDefinition, BrokenData
 from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
 
 MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
 NUMBERS = itertools.count()
@@ -252,6 +252,10 @@ def test_what_tensorstore_writes_is_read_and_changed(
     np.testing.assert_array_equal(TensorStore(folder / "ts")[:], values)
 
 
+def delta(dtype: str) -> dict[str, Any]:
+    return {"name": "numcodecs.delta", "configuration": {"dtype": dtype}}
+
+
 def rectilinear(*lengths: Any) -> dict[str, Any]:
     return {"chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [*lengths]}}}
 
@@ -267,6 +271,8 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({**rectilinear([1, [2, 2**59]]), "shape": [2**60]}, "different lengths"),
         ({**rectilinear([2, 3, 3]), "codecs": [SHARD]}, "does not divide"),
         ({"data_type": "int17"}, "int17"),
+        ({"codecs": [delta("M8[s/0]"), *DOCUMENT["codecs"]]}, "dtype"),  # numpy would end the process
+        ({"codecs": [delta("(1000000000,)i4"), *DOCUMENT["codecs"]]}, "dtype"),
         ({"codecs": [{"name": "zip"}, *DOCUMENT["codecs"]]}, "zip"),
         ({"codecs": [{"name": "numcodecs.pickle"}]}, "pickle"),
         ({"chunk_grid": {"name": "hexagonal"}}, "hexagonal"),
@@ -287,6 +293,32 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
 def test_what_is_unknown_is_refused_by_name(change: dict[str, Any], named: str) -> None:
     with pytest.raises(BrokenData, match=named):
         parse_document(json.dumps({**DOCUMENT, **change}).encode(), "a/zarr.json")
+
+
+def test_what_a_filter_leaves_out_is_as_zarr_python_takes_it(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    node = folder / "left-out"
+    node.mkdir()
+    scaled = {"name": "numcodecs.fixedscaleoffset", "configuration": {"offset": 1, "scale": 1}}
+    codecs = [scaled, *DOCUMENT["codecs"], {"name": "numcodecs.shuffle", "configuration": {}}]
+    document = {**DOCUMENT, "data_type": "int64", "codecs": codecs}
+    (node / "zarr.json").write_text(json.dumps(document))
+    zarr.open_array(str(node), mode="r+")[...] = np.arange(8)
+
+    url = f"{served.http.base_url}/v1/metadata/data/left-out"
+    np.testing.assert_array_equal(RemoteArray(url)[...], np.arange(8))
+    assert served.http.put(
+        "/v1/metadata/data/shuffled",
+        json={
+            "zarr_format": 3,
+            "shape": [8],
+            "dtype": "<i8",
+            "filters": [{"id": "shuffle"}],
+            "compressor": None,
+        },
+    ).json()["codecs"][1]["configuration"] == {"elementsize": 4}  # as numcodecs means it in Zarr v2
+    v2 = served.http.get("/zarr2/data/left-out/.zarray").json()
+    assert v2["compressor"] == {"id": "shuffle", "elementsize": 8}
 
 
 IGNORED: dict[str, Any] = {"must_understand": False}

@@ -23,6 +23,15 @@ SCALED = {"name": "scale_offset"}
 TIME = {"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 25}}
 RECORD = {"name": "structured", "configuration": {"fields": [["a", "int32"], ["b", "float64"]]}}
 DELTA = {"id": "delta", "dtype": "<i4"}
+QUANTIZED = {"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}
+NARROWED = {"id": "delta", "dtype": "<i4", "astype": "|i1"}
+WIDENED = {"name": "numcodecs.astype", "configuration": {"decode_dtype": "<i2", "encode_dtype": "<i4"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+
+
+def in_shards(codec: Any, **members: Any) -> dict[str, Any]:
+    return {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": [codec], **members}}
+
 
 GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "uint16"}, (100, 200), None),
@@ -37,6 +46,7 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "int32", "codecs": [SHARDED], "shards": [20, 40]}, (10, 20), (20, 40)),
     ({"data_type": "int32", "codecs": [SHARDED], "chunk_grid": GRID}, (10, 20), (50, 40)),
     ({"data_type": "int32", "codecs": ["bytes", "gzip"], "chunk_grid": GRID}, (50, 40), None),
+    ({"data_type": "int32", "chunk_grid": {**GRID, "must_understand": True}}, (50, 40), None),
     (
         {"data_type": "int32", "codecs": ["bytes", {"name": "blosc"}], "shards": [20, 20], "chunks": 10},
         (10, 10),
@@ -69,6 +79,23 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "int16", "codecs": ["bytes", {"name": "crc32c"}], "filters": None, "order": None}, (100, 200), None),
     ({"data_type": "variable_length_bytes", "filters": []}, None, None),
     ({"shape": [100], "data_type": "int16", "order": "F"}, (100,), None),
+    ({"dtype": ">i4", "codecs": ["bytes", "zstd"]}, (100, 200), None),
+    ({"dtype": ">M8", "codecs": ["bytes"]}, (100, 200), None),
+    ({"data_type": "int32", "codecs": [BIG]}, (100, 200), None),
+    ({"data_type": "int8", "filters": [{"id": "shuffle"}], "compressor": None}, (100, 200), None),
+    ({"dtype": "<u4", "filters": [DELTA, {"id": "crc32"}], "compressor": None}, (100, 200), None),
+    ({"dtype": "<u4", "filters": [DELTA], "compressor": {"name": "blosc"}}, (100, 200), None),
+    ({"dtype": "<f4", "filters": [{"id": "pcodec"}], "compressor": None}, (100, 200), None),
+    ({"data_type": "bool", "filters": [{"id": "packbits"}], "compressor": None}, (100, 200), None),
+    ({"data_type": "int32", "codecs": [{"name": "transpose", "configuration": {"order": "F"}}, "bytes"]}, None, None),
+    (
+        {"data_type": "int32", "shards": [20, 40], "codecs": [in_shards("bytes", index_codecs=["bytes", "crc32c"])]},
+        None,
+        (20, 40),
+    ),
+    ({"dtype": ">f4", "compressor": {"id": "pcodec"}}, (100, 200), None),
+    ({"dtype": "<f4", "filters": [{"id": "bitround", "keepbits": 3}, DELTA]}, (100, 200), None),
+    ({"dtype": "<i4", "filters": [NARROWED], "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
 ]
 BAD: list[tuple[dict[str, Any], str]] = [
     ({}, "data_type: expected either"),
@@ -95,9 +122,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int8", "dimension_names": ["x"]}, "dimension_names: expected a list of 2"),
     ({"data_type": "int8", "chunk_grid": {"name": "other"}}, "chunk_grid"),
     ({"data_type": "int8", "chunk_grid": GRID, "chunks": [1, 1]}, "chunk_grid"),
+    *(
+        ({"data_type": "int8", "chunk_grid": {**GRID, "configuration": {"chunk_shape": shape}}}, "chunk_grid: expected")
+        for shape in (5, [5, 0], [5, -1], [5, None])
+    ),
+    ({"data_type": "int8", "chunk_grid": GRID, "shards": 0}, "chunk_grid: says"),
     ({"data_type": "int8", "chunk_key_encoding": "v4"}, "chunk_key_encoding"),
     ({"data_type": "int8", "chunk_key_encoding": "v2", "dimension_separator": "/"}, "dimension_separator"),
     ({"data_type": "int8", "unknown": 1}, "unknown: is no member"),
+    ({"dtype": "<i4", "codecs": [BIG]}, "codecs: bytes.endian: 'big', but .* dtype is 'little'"),
+    ({"dtype": "<i4", "shards": [20, 20], "chunks": 10, "codecs": [BIG]}, "codecs: bytes.endian: 'big'"),
+    ({"dtype": "<i4", "shards": [20, 20], "codecs": [in_shards(BIG)]}, "codecs: bytes.endian: 'big'"),
+    ({"dtype": "<i2", "filters": [DELTA]}, "filters: delta takes items of int32, and is given int16"),
+    ({"dtype": "<f4", "filters": [DELTA]}, "filters: delta takes items of int32, and is given float32"),
+    ({"dtype": "<i4", "filters": [{**DELTA, "dtype": ">i4"}]}, "filters: delta takes items of >i4, and is given int32"),
+    ({"dtype": "<i4", "filters": [NARROWED, DELTA]}, "filters: delta takes items of int32, and is given int8"),
+    ({"data_type": "int32", "codecs": [WIDENED, "bytes"]}, "codecs: astype takes items of int16, and is given int32"),
+    ({"dtype": "<f8", "filters": [QUANTIZED]}, "filters: quantize: .* not read its float64 where it stores float32"),
+    ({"data_type": "int8", "filters": [{"id": "packbits"}]}, "filters: packbits takes .* given int8"),
+    ({"dtype": "<M8", "fill_value": 5}, "fill_value: .* expected 'NaT', found 5"),
 ]  # fmt: skip
 NOT_ZARR_PYTHON = ("bfloat16", "float8_e8m0fnu", "int4")
 TENSORSTORE = (*NOT_ZARR_PYTHON, "int8", "uint16", "int32", "float32", "float64", "complex64")
@@ -164,6 +207,22 @@ def test_a_stored_array_is_what_is_asked_for_or_not(wanted: dict[str, Any], memb
     stored = checked(new_document({"zarr_format": 3, **asked}, {}))
     difference = first_difference(wanted, stored)
     assert (None if difference is None else difference[0]) == member
+
+
+def test_filters_alone_may_be_split_from_a_compressor_as_the_request_likes() -> None:
+    asked = {"zarr_format": 3, "shape": [4], "dtype": "<i4", "filters": [DELTA, {"id": "shuffle"}], "compressor": None}
+    stored = checked(new_document(asked, {}))
+
+    def differs(**wanted: Any) -> str | None:
+        difference = first_difference(wanted, stored)
+        return None if difference is None else difference[0]
+
+    assert differs(compressor=None) is None
+    assert differs(filters=[DELTA], compressor={"id": "shuffle"}) is None
+    assert differs(filters=[DELTA]) is None
+    assert differs(filters=[DELTA], compressor={"id": "zstd"}) == "compressor"
+    assert differs(filters=[{"id": "shuffle"}, DELTA], compressor=None) == "filters"
+    assert differs(filters=[DELTA, {"id": "shuffle"}], compressor={"id": "zstd"}) == "compressor"
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ _CODECS: list[list[Any]] = [
     *([codec, _BYTES] for codec in (_TURNED, _named("transpose", order="F"), _named("numcodecs.delta", dtype="<i2"))),
     *([_BYTES, codec] for codec in ("crc32c", {"name": "crc32c"}, {"name": "gzip"}, _named("gzip", level=1))),
     *([_BYTES, codec] for codec in (_named("bz2", level=1), _named("numcodecs.bz2", level=1))),
+    [_BYTES, _named("numcodecs.base64")],
     [_BYTES, {"name": "crc32c", "must_understand": False}],
     [_named("bitround", keepbits=3), _BYTES],
     [_shard([2, 3])],
@@ -132,11 +133,17 @@ _CHANGES: Final[list[Any]] = [
     {"data_type": "complex64", "fill_value": [1, "NaN"]},
     {"data_type": {"name": "complex64"}, "fill_value": [1, "NaN"]},
     {"data_type": _named("numpy.datetime64", unit="s", scale_factor=1), "fill_value": "NaT"},
+    *(
+        {"data_type": _named(f"numpy.{kind}64", unit="generic", scale_factor=1), "fill_value": fill}
+        for kind in ("datetime", "timedelta")
+        for fill in (5, "NaT")
+    ),
     {"data_type": _named("structured", fields=[["a", "int16"]]), "fill_value": "AAA="},
     {"data_type": _named("struct", fields=[{"name": "a", "data_type": "int16"}]), "fill_value": {"a": 1}},
     *({"chunk_key_encoding": keys} for keys in ("v2", "default", _named("v2"))),
     {"shape": [float(8), 6]},
     {"storage_transformers": []},
+    {"consolidated_metadata": None},
     {"extra": {"must_understand": False}},
     {"dimension_names": ["y", None]},
 ]

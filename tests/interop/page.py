@@ -139,9 +139,10 @@ def _v3_types(row: DtypeRow) -> str:
 
 
 def _v3_codec(row: CodecRow) -> str:
-    numbers = parse_dtype("<f4")
+    config = row.configs[0] or {}
+    numbers = parse_dtype(config.get("dtype") or config.get("decode_dtype") or (*row.dtypes, "<f4")[0])
     try:
-        found = codecs_of(numbers, "C", [config for config in row.configs[:1] if config is not None], 1)
+        found = codecs_of(numbers, "C", [config] if config else [], 1)
     except ValueError:
         return ""
     return ", ".join(f"`{codec['name']}`" for codec in found if codec["name"] != "bytes")

@@ -296,7 +296,14 @@ def test_a_group_opens_though_zarr_python_does_not_know_all_of_its_arrays(
     tmp_path: Path, server: ServerFactory
 ) -> None:
     image(tmp_path / "i", 3)
-    changes: dict[str, Any] = {"a": {"data_type": "bfloat16"}, "b": {"chunk_grid": RECTILINEAR}, "c": {}}
+    time = {"name": "numpy.datetime64", "configuration": {"unit": "generic", "scale_factor": 1}}
+    changes: dict[str, Any] = {
+        "a": {"data_type": "bfloat16"},
+        "b": {"chunk_grid": RECTILINEAR},
+        "c": {},
+        "d": {"data_type": time, "fill_value": 5},
+        "e": {"consolidated_metadata": None},
+    }
     for name, change in changes.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "zarr.json").write_text(json.dumps({**DOCUMENT, **change}))
@@ -304,7 +311,8 @@ def test_a_group_opens_though_zarr_python_does_not_know_all_of_its_arrays(
 
     for face in (2, 3):
         members = zarr.open_group(f"{url}/zarr{face}/data", mode="r").members(max_depth=1)
-        assert {name for name, _ in members} == {"c", "i", "i/0", "i/1", "i/labels"}
+        assert {name for name, _ in members} == {"c", "e", "i", "i/0", "i/1", "i/labels"}
+        assert zarr.open_array(f"{url}/zarr{face}/data/e", mode="r").shape == (8,)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

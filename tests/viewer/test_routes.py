@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 
-from hyperslab.api.routes import view
 from hyperslab.viewer import assets
-from tests.server import served
+from tests.api.support import running
 
 POLICY = "default-src 'self'; img-src 'self' blob: data:"
 
@@ -80,9 +79,9 @@ def test_vendored_library_comes_with_its_licence(url: str) -> None:
     assert "CodePlex Foundation" in answer.text
 
 
-def test_addresses_follow_the_prefix_of_a_proxy() -> None:
-    with served(Starlette(routes=view.routes()), root_path='/lab/"data"') as url:
-        page = httpx.get(url).text
+def test_addresses_follow_the_prefix_of_a_proxy(tmp_path: Path) -> None:
+    with running(tmp_path, root_path='/lab/"data"') as found:
+        page = httpx.get(found.url).text
 
     assert static_addresses(page)
     assert all(address.startswith("/lab/&quot;data&quot;/viewer/static/") for address in static_addresses(page))

@@ -6,33 +6,30 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from fastapi import FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Router
+from starlette.types import ASGIApp
 
 from hyperslab.api import docs
 from hyperslab.api.admission import Admission
 from hyperslab.api.auth import Guard
 from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware import Frame, Handlers
+from hyperslab.api.middleware import Handler, HttpApp
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Context
-from hyperslab.api.response import PATIENCE
+from hyperslab.api.response import PATIENCE, REPLAY
 from hyperslab.api.routes import changes, edit, health, metadata, points, read, stream, tile, view, write, zarr
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.service import Service
-from hyperslab.errors import MethodNotAllowed, RouteNotFound
 from hyperslab.streams.service import Streams
 from hyperslab.tiles.service import Tiles
 
 Application = ASGIApp
-"""What `create_app` makes, for those who must not know the framework."""
+"""What `create_app` makes."""
 
-HANDLERS: Final[Handlers] = {
+HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/v1/slice"): read.get_slice,
     ("PUT", "/v1/slice"): write.put_slice,
     ("GET", "/v1/chunk"): read.get_chunk,
@@ -58,24 +55,21 @@ HANDLERS: Final[Handlers] = {
     ("PUT", "/zarr"): write.put_key,
     ("DELETE", "/zarr"): write.delete_key,
 }
-
-
-class _Routes(FastAPI):
-    """FastAPI's routes without its middleware: what they raise comes out, and the `Frame` around all makes problems."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        routes = AsyncExitStackMiddleware(self.router)
-
-        async def stack(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await routes(scope, receive, send)
-            except HTTPException as error:
-                if error.status_code == 405:
-                    allowed = (error.headers or {}).get("Allow", "").split(", ")
-                    raise MethodNotAllowed(scope["method"], sorted(allowed)) from error
-                raise RouteNotFound(scope["path"]) from error
-
-        return stack
+"""By method and front of the path, behind which the path of a node or a key follows."""
+PAGES: Final[Mapping[str, Handler]] = {
+    "/": view.page,
+    "/view(/.*)?": view.page,
+    "/viewer/static/[^/]+/.*": view.static,
+    "/favicon.ico": view.favicon,
+    "/v1/?": docs.index,
+    "/openapi.json": docs.openapi_json,
+    "/docs": docs.docs,
+    "/healthz": health.healthz,
+    "/readyz": health.readyz,
+    "/metrics": health.metrics,
+    "/problems/[^/]+": health.problem_code,
+}
+"""By a pattern of their path."""
 
 
 def create_app(
@@ -106,16 +100,13 @@ def create_app(
     context.metrics.watch("tile", context.tiles.cache_stats)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(_: ASGIApp) -> AsyncIterator[dict[str, Any]]:
         async with context.metrics.sampled():
-            yield {PATIENCE: options.idle_seconds, **started()}
+            yield {PATIENCE: options.idle_seconds, REPLAY: app.replay, **started()}
         context.writes.close()
         context.streams.close()
         context.threads.close()
         service.close()
 
-    app = _Routes(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.include_router(health.router(context))
-    app.router.routes.extend(view.routes())
-    app.router.routes.extend(docs.routes(options))
-    return Frame(app, app.router.routes, HANDLERS, context)
+    app = HttpApp(HANDLERS, PAGES, context, Router(lifespan=lifespan))
+    return app

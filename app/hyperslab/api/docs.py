@@ -13,13 +13,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 import yaml
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from hyperslab import __version__
 from hyperslab.api.auth import OPEN
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.request import Request
+from hyperslab.api.response import Response, page_response
 from hyperslab.api.routes import view
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.wire import HTML, JSON
@@ -45,19 +44,28 @@ td:first-child { white-space: nowrap; }
 """
 
 
-def describe(options: ApiOptions) -> dict[str, Any]:
+def describe(options: ApiOptions) -> Mapping[str, Any]:
     """The OpenAPI document, with the tokens that each operation needs under these options."""
+    return _described(options.documentation_url, bool(options.read_tokens), bool(options.write_tokens))
+
+
+@cache
+def _described(site: str | None, reads: bool, writes: bool) -> Mapping[str, Any]:
+    """``reads`` and ``writes``: whether they need a token."""
     text = files("hyperslab.api").joinpath("openapi.yaml").read_bytes()
     document: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     del document["x-shared"]
     document["info"]["version"] = __version__
-    if options.documentation_url is not None:
-        about = "Tutorials, recipes and what is guaranteed"
-        document["externalDocs"] = {"url": options.documentation_url, "description": about}
+    if site is not None:
+        document["externalDocs"] = {"url": site, "description": "Tutorials, recipes and what is guaranteed"}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             operation["parameters"] = list(_flat(operation["parameters"]))
-            operation["security"] = _security(path, method, options)
+            is_open = path.encode() in OPEN or (method == "get" and view.is_page(path.encode()))
+            needed: list[dict[str, Any]] = [{"bearer": []}]
+            if path.startswith("/v1/points") and not reads:  # only some points are written
+                needed = [{}, *needed]
+            operation["security"] = needed if not is_open and (reads or (writes and method != "get")) else []
     return document
 
 
@@ -70,46 +78,28 @@ def _flat(parameters: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def _security(path: str, method: str, options: ApiOptions) -> list[dict[str, Any]]:
-    """The token that an operation needs with these options."""
-    reads = method == "get"
-    needed: dict[str, Any] = {"bearer": []}
-    if path.encode() in OPEN or (reads and view.is_page(path.encode())):
-        return []
-    if options.read_tokens:
-        return [needed]
-    if reads or not options.write_tokens:
-        return []
-    return [{}, needed] if path.startswith("/v1/points") else [needed]  # only some points are written
+async def openapi_json(request: Request) -> Response:
+    """The document; with the path that a proxy has cut off as its server."""
+    servers = {"servers": [{"url": request.root_path}]} if request.root_path else {}
+    described = describe(request.context.options)
+    return page_response(dump_json({**described, **servers}), JSON, {"cache-control": "no-cache"})
 
 
-def routes(options: ApiOptions) -> list[Route]:
-    """The routes of the description; it is read when somebody asks for it."""
+async def docs(request: Request) -> Response:
+    """The document as a page."""
+    return page_response(render(describe(request.context.options), request.root_path), HTML, HEADERS)
 
-    @cache
-    def description() -> dict[str, Any]:
-        return describe(options)
 
-    async def openapi_json(request: Request) -> Response:
-        root = request.scope.get("root_path", "")
-        servers = {"servers": [{"url": root}]} if root else {}
-        return Response(dump_json({**description(), **servers}), media_type=JSON, headers={"cache-control": "no-cache"})
-
-    async def docs(request: Request) -> Response:
-        return Response(render(description(), request.scope.get("root_path", "")), media_type=HTML, headers=HEADERS)
-
-    async def index(request: Request) -> Response:
-        root = request.scope.get("root_path", "")
-        listed = [
-            {"method": method.upper(), "path": path, "summary": operation["summary"]}
-            for path, methods in description()["paths"].items()
-            for method, operation in methods.items()
-        ]
-        links = {name: f"{root}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
-        document = {"service": "hyperslab", "version": __version__, "links": links, "routes": listed}
-        return Response(dump_json(document), media_type=JSON, headers={"cache-control": "no-cache"})
-
-    return [Route("/v1", index), Route("/v1/", index), Route("/openapi.json", openapi_json), Route("/docs", docs)]
+async def index(request: Request) -> Response:
+    """The routes in short."""
+    listed = [
+        {"method": method.upper(), "path": path, "summary": operation["summary"]}
+        for path, methods in describe(request.context.options)["paths"].items()
+        for method, operation in methods.items()
+    ]
+    links = {name: f"{request.root_path}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
+    document = {"service": "hyperslab", "version": __version__, "links": links, "routes": listed}
+    return page_response(dump_json(document), JSON, {"cache-control": "no-cache"})
 
 
 def render(document: Mapping[str, Any], root: str) -> bytes:
@@ -152,20 +142,15 @@ def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f'<section><h2><b class="{method}">{method.upper()}</b>{escape(path)}</h2>'
             yield f"<p><strong>{_rich(operation.get('summary', ''))}.</strong> "
             yield f"{_rich(operation.get('description', ''))}</p>"
-            yield from _parameters(operation.get("parameters", ()))
+            if operation.get("parameters"):
+                yield "<table>"
+                for parameter in operation["parameters"]:
+                    example = parameter.get("example")
+                    shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
+                    about = f"{_rich(parameter.get('description', ''))}{shown}"
+                    yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
+                yield "</table>"
             yield "</section>"
-
-
-def _parameters(parameters: Any) -> Iterator[str]:
-    if not parameters:
-        return
-    yield "<table>"
-    for parameter in parameters:
-        example = parameter.get("example")
-        shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
-        about = f"{_rich(parameter.get('description', ''))}{shown}"
-        yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
-    yield "</table>"
 
 
 def _rich(value: str) -> str:

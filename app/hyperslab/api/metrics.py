@@ -101,18 +101,19 @@ class Metrics:
     @asynccontextmanager
     async def sampled(self) -> AsyncIterator[None]:
         """While it lasts, other processes see what the caches and the memory of this one are like."""
-        sampling = None if self._files is None else asyncio.create_task(self._keep_sampling())
+
+        async def keep_sampling() -> None:
+            while True:
+                self._sample()
+                await asyncio.sleep(1)  # how old the samples of other workers may be
+
+        sampling = None if self._files is None else asyncio.create_task(keep_sampling())
         try:
             yield
         finally:
             if sampling is not None:
                 sampling.cancel()
                 self._sample()
-
-    async def _keep_sampling(self) -> None:
-        while True:
-            self._sample()
-            await asyncio.sleep(1)  # how old the samples of other workers may be
 
     def _sample(self) -> None:
         if self._files is not None:
@@ -150,8 +151,12 @@ class _Files:
         """Remove the gauges of processes that have ended; returns the folder."""
         for path in self._folder.glob("gauge_livesum_*.db"):
             name = path.stem.rpartition("_")[2]
-            if not _is_alive(int(name.partition("-")[0])):
+            try:
+                os.kill(int(name.partition("-")[0]), 0)
+            except ProcessLookupError:
                 mark_process_dead(name, str(self._folder))  # type: ignore[no-untyped-call]
+            except PermissionError:  # it is another user's, and alive
+                pass
         return str(self._folder)
 
     def _make(self) -> None:
@@ -166,13 +171,3 @@ class _Files:
 
     def _paths(self, name: str) -> list[Path]:
         return [self._folder / f"{kind}_{name}.db" for kind in ("counter", "histogram", "gauge_livesum")]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -1,37 +1,36 @@
-"""Outermost middleware (CORS headers, metrics, problem documents), and the router of what is read most."""
+"""ASGI application: the router, with CORS headers, metrics and problem documents around it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Final
 
-from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.metrics import ROUTE
 from hyperslab.api.problems import problem
+from hyperslab.api.replay import Pairs, header_lines, target_of
 from hyperslab.api.representation import Reply
 from hyperslab.api.request import Context, Request, raw_path, split_front
-from hyperslab.api.response import CONNECTION, REFUSED, Response
+from hyperslab.api.response import CONNECTION, REFUSED, WAS_TRIED, Buffer, Headers, Response
 from hyperslab.api.threads import STORE
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, MethodNotAllowed, RouteNotFound
 from hyperslab.wire import EXPOSED_HEADERS
 
-Handlers = Mapping[tuple[str, str], Callable[[Request], Awaitable[Reply]]]
-"""By method and front of the path."""
-Pairs = list[tuple[bytes, bytes]]
+Handler = Callable[[Request], Awaitable[Reply]]
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 log = logging.getLogger("hyperslab.api")
 
 
-class Frame:
-    """Outermost of all: adds CORS headers to every response, counts it, and turns exceptions into problem documents.
+class HttpApp:
+    """ASGI application. It adds CORS headers to every response, counts it, and turns exceptions into problem documents.
 
     A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are there with or
     without an Origin, so that a shared cache may answer anyone.
@@ -40,27 +39,33 @@ class Frame:
     Content-Length, which the client sees, and never with a proper end.
 
     Nodes and their values are answered by ``handlers``, found by the method and the front of the path (``/v1/{name}``
-    or ``/{name}``); those for GET have HEAD too. The framework's layers cost as much as a small answer: its ``routes``,
-    those of the ``app``, have what is left. Responses that still hold are replayed.
+    or ``/{name}``), all else by ``pages``, found by a pattern of the path; those for GET have HEAD too. Responses that
+    still hold are replayed. ``lifespan``: what starts and ends.
     """
 
-    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], handlers: Handlers, context: Context) -> None:
-        self._app = app
-        self._routes = routes
+    def __init__(
+        self,
+        handlers: Mapping[tuple[str, str], Handler],
+        pages: Mapping[str, Handler],
+        context: Context,
+        lifespan: ASGIApp,
+    ) -> None:
+        self._lifespan = lifespan
+        self._pages = pages.items()
         self._handlers = {(method, front.encode()): handler for (method, front), handler in handlers.items()}
         self._context = context
         self._origins = frozenset(origin.encode("latin-1") for origin in context.options.cors_origins)
         self._expose = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
-        for_all = [(b"access-control-allow-origin", b"*"), self._expose]
-        self._for_all = for_all if b"*" in self._origins else None
+        for_all = ((b"access-control-allow-origin", b"*"), self._expose)
+        self._for_all = (for_all, header_lines(for_all)) if b"*" in self._origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._lifespan(scope, receive, send)
             return
         began = perf_counter()
         status, nbytes = 0, 0
-        cors = self._for_all or self._cors_headers(scope["headers"])
+        cors = self._for_all[0] if self._for_all else self._cors_headers(scope["headers"])
         metrics = self._context.metrics
 
         async def send_on(message: Message) -> None:
@@ -102,51 +107,60 @@ class Frame:
             seconds.observe(perf_counter() - began)
             sent.inc(nbytes)
 
-    def _cors_headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    def replay(self, target: bytes, request_headers: Pairs) -> tuple[bytes, Buffer] | None:
+        """Head (without what a server adds) and body of the stored response to a GET, for `protocol`; None where none
+        is stored that still holds. ``target`` as `target_of` gives it."""
+        began = perf_counter()
+        guard = self._context.guard
+        try:
+            if guard.has_tokens:
+                guard.check_token({"method": "GET", "headers": request_headers}, target)
+        except HyperslabError:
+            return None
+        found = self._context.responses.replay(target, request_headers)
+        if found is None:
+            return None
+        cors = self._for_all[1] if self._for_all else header_lines(self._cors_headers(request_headers))
+        requests, seconds, sent = self._context.metrics.series(found.route, "GET", found.status)
+        requests.inc()
+        seconds.observe(perf_counter() - began)
+        sent.inc(len(found.body))
+        return found.head + cors, found.body
+
+    def _cors_headers(self, request_headers: Pairs) -> Headers:
         """The CORS headers of the response to a request with these headers, where not all origins may read."""
         origin = _header(request_headers, b"origin")
         if origin not in self._origins:
-            return [(b"vary", b"Origin")]
-        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose]
-
-    def _preflight(self, scope: Scope) -> Response:
-        methods = ", ".join(self._methods(scope)).encode()
-        headers: Pairs = [(b"allow", methods), (b"access-control-allow-methods", methods)]
-        headers += [(b"access-control-max-age", b"86400")]
-        wanted = _header(scope["headers"], b"access-control-request-headers")
-        if wanted:
-            headers += [(b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers")]
-        return Response(204, tuple(headers))
+            return ((b"vary", b"Origin"),)
+        return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a stored response, or that of a handler or of the framework's routes; of a handler made anew, a few
-        times, where somebody writes what is being read."""
+        """Send a stored response, or that of a handler; of a handler made anew, a few times, where somebody writes what
+        is being read."""
         context, method = self._context, scope["method"]
         if REFUSED in scope:
             raise scope[REFUSED]
-        if method == "OPTIONS":
-            await self._preflight(scope).send(scope, send)
-            return
-        if context.guard.has_tokens:
+        if context.guard.has_tokens and method != "OPTIONS":
             context.guard.check_token(scope, raw_path(scope))
-        replayed = context.responses.replay(scope) if method == "GET" else None
-        if replayed is not None:
-            status, headers, body = replayed
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-            return
-        if "//" in scope["path"]:  # for the framework's routes, what `raw_path` does for ours
+        if method == "GET" and WAS_TRIED not in scope and "raw_path" in scope:
+            replayed = context.responses.replay(target_of(scope), scope["headers"])
+            if replayed is not None:
+                scope[ROUTE] = replayed.route
+                await send({"type": "http.response.start", "status": replayed.status, "headers": replayed.headers})
+                await send({"type": "http.response.body", "body": replayed.body})
+                return
+        if "//" in scope["path"]:  # for problems, what `raw_path` does
             scope["path"] = re.sub("//+", "/", scope["path"])
         path = raw_path(scope)
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
-        reads = method in ("GET", "HEAD")
-        handler = self._handlers.get(("GET" if reads else method, front)) if rest or reads else None
-        if handler is not None or ("GET", front) in self._handlers:
+        known = "GET" if method == "HEAD" else method
+        handler = self._handlers.get((known, front)) if rest or known == "GET" else None
+        if handler is not None or (method != "OPTIONS" and ("GET", front) in self._handlers):
             scope[ROUTE] = front.rpartition(b"/")[2].decode()
         if handler is None:
-            await self._pass_on(scope, receive, send, front)
-            return
+            handler = self._page(scope, front, rest)
+        reads = method in ("GET", "HEAD", "OPTIONS")
         if not reads and front != b"/v1/points":  # only some of which are written
             context.guard.check_change(scope)
         async with Request(context, scope, receive, front.decode(), path) as request:
@@ -162,31 +176,30 @@ class Frame:
                     await request.aclose()  # what is held is given back
             await response.send(scope, send)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, front: bytes) -> None:
-        """Let the framework's routes take it; where the path has other methods only, say which."""
-        if b"%" in front:  # the framework would take an encoded slash for a separator
-            raise RouteNotFound(scope["path"])
-        try:
-            await self._app(scope, receive, send)
-        except (RouteNotFound, MethodNotAllowed) as error:
-            methods = self._methods(scope)
-            if scope["method"] in methods or methods == ["OPTIONS"]:
-                raise
-            raise MethodNotAllowed(scope["method"], methods) from error
-
-    def _methods(self, scope: Scope) -> list[str]:
-        """The methods that the path of a request has; OPTIONS alone where nothing is there."""
-        front, rest = split_front(raw_path(scope))
-        ours = {method for method in METHODS if (rest or method == "GET") and (method, front) in self._handlers}
-        ours |= {"GET", "HEAD"} if "GET" in ours else set()
-        routes = () if b"%" in front else self._routes
-
-        def served(method: str) -> bool:
-            asked = {**scope, "path": re.sub("//+", "/", scope["path"]), "method": method}
-            return any(route.matches(asked)[0] is Match.FULL for route in routes)
-
-        return [*(method for method in METHODS if method in ours or served(method)), "OPTIONS"]
+    def _page(self, scope: Scope, front: bytes, rest: bytes) -> Handler:
+        """What answers a request that is not about a node; raises `RouteNotFound` and `MethodNotAllowed`."""
+        method, path = scope["method"], scope["path"].removeprefix(scope.get("root_path", ""))
+        pages = () if b"%" in front else self._pages
+        page = next((handler for pattern, handler in pages if re.fullmatch(pattern, path, re.DOTALL)), None)
+        if page is not None and method in ("GET", "HEAD"):
+            return page
+        methods = [m for m in METHODS if (rest or m == "GET") and (m, front) in self._handlers]
+        if page is not None or "GET" in methods:
+            methods = ["GET", "HEAD", *(m for m in methods if m != "GET")]
+        if method == "OPTIONS":
+            return partial(_preflight, [*methods, method])
+        raise MethodNotAllowed(method, [*methods, "OPTIONS"]) if methods else RouteNotFound(scope["path"])
 
 
-def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
+async def _preflight(methods: Sequence[str], request: Request) -> Response:
+    """The answer to OPTIONS at a path that has these methods."""
+    allowed = ", ".join(methods).encode()
+    headers: Headers = ((b"allow", allowed), (b"access-control-allow-methods", allowed))
+    headers = (*headers, (b"access-control-max-age", b"86400"))
+    wanted = request.header(b"access-control-request-headers", "").encode("latin-1")
+    more = ((b"access-control-allow-headers", wanted), (b"vary", b"Access-Control-Request-Headers"))
+    return Response(204, (*headers, *more) if wanted else headers)
+
+
+def _header(headers: Pairs, name: bytes) -> bytes:
     return next((value for key, value in headers if key == name), b"")

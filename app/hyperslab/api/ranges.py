@@ -40,7 +40,11 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
     parsed = [_parse_spec(spec.strip()) for spec in specs.split(",") if spec.strip()]
     if not parsed or None in parsed:
         return None
-    found = [part for spec in parsed if spec is not None and (part := _resolve(spec, size)) is not None]
+    found: list[ByteRange] = []
+    for first, last in [spec for spec in parsed if spec is not None]:
+        start = max(0, size - (last or 0)) if first is None else first
+        stop = size if first is None or last is None else min(last + 1, size)
+        found += [ByteRange(start, stop)] if start < stop else []
     merged: list[ByteRange] = []
     for part in sorted(found):
         if merged and part.start <= merged[-1].stop:
@@ -71,16 +75,6 @@ def _parse_spec(spec: str) -> tuple[int | None, int | None] | None:
     if first is not None and last is not None and last < first:
         return None
     return first, last
-
-
-def _resolve(spec: tuple[int | None, int | None], size: int) -> ByteRange | None:
-    first, last = spec
-    if first is None:
-        assert last is not None
-        return ByteRange(max(0, size - last), size) if last else None
-    if first >= size:
-        return None
-    return ByteRange(first, size if last is None else min(last + 1, size))
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,20 @@ from hyperslab.wire import SelectionItem, parse_selection
 def raw_path(scope: Any) -> bytes:
     """The path as it was sent, still percent-encoded, without the ``root_path`` that a proxy has put before it.
 
-    Repeated slashes are one, and the name of a route has no letter percent-encoded.
+    Repeated slashes are one. The name of a route has no letter percent-encoded: ``/%7A%61rr/x`` is another way to write
+    ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is decoded once.
     """
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.removeprefix(scope.get("root_path", "").encode())
     raw = re.sub(rb"//+", b"/", raw) if b"//" in raw else raw
-    return _with_plain_front(raw) if b"%" in raw else raw
+    if b"%" not in raw:
+        return raw
+    # letters, digits and -._~, which nobody need percent-encode
+    unreserved = rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
+    for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
+        front, tail = split_front(raw)
+        raw = re.sub(unreserved, lambda found: unquote_to_bytes(found[0]), front) + tail
+    return raw
 
 
 def split_front(path: bytes) -> tuple[bytes, bytes]:
@@ -49,17 +57,6 @@ def split_front(path: bytes) -> tuple[bytes, bytes]:
     count = 3 if len(parts) > 2 and parts[1] == b"v1" else 2
     front = b"/".join(parts[:count])
     return front, path[len(front) :]
-
-
-def _with_plain_front(path: bytes) -> bytes:
-    """``/%7A%61rr/x`` is another way to write ``/zarr/x`` (RFC 3986 §6.2.2.2). The tail is left to `decode_path`: it is
-    decoded once."""
-    # letters, digits and -._~, which nobody need percent-encode
-    unreserved = rb"%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
-    for _ in range(2):  # what follows the first segment belongs to the front where that turns out to be v1
-        front, tail = split_front(path)
-        path = re.sub(unreserved, lambda found: unquote_to_bytes(found[0]), front) + tail
-    return path
 
 
 def decode_path(raw: bytes) -> str:

@@ -23,6 +23,11 @@ Buffer = bytes | memoryview
 
 PATIENCE: Final = "hyperslab.patience"
 """Member of the application's state: seconds after which a server may let an idle client go."""
+REPLAY: Final = "hyperslab.replay"
+"""Member of the application's state: a function that gives head and body of a stored response to a GET, by its target
+and its headers, or None."""
+WAS_TRIED: Final = "hyperslab.was_tried"
+"""Member of a scope: there is no stored response to the request."""
 REFUSED: Final = "hyperslab.refused"
 """Member of a scope: the error that is to be the answer to what is no request."""
 CONNECTION: Final = "hyperslab.connection"
@@ -89,6 +94,13 @@ class Response:
             return
         await send(start)
         await send({"type": "http.response.body", "body": body if is_wanted and body else b""})
+
+
+def page_response(body: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> Response:
+    """A small response with these headers; text is UTF-8."""
+    text = f"{media_type}; charset=utf-8" if media_type.startswith("text/") and ";" not in media_type else media_type
+    pairs = [(name.lower().encode(), value.encode()) for name, value in {**headers, "content-type": text}.items()]
+    return Response(status, tuple(pairs), body)
 
 
 def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:

@@ -34,12 +34,11 @@ from hyperslab.api.values_out import (
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, require_field, resolve_field
+from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, require_field, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, split_rows, split_selection
+from hyperslab.engine.indexing import Selection, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
-from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 
@@ -103,10 +102,9 @@ def array_query(
     form = choose_format(query.text("format"), accept, media_types(metadata.dtype.numpy))
     name, spelled = query.text("field"), query.text("dtype")
     field = resolve_field(array, name)
-    selection = normalise(items, metadata.shape if field is None else metadata.shape + field.shape)
-    if spelled is not None:  # records as a whole have no other
+    selection, field = select(array, field, items)
+    if spelled is not None and field is None:  # records as a whole have no other
         field = require_field(array, name)
-    selection, field = split_selection(selection, len(metadata.shape), field)
     shape = selection.shape if field is None else selection.shape + field.shape
     decoder = decoder_of(array, query)
     stored = metadata.dtype.numpy if field is None else field.numpy

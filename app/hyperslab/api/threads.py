@@ -96,7 +96,13 @@ class WriteThreads:
 async def cancelled_when_gone(receive: Receive) -> AsyncIterator[Cancel]:
     """A `Cancel` that is set as soon as the client disconnects, and when the block ends in any way but the ordinary."""
     cancel = Cancel()
-    watch = asyncio.create_task(_set_when_gone(receive, cancel))
+
+    async def set_when_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        cancel.set()
+
+    watch = asyncio.create_task(set_when_gone())
     try:
         yield cancel
     except BaseException:
@@ -104,9 +110,3 @@ async def cancelled_when_gone(receive: Receive) -> AsyncIterator[Cancel]:
         raise
     finally:
         watch.cancel()
-
-
-async def _set_when_gone(receive: Receive, cancel: Cancel) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel.set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -61,7 +61,7 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     check_countable(shape, array.metadata.itemsize)
     if field is None:
         dtype = array.metadata.dtype
-        return Target(dtype, shape, (), array.metadata.codecs if dtype.is_object else ())
+        return Target(dtype, shape, (), array.metadata.codecs if dtype.numpy.hasobject else ())
     inner = field.shape if field.part is None else ()  # one value is for all cells of a part
     return Target(parse_dtype(field.json), shape + field.shape, inner, ())
 
@@ -109,7 +109,7 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
         return values_from_json(parse_json_body(body), wanted)
     if kind == NPY:
         return cast(request, parse_npy(io.BytesIO(body)), wanted, "the npy body")
-    if wanted.dtype.is_object:
+    if wanted.dtype.numpy.hasobject:
         return parse_objects(body, wanted)
     if kind == OBJECTS:
         raise BadBody("objects for an array of fixed-size items", wanted.dtype.json, "|O")
@@ -133,7 +133,7 @@ def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: 
         if not isinstance(part, list):
             raise BadBody("JSON to append is nested lists", f"{len(metadata.shape)} levels", shown(part))
         rows = len(part)
-    elif metadata.dtype.is_object:
+    elif metadata.dtype.numpy.hasobject:
         rows = _rows(request, array, axis, number=len(_unpack(body)), each=1, unit="objects")
     else:
         rows = _rows(request, array, axis, number=len(body), each=metadata.itemsize, unit="bytes")
@@ -196,7 +196,12 @@ def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArr
 def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     """Nested lists of ``wanted.shape``, or one item (0-d) to be broadcast; raises `BadBody`."""
     dtype, shape = wanted.dtype, wanted.shape
-    if not isinstance(document, list) or _is_item(document, wanted):
+    is_item = not isinstance(document, list)
+    if not is_item and dtype.numpy.hasobject:
+        is_item = not shape  # an object may be a list itself
+    elif not is_item and dtype.numpy.kind == "c":
+        is_item = len(document) == 2 and not isinstance(document[0], list)  # real and imaginary part
+    if is_item:
         return _item(document, wanted)
     leaves = _leaves(document, shape)  # as many as the body has, whatever the selection would need
     values: NDArray[Any] = np.empty(shape, dtype.numpy)
@@ -204,13 +209,6 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     for i, item in enumerate(leaves):
         flat[i : i + 1] = _item(item, wanted)
     return values
-
-
-def _is_item(document: list[Any], wanted: Target) -> bool:
-    """Whether a list is one item: a complex number has two parts, an object may be a list itself."""
-    if wanted.dtype.is_object:
-        return not wanted.shape
-    return wanted.dtype.numpy.kind == "c" and len(document) == 2 and not isinstance(document[0], list)
 
 
 def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
@@ -228,7 +226,7 @@ def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
 def _item(value: Any, wanted: Target) -> NDArray[Any]:
     """One item (0-d); null is refused but for objects."""
     dtype = wanted.dtype
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         item: NDArray[Any] = np.empty(1, object)
         try:
             found = parse_new_item(value, dtype, wanted.codecs)
@@ -266,19 +264,13 @@ def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:
 
 def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Fixed bytes from text in which ``\\xff`` stands for a byte that is not UTF-8; raises `ValueError`."""
-    raw = b"".join(_unescaped(value)) if isinstance(value, str) else None
+    raw = None
+    if isinstance(value, str):  # text and escapes in turn
+        parts = re.split(r"\\x(5c|[89a-f][0-9a-f])", value)
+        raw = b"".join([bytes.fromhex(part) if i % 2 else part.encode() for i, part in enumerate(parts)])
     if raw is None or len(raw) > dtype.itemsize:
         raise ValueError(f"expected text of at most {dtype.itemsize} bytes, found {shown(value)}")
     return np.array(raw, dtype)
-
-
-def _unescaped(text: str) -> Iterator[bytes]:
-    end = 0
-    for match in re.finditer(r"\\x(5c|[89a-f][0-9a-f])", text):
-        yield text[end : match.start()].encode()
-        yield bytes.fromhex(match[1])
-        end = match.end()
-    yield text[end:].encode()
 
 
 def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -335,19 +327,15 @@ def _object_for(name: str, codec: Mapping[str, Any], item: Any) -> Any:
         case "vlen-bytes" if item is not None and not isinstance(item, bytes):
             raise TypeError(f"expected bytes, found {shown(item)}")
         case "vlen-array" if item is not None:
-            item = _array_item(item, dtype_from_json(codec["dtype"]))
+            values, dtype = np.asarray(item), dtype_from_json(codec["dtype"])
+            if values.ndim != 1 or not (np.can_cast(values.dtype, dtype, "same_kind") or not values.size):
+                raise TypeError(f"expected a list or 1-d array of {dtype}")
+            item = np.asarray(item, dtype)
         case "msgpack2":
             _check_keys(item)
         case _:
             pass
     return item
-
-
-def _array_item(item: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    values = np.asarray(item)
-    if values.ndim != 1 or not (np.can_cast(values.dtype, dtype, "same_kind") or not values.size):
-        raise TypeError(f"expected a list or 1-d array of {dtype}")
-    return np.asarray(item, dtype)
 
 
 def _check_keys(item: Any) -> None:

@@ -276,7 +276,10 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
         case "S":
             items = [_bytes_text(value) for value in flat.tolist()]
         case "U":
-            items = _unicode_texts(flat)
+            codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
+            if codes.size and codes.max() > 0x10FFFF:  # which only a broken chunk holds, and no Python text
+                raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
+            items = [_text(value) for value in flat.tolist()]
         case "V":
             items = [base64.b64encode(value.tobytes()).decode() for value in flat]
         case "O":
@@ -306,13 +309,6 @@ def _bytes_text(raw: bytes) -> str:
     if b"\\x" in raw:
         raw = re.sub(rb"\\(?=x(5c|[89a-f][0-9a-f]))", rb"\\x5c", raw)
     return raw.decode("utf-8", "backslashreplace")
-
-
-def _unicode_texts(flat: NDArray[Any]) -> list[Any]:
-    codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-    if codes.size and codes.max() > 0x10FFFF:  # which only a broken chunk holds, and no Python text
-        raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
-    return [_text(value) for value in flat.tolist()]
 
 
 def _text(value: str) -> str:

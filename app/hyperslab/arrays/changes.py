@@ -96,7 +96,11 @@ class ChangeLog:
         if not self.writable or time.monotonic() - self._renewed < _RENEW_AFTER:
             return
         known = time.monotonic() - self._renewed < _WATCHED_FOR
-        lapsed = not known and self._has_lapsed()
+        lapsed = False
+        if not known:  # changes are unlogged since the last watch expired, or there was none
+            stored = self._store.get(_WATCH)
+            renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
+            lapsed = not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
         self._store.put(_WATCH, distinct(dump_json({"renewed": time.time_ns()})))
         if lapsed:
             with self._store.lock(_LOG):
@@ -104,12 +108,6 @@ class ChangeLog:
         self._renewed = time.monotonic()
         if self._remote and not known:
             time.sleep(LOOK_AFTER)  # until no replica has the earlier state cached
-
-    def _has_lapsed(self) -> bool:
-        """Whether changes may have gone unlogged, as the last watch has expired, or there was none."""
-        stored = self._store.get(_WATCH)
-        renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
-        return not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
 
     def read(self, known: tuple[str | None, Log]) -> tuple[str | None, Log]:
         """Version and content of the log; the ``known`` ones if the version is the same."""

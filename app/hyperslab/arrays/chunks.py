@@ -121,7 +121,7 @@ class ChunkReader:
         self._store = store = array.mount.store
         # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
         worth = 4 << 20 if array.mount.is_remote else 256 << 10
-        self._fetches_parts = store.capabilities.ranges and metadata.chunk_nbytes >= worth
+        self._fetches_parts = metadata.chunk_nbytes >= worth and store.capabilities.ranges
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         """Read what ``parts`` select of one stored object into ``out``; returns the version that was read (None:
@@ -266,26 +266,20 @@ class ChunkReader:
     def place_decoded(  # noqa: PLR0917
         self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, runs: Sequence[Run] | None, out: NDArray
     ) -> None:
-        """Decode what is needed of a chunk, and place it."""
-        if not self._decode_into_place(codec, part, key, stored, out):
-            chunk = None
-            if runs is not None and codec.partial is not None:
-                chunk = codec.partial.decode_runs(stored, runs, key=key)
-            elif runs is not None:
-                chunk = codec.decode_start(stored, runs[-1][1], key)
-            self._place(part, codec.decode(stored, key) if chunk is None else chunk, out)
-
-    def _decode_into_place(self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, out: NDArray) -> bool:
-        """Decode straight into the output; False where its items do not lie there as they do in the chunk."""
-        metadata = self._metadata
-        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.is_object
-        if not alike or not isinstance(part, ChunkProjection):
-            return False
-        target = part.contiguous_out(out, metadata.order)
-        if target is None:
-            return False
-        codec.decode_into(stored, target, key)
-        return True
+        """Decode what is needed of a chunk, and place it; straight into the output where its items lie there alike."""
+        metadata, target = self._metadata, None
+        alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
+        if alike and isinstance(part, ChunkProjection):
+            target = part.contiguous_out(out, metadata.order)
+        if target is not None:
+            codec.decode_into(stored, target, key)
+            return
+        chunk = None
+        if runs is not None and codec.partial is not None:
+            chunk = codec.partial.decode_runs(stored, runs, key=key)
+        elif runs is not None:
+            chunk = codec.decode_start(stored, runs[-1][1], key)
+        self._place(part, codec.decode(stored, key) if chunk is None else chunk, out)
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else values_of(self._field, chunk)

@@ -164,6 +164,12 @@ class Creator:
                 refuse_others(self._catalog, mount, prefix, node)
             kept = remove(self._catalog, mount, prefix, turn, recursive=recursive, foreign=foreign)
             documents.follow(mount, prefix, (), removed_below=True)
+            made = [key for key in kept.keys if key.endswith(f"/{V3}")]  # meanwhile, by others
+            for key in made:
+                self._store_groups(mount, key.removesuffix(V3), 3, again=True)
+            if made:
+                roots = {root for key in made for root in prefixes(key.rpartition("/")[0]) if root.startswith(prefix)}
+                documents.follow(mount, prefix, [root + V3 for root in sorted(roots)])
             return kept
 
     def change_attributes(self, path: str, patch: Mapping[str, Any], *, check: NodeCheck | None = None) -> Node:
@@ -212,13 +218,18 @@ class Creator:
                 elif array is not None:
                     clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
-            except VersionConflict as conflict:  # another creator was faster: open what it made, if the mode allows
+            except (NodeExists, VersionConflict) as conflict:
+                if replace:
+                    documents.follow(mount, prefix, (), removed_below=True)
+                if isinstance(conflict, NodeExists):
+                    raise
+                # another creator was faster: open what it made, if the mode allows
                 made = self._catalog.find_node(path, fresh=True)
                 if made is None or made.implicit or mode == "replace":
                     raise WriteConflict(conflict.key, "another writer is creating this node") from conflict
                 return _taken(made, mode, wanted.check_fits)
             made = self._catalog.open_node(path, fresh=True)
-            documents.follow_node(made, above=True)
+            documents.follow_node(made, above=True, removed_below=replace)
             return NewNode(made, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:
@@ -263,10 +274,11 @@ class Creator:
         if wanted.zarr_format == 3 and left is not None:
             mount.store.delete(left.key, if_version=left.version)
 
-    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int) -> None:
+    def _store_groups(self, mount: MountedStore, prefix: str, zarr_format: int, *, again: bool = False) -> None:
         """Store the documents of groups above a new node that have none, in either format or in consolidated metadata.
 
-        A group of Zarr v3 has no children without a document: where there are some already, it stays as it is.
+        A group of Zarr v3 has no children without a document: where there are some already, it stays as it is, unless
+        it had one just now (``again``).
         """
         roots = prefixes(prefix)[:-1]
         found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
@@ -275,7 +287,7 @@ class Creator:
             node = self._catalog.find_node(mount.path(root), fresh=True)
             if isinstance(node, ArrayNode) or (node is not None and not node.implicit):
                 continue
-            if zarr_format == 3 and node is not None and self._catalog.some_children(node, 1):
+            if zarr_format == 3 and not again and node is not None and self._catalog.some_children(node, 1):
                 continue
             key = root + (V3 if zarr_format == 3 else ".zgroup")
             with suppress(VersionConflict):  # another creator has made the same group

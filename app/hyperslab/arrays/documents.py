@@ -154,9 +154,9 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
     ``prefix``, or of groups above it, as they are now, into every ``.zmetadata`` above it and at it, or every
     ``zarr.json`` above it.
 
-    ``removed_below`` also takes out every other document below ``prefix``. Raises `ConsolidatedBehind` if the store
-    fails, or other writers come first too often: a failure of its own kind, as the change itself is done by then and
-    must not be done again.
+    ``removed_below`` also takes out every other document below ``prefix`` that is not there any more. Raises
+    `ConsolidatedBehind` if the store fails, or other writers come first too often: a failure of its own kind, as the
+    change itself is done by then and must not be done again.
     """
     try:
         _follow_everywhere(mount, prefix, [*changed], removed_below=removed_below)
@@ -164,7 +164,7 @@ def follow(mount: MountedStore, prefix: str, changed: Iterable[str], *, removed_
         raise ConsolidatedBehind(error.store, error.key, error.reason) from error
 
 
-def follow_node(node: ArrayNode | GroupNode, *, above: bool = False) -> None:
+def follow_node(node: ArrayNode | GroupNode, *, above: bool = False, removed_below: bool = False) -> None:
     """`follow` for what a node that has documents says, and for the groups ``above`` it: whoever has stored them may
     have been killed, or have failed, before that."""
     mount, prefix = node.mount, node.prefix
@@ -173,7 +173,7 @@ def follow_node(node: ArrayNode | GroupNode, *, above: bool = False) -> None:
     of_v3 = node.zarr_format == 3
     own = [V3] if of_v3 else [".zarray" if isinstance(node, ArrayNode) else ".zgroup", ".zattrs"]
     groups = [root + (V3 if of_v3 else ".zgroup") for root in prefixes(prefix)[:-1] if above]
-    follow(mount, prefix, [*groups, *(prefix + name for name in own)])
+    follow(mount, prefix, [*groups, *(prefix + name for name in own)], removed_below=removed_below)
 
 
 def leave_out(mount: MountedStore, prefix: str) -> None:
@@ -184,11 +184,13 @@ def leave_out(mount: MountedStore, prefix: str) -> None:
     Raises `StoreError` where nothing is to be removed, as this cannot be done.
     """
     with suppress(StoreFull):
-        _follow_everywhere(mount, prefix, (), removed_below=True)
+        _follow_everywhere(mount, prefix, (), removed_below=True, leaving=True)
 
 
-def _follow_everywhere(mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool) -> None:
-    """`follow`; raises `StoreError`."""
+def _follow_everywhere(
+    mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
+) -> None:
+    """`follow`, or if ``leaving``, `leave_out`; raises `StoreError`."""
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
@@ -198,7 +200,7 @@ def _follow_everywhere(mount: MountedStore, prefix: str, changed: Sequence[str],
         for key in keys:
             own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
             names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
-            _follow_in(mount, key, prefix, names, removed_below=removed_below)
+            _follow_in(mount, key, prefix, names, removed_below=removed_below, leaving=leaving)
 
 
 class PutKey(NamedTuple):
@@ -264,11 +266,13 @@ def _is_document(name: str) -> bool:
         return False
 
 
-def _follow_in(mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool) -> None:
+def _follow_in(
+    mount: MountedStore, key: str, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
+) -> None:
     """`follow` in the consolidated metadata under ``key``. Those that are broken stay as they are: the change that they
     do not follow is stored already, and whoever reads them is told. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
-    inner = prefix[len(root) :]
+    inner, known = prefix[len(root) :], set[str]()
     if not key.endswith(V3) and mount.store.stat(key) is None:
         return
     for _ in attempts():
@@ -280,10 +284,14 @@ def _follow_in(mount: MountedStore, key: str, prefix: str, changed: Sequence[str
             before = _documents_in(stored, key)
             if stored is None or before is None:
                 return
-            seen = {name: mount.store.get(_stored_key(mount, name)) for name in changed}
-            # a group above that the store does not have may be known here alone
-            gone = {name[len(root) :] for name, found in seen.items() if found is None and name.startswith(prefix)}
-            gone |= {name for name in before if removed_below and name.startswith(inner)}
+            below = [name for name in before if removed_below and name.startswith(inner)]
+            names = (*changed, *([] if leaving else [root + name for name in below]))
+            seen = {name: mount.store.get(_stored_key(mount, name)) for name in names}
+            # a group above that the store does not have, and had not before, may be known here alone
+            absent = [name for name, found in seen.items() if found is None]
+            gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in known}
+            gone.update(below if leaving else ())
+            known |= seen.keys() - {*absent}
             after = {name: document for name, document in before.items() if name not in gone}
             for name, found in seen.items():
                 document = None if found is None else parse_object(found.data)
@@ -291,6 +299,9 @@ def _follow_in(mount: MountedStore, key: str, prefix: str, changed: Sequence[str
                     if document.get("consolidated_metadata"):  # of a group below: what it holds is here anyway
                         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
                     after[name[len(root) :]] = document
+            if removed_below and key.endswith(V3):  # a group without a document has no nodes of Zarr v3
+                groups = {name: prefixes(name.rpartition("/")[0])[1:-1] for name in after if name.startswith(inner)}
+                after = {n: d for n, d in after.items() if all(group + V3 in after for group in groups.get(n, ()))}
             if after == before:
                 return
             whole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES)

@@ -32,6 +32,8 @@ from hyperslab.storage.keys import normalise_path, prefixes
 
 ZarrFormat = Literal[2, 3]
 
+_CONSOLIDATED: Final = "consolidated_metadata"
+
 FORMATS: Final[tuple[ZarrFormat, ...]] = (2, 3)
 
 
@@ -102,12 +104,16 @@ class FaceReader(KeyReader):
         document: dict[str, Any] | None = None
         if node.zarr_format == self._format:
             found = super().find(path, wanted)
-            if node.prefix or isinstance(node, ArrayNode) or name != V3 or isinstance(found, MadeKey):
+            if isinstance(node, ArrayNode):
+                if name != V3 or _CONSOLIDATED not in node.metadata.document:
+                    return found
+            elif node.prefix or name != V3 or isinstance(found, MadeKey):
                 return found
-            stored = found.mount.store.get(found.key)
-            document = None if stored is None else parse_object(stored.data)
-            if document is None or "consolidated_metadata" in document:
-                return found
+            else:
+                stored = found.mount.store.get(found.key)
+                document = None if stored is None else parse_object(stored.data)
+                if document is None or _CONSOLIDATED in document:
+                    return found
         data: bytes | None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             data = self._consolidated(node)
@@ -178,8 +184,8 @@ def array_document(
 ) -> dict[str, Any]:
     """The ``.zarray`` or ``zarr.json`` of an array; ``dimension_names`` are those of an array of v2 as v3. Raises
     `FormNotFound` where the format has no such array."""
-    if array.zarr_format == zarr_format:
-        return {**array.metadata.document}
+    if array.zarr_format == zarr_format:  # without the null of old releases of zarr-python, which 3.1 refuses
+        return {name: value for name, value in array.metadata.document.items() if name != _CONSOLIDATED}
     try:
         if zarr_format == 2:
             return v2_document(array.metadata)
@@ -226,4 +232,4 @@ def piece_of_shard(
 
 
 def _consolidated(metadata: dict[str, Any]) -> dict[str, Any]:
-    return {"consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata}}
+    return {_CONSOLIDATED: {"kind": "inline", "must_understand": False, "metadata": metadata}}

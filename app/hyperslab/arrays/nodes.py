@@ -133,12 +133,12 @@ class MountedStore:
     def __post_init__(self) -> None:
         object.__setattr__(self, "versions", VersionBook(self.store, self.recheck))
 
-    @property
+    @cached_property
     def stores_fill(self) -> bool:
         """Whether chunks of nothing but the fill value are stored: also where a chunk that is missing is an error."""
         return self.store_data_equal_to_fill_value or not self.fill_missing
 
-    @property
+    @cached_property
     def is_remote(self) -> bool:
         """Whether each request to the store takes milliseconds."""
         return not self.store.capabilities.cheap_stat
@@ -162,7 +162,7 @@ class MountedStore:
         self.pool.close()
         self.store.close()
 
-    @property
+    @cached_property
     def node_names(self) -> tuple[str, str, str]:
         """Names of the documents that make a node: an array or a group of Zarr v2, and either of v3."""
         return self.metadata_key, ".zgroup", V3

@@ -279,9 +279,13 @@ def require_field(array: ArrayNode, name: str | None) -> Field | None:
     raise FieldRequired(array.path, [field.name for field in fields])
 
 
-def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> Selection:
-    """What ``items`` select of an array and, behind its axes, of the subarray of a field."""
-    return normalise(items, array.metadata.shape + (() if field is None else field.shape))
+def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> tuple[Selection, Field | None]:
+    """What ``items`` select of an array, and the field with what they select, behind its axes, of its subarray."""
+    rank, axes = len(array.metadata.shape), normalise(items, array.metadata.shape + (field.shape if field else ())).axes
+    outer, inner = Selection(axes[:rank]), Selection(axes[rank:])
+    if field is None or inner.axes in ((), tuple([SliceAxis(0, 1, size) for size in field.shape])):
+        return outer, field
+    return outer, replace(field, shape=inner.shape, part=inner)
 
 
 def feed(digest: hashlib.blake2b, versions: Iterable[str | None]) -> None:

@@ -122,7 +122,7 @@ class Reader:
         """
         metadata = array.metadata
         nbytes = max(
-            metadata.chunk_nbytes * (72 // metadata.itemsize if metadata.dtype.is_object else 1),
+            metadata.chunk_nbytes * (72 // metadata.itemsize if metadata.dtype.numpy.hasobject else 1),
             metadata.codec.memory // 2,
             metadata.shard_nbytes if writing or any(level.after for level in metadata.levels) else 0,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from time import perf_counter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -175,7 +175,7 @@ class ShardReader(ChunkReader):
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:
         """The chunks of a shard in groups of at most so many, small ones as blocks."""
         metadata = self._metadata
-        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.is_object and self._field is None
+        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
         if small and isinstance(parts, ShardParts):
             for box in parts.boxes(most):
                 block = box.block(metadata.chunks)
@@ -207,28 +207,23 @@ class ShardReader(ChunkReader):
         return _Group(coords, wanted, block)
 
     def _read_groups(
-        self,
-        shard: _Shard,
-        groups: Sequence[_Group],
-        version: str | None,
-        out: NDArray,
-        cost: ReadCost,
+        self, shard: _Shard, groups: Sequence[_Group], version: str | None, out: NDArray, cost: ReadCost
     ) -> tuple[str | None, bool]:
         """The version that was read, and whether the store has been asked for it."""
         touched = sum([len(group.wanted) for group in groups])
         missing = [want for group in groups for want in group.wanted if want.cached is None]
         if version is None or not missing:
             cost.add(cached=touched)
-            self._place_groups(shard.key, _paired(groups, [None] * len(missing)), version, out)
+            self._place_groups(shard.key, _paired(groups, repeat(None)), version, out)
             return version, False
         cost.add(cached=touched - len(missing))
         if self._is_read_whole(shard, missing):
-            return self._read_whole(shard, groups, missing, version, out, cost), True
+            return self._read_whole(shard, groups, version, out, cost), True
         start = perf_counter()
         top, was_asked = self._top(shard, version)
         _check_version(shard.key, version, top and top.version)
         if top is None:
-            self._place_groups(shard.key, _paired(groups, [None] * len(missing)), None, out)
+            self._place_groups(shard.key, _paired(groups, repeat(None)), None, out)
             return None, True
         pieces = self._find(shard, groups, missing, top)
         cost.add(fetch=perf_counter() - start)
@@ -246,20 +241,14 @@ class ShardReader(ChunkReader):
             return False
         return len(missing) == shard.asked == self._metadata.chunks_inside(shard.coords)
 
-    def _read_whole(  # noqa: PLR0917
-        self,
-        shard: _Shard,
-        groups: Sequence[_Group],
-        missing: Sequence[_Wanted],
-        version: str,
-        out: NDArray,
-        cost: ReadCost,
+    def _read_whole(
+        self, shard: _Shard, groups: Sequence[_Group], version: str, out: NDArray, cost: ReadCost
     ) -> str | None:
         start, key = perf_counter(), shard.key
         stored = get_chunk(self._store, key, shard.levels[0].most_stored)
         _check_version(key, version, stored and stored.version)
         if stored is None:
-            self._place_groups(key, _paired(groups, [None] * len(missing)), None, out)
+            self._place_groups(key, _paired(groups, repeat(None)), None, out)
             return None
         fetched = perf_counter()
         found, index, size = chunks_in(shard.levels, self._origins(shard, groups), stored.data, key)
@@ -369,15 +358,12 @@ class ShardReader(ChunkReader):
             return _Top(held[:-1], int(held[-1, 0]), version), False
 
         def load() -> tuple[NDArray, str, int]:
-            part = (
-                self._store.get_part(key, 0, level.index_nbytes)
-                if level.at_start
-                else self._store.get_tail(key, level.index_nbytes)
-            )
+            store, nbytes = self._store, level.index_nbytes
+            part = store.get_part(key, 0, nbytes) if level.at_start else store.get_tail(key, nbytes)
             if part is None:
                 raise Vanished
-            size = part.entry.size
-            held = _held(level.parse_index(_index_bytes(part, level, size, key), key), size)
+            stored = part.between(*level.index_place((0, part.entry.size), key))
+            held = _held(level.parse_index(stored, key), part.entry.size)
             return held, part.entry.version, held.nbytes
 
         try:
@@ -392,7 +378,7 @@ class ShardReader(ChunkReader):
         found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
         for level in inner:
             shards = sorted({extent for extent in found if extent is not None})
-            places = self._ranges(key, [_index_place(level, extent, key) for extent in shards], top.version)
+            places = self._ranges(key, [level.index_place(extent, key) for extent in shards], top.version)
             indexes = {extent: level.parse_index(data, key) for extent, data in zip(shards, places, strict=True)}
             positions = level.positions(origins)
             for i, around in enumerate(found):
@@ -506,19 +492,3 @@ def _held(index: Index, size: int) -> Index:
     held = np.concatenate([index, np.array([[size, 0]], np.uint64)])
     held.setflags(write=False)
     return held
-
-
-def _index_bytes(part: StoredPart, level: ShardLevel, size: int, key: str) -> Buffer:
-    if size < level.index_nbytes:
-        raise ChunkCorrupt(key, "sharding_indexed", f"{size} bytes are too few for the index of a shard")
-    return part.between(0, level.index_nbytes) if level.at_start else part.between(size - level.index_nbytes, size)
-
-
-def _index_place(level: ShardLevel, shard: Extent, key: str) -> Extent:
-    """Where the index of a shard within a shard lies."""
-    if shard[1] - shard[0] < level.index_nbytes:
-        reason = f"a shard of {shard[1] - shard[0]} bytes, too few for its index"
-        raise ChunkCorrupt(key, "sharding_indexed", reason)
-    if level.at_start:
-        return shard[0], shard[0] + level.index_nbytes
-    return shard[1] - level.index_nbytes, shard[1]

@@ -196,5 +196,5 @@ def _count(catalog: Catalog, mount: MountedStore, path: str, found: Survey, end:
         return
     found.arrays += 1
     dtype = node.metadata.dtype
-    if found.example is None and not dtype.is_object and not dtype.fields and 0 not in node.metadata.shape:
+    if found.example is None and not dtype.numpy.hasobject and not dtype.fields and 0 not in node.metadata.shape:
         found.example = node

@@ -33,7 +33,6 @@ from hyperslab.engine.indexing import (
     ChunkProjection,
     Selection,
     put_values,
-    split_selection,
     values_of,
 )
 from hyperslab.errors import (
@@ -94,7 +93,7 @@ class Writer:
 
         def choose(array: ArrayNode) -> Plan:
             chosen = resolve_field(array, field)
-            selection, chosen = split_selection(select(array, chosen, items), array.metadata.rank, chosen)
+            selection, chosen = select(array, chosen, items)
             if seen is not None and not selection.same_cells(seen):  # values for one frame would go into later ones
                 now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
                 raise WriteConflict(array.path, f"{now}: the array was resized")

@@ -146,7 +146,7 @@ def chosen_chunks(
     """The shape of chunks; of what the request leaves open, ``most`` elements. Those of large items have fewer."""
     inner = _elements_of_item(dtype)
     largest = (16 << 20) * inner // dtype.itemsize
-    default = 1 << 16 if dtype.is_object else min(most, largest)
+    default = 1 << 16 if dtype.numpy.hasobject else min(most, largest)
     return choose_chunks(
         shape,
         chunk_shape=layout.chunk_shape,

@@ -363,6 +363,7 @@ DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     **{name: {"level": 1} for name in ("bz2", "gzip", "zlib")},
     "lz4": {"acceleration": 1},
     "zstd": {"level": 0, "checksum": False},
+    "shuffle": {"elementsize": 4},
 }
 """Members left out, as numcodecs takes them."""
 

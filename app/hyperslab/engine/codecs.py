@@ -45,7 +45,7 @@ def make_codec(
     links = make_links(configs, stage)
     alone = configs[0] if len(configs) == 1 else None
     partial = make_partial(alone, chunks, dtype=dtype, order=order) if alone or not configs else None
-    whole = alone is None or dtype.is_object or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
+    whole = alone is None or dtype.numpy.hasobject or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
     start = None if whole or alone is None else streams.STARTS.get(alone["id"])
     fast = alone is not None and alone["id"] in ("blosc", "lz4") and alone.get("cname") not in ("zlib", "zstd")
     effort = 1.0 if fast else 4.0 if configs else 0.25
@@ -144,7 +144,7 @@ class ChunkCodec:
         Raises `ChunkCorrupt`, and ``out`` is undefined then.
         """
         contiguous = out.flags.f_contiguous if self.order == "F" else out.flags.c_contiguous
-        chunk = self.decode(data, key, None if self.dtype.is_object or not contiguous else flat_bytes(out))
+        chunk = self.decode(data, key, None if self.dtype.numpy.hasobject or not contiguous else flat_bytes(out))
         if not np.may_share_memory(chunk, out):
             out[...] = chunk
 

@@ -210,7 +210,8 @@ def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentab
     codec = make_codec(chunks, metadata.dtype, metadata.order, codecs)
     zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
     zeros[...] = metadata.fill
-    if metadata.dtype.is_object and metadata.codecs[0]["id"] == "vlen-array":  # an empty item says nothing of its dtype
+    if metadata.dtype.numpy.hasobject and metadata.codecs[0]["id"] == "vlen-array":
+        # an empty item says nothing of its dtype
         item = np.zeros(1, numpy_dtype(metadata.codecs[0]["dtype"]))
         zeros = np.fromiter([item] * zeros.size, object, zeros.size).reshape(chunks, order=metadata.order)
     try:

@@ -67,6 +67,7 @@ class Field:
 @dataclass(frozen=True, slots=True)
 class DataType:
     """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () if it is not structured.
+    Objects are items that a codec turns into bytes.
 
     Padding entries of a structured dtype are no fields; ``numpy`` skips their bytes.
     """
@@ -79,11 +80,6 @@ class DataType:
     def itemsize(self) -> int:
         """Bytes of one item (of a pointer, for objects)."""
         return self.numpy.itemsize
-
-    @property
-    def is_object(self) -> bool:
-        """Whether the items are objects that a codec turns into bytes."""
-        return self.numpy.hasobject
 
     def field(self, name: str) -> Field:
         """The field of this name; raises `KeyError`."""

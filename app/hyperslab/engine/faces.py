@@ -30,7 +30,7 @@ _V3_ALONE: Final = {
 def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     """The ``.zarray`` of an array of Zarr v3; where it has shards, of the chunks in them. Raises `ValueError` where v2
     has no such array."""
-    if metadata.dtype.is_object:
+    if metadata.dtype.numpy.hasobject:
         raise ValueError("Zarr v2 has no data type for items of any length, only objects that a filter stores")
     if len(metadata.levels) > 1:
         raise ValueError("its shards hold further shards")

@@ -39,7 +39,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     """
     if value is None:
         return None
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         codec = object_codec(codecs)
         if codec == "vlen-bytes":
             value = b"" if _is_zero(value) else from_base64(value)
@@ -63,7 +63,7 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
     in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, for whom
     such a number is infinite."""
     item = parse_fill_value(value, dtype, codecs)
-    if item is not None and not dtype.is_object:
+    if item is not None and not dtype.numpy.hasobject:
         check_new_item(value, item, dtype)
     return item
 
@@ -92,7 +92,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
     """The JSON that `parse_fill_value` reads back as the same bits; strict JSON (NaN and infinities are strings)."""
     if item is None:
         return None
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         value: Any = item[()]
         return _to_base64(value) if isinstance(value, bytes) else value
     return _kind(dtype.numpy)[1](item)
@@ -100,7 +100,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
     """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
         item = object_item(empty.get(object_codec(codecs)))
     else:
@@ -117,7 +117,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
     """
     if value is None:
         return False
-    codec = object_codec(codecs) if dtype.is_object else None
+    codec = object_codec(codecs) if dtype.numpy.hasobject else None
     is_text = codec in ("vlen-utf8", "categorize") or dtype.numpy.kind in "SU"
     return codec != "vlen-bytes" and not (is_text and _is_zero(value))
 
@@ -249,9 +249,14 @@ def _parse_time(value: Any, dtype: DType) -> Item:
     return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
 
 
+def has_no_unit(dtype: DType) -> bool:
+    """Whether it is one of times (not spans) of which nothing says what they count."""
+    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _format_time(item: Item) -> int | str:
     """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
-    if item.dtype == np.dtype("M8") and np.isnat(item):
+    if has_no_unit(item.dtype) and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 

@@ -10,7 +10,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -128,8 +128,7 @@ class ChunkProjection:
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
     """The chunks that a selection touches, each once, the last axis fastest; lazy."""
     if selection.size:
-        axes = [_axis_parts(*facts) for facts in zip(selection.axes, grid.axes, strict=True)]
-        for parts in _product(axes):
+        for parts in _product([*map(_axis_parts, selection.axes, grid.axes)]):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
 
@@ -217,7 +216,8 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
     """What `project` gives, by the objects of the grid ``stored`` that the chunks lie in: themselves, or shards. Each
     once, the last axis fastest; lazy."""
     if grid is stored:
-        yield from (StoredParts(part.coords, (part,), 1) for part in project(selection, grid))
+        for part in project(selection, grid):
+            yield StoredParts(part.coords, (part,), 1)
     elif selection.size:
         facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
         axes = [[*_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer)] for axis, chunks, outer in facts]
@@ -228,7 +228,7 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
 
 
 def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterator[tuple[int, tuple[AxisPart, ...]]]:
-    """The parts along one axis, by the shard they lie in."""
+    """The parts along one axis, by the shard that they lie in."""
     for coord, group in itertools.groupby(parts, key=lambda part: shards.locate(part.coord * chunk)[0]):
         yield coord, tuple(group)
 
@@ -272,7 +272,8 @@ def _axis_parts(axis: Axis, grid: GridAxis) -> Iterable[AxisPart]:
     if isinstance(axis, ListAxis):
         return tuple(_list_parts(axis.indices, grid))
     parts = _SliceParts(axis, grid)
-    return tuple(parts) if _chunks_on_axis(axis, grid) < 1 << 16 else parts  # so that memory stays small
+    few = grid.met(axis.start, axis.step, axis.count) < 1 << 16
+    return tuple(parts) if few else parts  # so that memory stays small
 
 
 def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
@@ -370,14 +371,6 @@ def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any]
 
 
 # --- subarrays of fields, whose axes follow the array's -----------------------------------------------------------
-
-
-def split_selection(selection: Selection, rank: int, field: Field | None) -> tuple[Selection, Field | None]:
-    """What a selection takes of the array's ``rank`` axes, and the field with what it takes of its subarray."""
-    outer, inner = Selection(selection.axes[:rank]), Selection(selection.axes[rank:])
-    if field is None or inner.axes in ((), tuple(SliceAxis(0, 1, size) for size in field.shape)):
-        return outer, field
-    return outer, replace(field, shape=inner.shape, part=inner)
 
 
 def values_of(field: Field, records: NDArray[Any]) -> NDArray[Any]:

@@ -100,7 +100,7 @@ class ArrayMetadata:
         compressor = None if compressor is None else plain_config(compressor)
         filters = None if filters is None else tuple(map(plain_config, filters))
         configs = _chain(filters, compressor)
-        if dtype.is_object:
+        if dtype.numpy.hasobject:
             read("filters", lambda _: object_codec(configs))
         chunks = read("chunks", lambda value: parse_chunks(value, shape, dtype.itemsize))
         order = read("order", parse_order)

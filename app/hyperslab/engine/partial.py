@@ -46,7 +46,7 @@ def make_partial(
     small that it would not pay."""
     slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
     nbytes = math.prod(chunks) * dtype.itemsize
-    if dtype.is_object or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
+    if dtype.numpy.hasobject or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
         return None
     is_blosc = compressor is not None and compressor["id"] == "blosc"
     return PartialDecoder(chunks, dtype, order, is_blosc=is_blosc) if compressor is None or is_blosc else None
@@ -132,7 +132,7 @@ class PartialDecoder:
                 return None
             frame = BloscFrame(header, data)
             blocks = self._blocks(frame, runs)
-            if not _saves(frame, blocks):
+            if not _pays(header, len(blocks), _length([frame.span(*part) for part in blocks])):
                 return None
             return self._decode(frame, _source_of([(0, data)]), blocks, runs, np.empty(self._nbytes, np.uint8))
         except (ValueError, RuntimeError) as error:
@@ -184,16 +184,13 @@ class PartialDecoder:
         return [(start * size, stop * size) for start, stop in runs]
 
 
-def _saves(frame: BloscFrame, blocks: Sequence[Run]) -> bool:
-    """Whether decoding these blocks is faster than decoding all: what is saved against what surgery costs.
+def _pays(header: BloscHeader, stretches: int, needed: int) -> bool:
+    """Whether to decode blocks of ``needed`` bytes in so many stretches is faster than to decode all: what is saved
+    against what surgery costs.
 
     Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Time is counted in bytes here: LZ4
     decodes about 10 of them in a nanosecond, copying is as fast, and Zstandard decodes one or two.
     """
-    return _pays(frame.header, len(blocks), _length([frame.span(*part) for part in blocks]))
-
-
-def _pays(header: BloscHeader, stretches: int, needed: int) -> bool:
     copied = needed * header.cbytes / header.nbytes
     each, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
     return header.nbytes - needed > each * stretches + copy * copied

@@ -14,7 +14,7 @@ from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import spell_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
-from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, name_of, named_configuration
+from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """A fill value of more numbers than this is left out."""
@@ -61,7 +61,7 @@ View: TypeAlias = tuple[str, tuple[int, ...], np.ndarray | None]
 
 def _view(metadata: ArrayMetadata, name: str | None) -> View:
     dtype, fill = metadata.dtype, metadata.fill_value
-    if dtype.is_object and not name:
+    if dtype.numpy.hasobject and not name:
         names = {"vlen-utf8": "ustring", "categorize": "ustring", "vlen-bytes": "string"}
         return names.get(object_codec(metadata.codecs), "json"), (), fill
     if not name and len(dtype.fields) != 1:
@@ -114,15 +114,20 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all data types,
-    codecs and grids of the arrays in its consolidated metadata, as they are spelled there."""
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all members, data
+    types, fill values, codecs and grids of the arrays in its consolidated metadata, as they are spelled there."""
     grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
-    if not is_plain or document.get("storage_transformers") or isinstance(document["chunk_key_encoding"], str):
+    extra = document.get("storage_transformers") or "consolidated_metadata" in document
+    if not is_plain or extra or isinstance(document["chunk_key_encoding"], str):
         return False
     if grid["name"] != "regular" or not _knows_type(document["data_type"]):
         return False
-    if name_of(document["data_type"]) not in NUMBERS and not isinstance(document["fill_value"], int | str):
+    name, configuration = named_configuration(document["data_type"], "a data type")
+    fill = document["fill_value"]
+    if name not in NUMBERS and not isinstance(fill, int | str):
         return False  # bytes as a list, a record as an object
+    if name == "numpy.datetime64" and configuration["unit"] == "generic" and fill != "NaT":
+        return False
     return _knows_codecs(document["codecs"], grid["configuration"]["chunk_shape"])
 
 
@@ -150,10 +155,11 @@ def _knows_codec(codec: Any, shape: Sequence[int]) -> bool:
         chunk = members["chunk_shape"]
         divides = all(size % inner == 0 for size, inner in zip(shape, chunk, strict=True))  # without transposes before
         return divides and _knows_codecs(members["codecs"], chunk) and _knows_codecs(members["index_codecs"], ())
-    return name in _ZARR3_CODECS or name.startswith("numcodecs.")
+    return name in _ZARR3_CODECS or (name.startswith("numcodecs.") and name not in _NOT_ZARR3_CODECS)
 
 
 _ZARR3_CODECS: Final = (*BARE, "blosc", "gzip", "zstd")
+_NOT_ZARR3_CODECS: Final = ("numcodecs.base64", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes")
 
 
 def _knows_fill(fill: Any, kind: str) -> bool:

@@ -78,13 +78,7 @@ class ShardLevel:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:
             raise ChunkCorrupt(key, "sharding_indexed", f"an index of {len(data)} bytes, expected {self.index_nbytes}")
-        items: Any = data
-        for link in reversed(self._index):
-            try:
-                items = link.decode(items if isinstance(items, bytes | memoryview) else flat_bytes(items).data, None)
-            except Exception as error:
-                raise ChunkCorrupt(key, link.id, f"of the index: {reason_of(error)}") from error
-        raw = flat_bytes(items).view(self._index_order)
+        raw = flat_bytes(_undone(self._index, data, key, "of the index: ")).view(self._index_order)
         found: Index = raw.astype(np.uint64).reshape(-1, 2)
         found.setflags(write=False)
         return found
@@ -113,22 +107,18 @@ class ShardLevel:
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
         """The shard as its index describes it, of the bytes that are stored; raises `ChunkCorrupt`."""
-        items: Any = data
-        for link in reversed(self.after):
-            try:
-                items = link.decode(items if isinstance(items, bytes | memoryview) else flat_bytes(items).data, None)
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise ChunkCorrupt(key, link.id, reason_of(error)) from error
-        return items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
+        return _undone(self.after, data, key)
 
     def split(self, data: Buffer, key: str) -> Index:
         """The index of a whole shard (behind `unwrap`); raises `ChunkCorrupt`."""
-        if len(data) < self.index_nbytes:
-            raise ChunkCorrupt(key, "sharding_indexed", f"{len(data)} bytes are too few for the index of a shard")
-        view = memoryview(data)
-        return self.parse_index(view[: self.index_nbytes] if self.at_start else view[-self.index_nbytes :], key)
+        return self.parse_index(memoryview(data)[slice(*self.index_place((0, len(data)), key))], key)
+
+    def index_place(self, shard: Extent, key: str) -> Extent:
+        """Where the index of a shard lies, which is all of a stored object or a part; raises `ChunkCorrupt`."""
+        start, stop = shard
+        if stop - start < self.index_nbytes:
+            raise ChunkCorrupt(key, "sharding_indexed", f"{stop - start} bytes are too few for the index of a shard")
+        return (start, start + self.index_nbytes) if self.at_start else (stop - self.index_nbytes, stop)
 
     def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
         """What a whole shard (behind `unwrap`) holds, by position in its index, in the order in which it lies there;
@@ -163,6 +153,19 @@ class ShardLevel:
         if len(items) > self.most_stored:
             raise NotRepresentable("a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.most_stored}")
         return bytes(items)
+
+
+def _undone(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
+    """What was encoded by ``links``; raises `ChunkCorrupt`."""
+    for link in reversed(links):
+        try:
+            items = link.decode(data, None)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ChunkCorrupt(key, link.id, where + reason_of(error)) from error
+        data = items if isinstance(items, bytes | memoryview) else flat_bytes(items).data
+    return data
 
 
 def chunks_in(

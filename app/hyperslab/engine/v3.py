@@ -262,7 +262,7 @@ def document_of(
     ``names``: of its dimensions. A fill value of null becomes zero. Raises `ValueError` where v3 has no such array.
     """
     dtype, codecs = metadata.dtype, metadata.codecs
-    data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.is_object and codecs else None)
+    data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.numpy.hasobject and codecs else None)
     fill = format_fill(metadata.fill, dtype)
     encoded = codecs_of(dtype, metadata.order, codecs, len(metadata.shape))
     keys = {"name": "v2", "configuration": {"separator": metadata.dimension_separator}}

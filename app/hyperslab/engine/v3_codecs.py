@@ -22,7 +22,7 @@ from hyperslab.engine.codec_config import (
     complete,
     plain_config,
 )
-from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType
+from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType, parse_dtype
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
     dtype_of,
@@ -32,6 +32,7 @@ from hyperslab.engine.v3_dtypes import (
     named_configuration,
 )
 from hyperslab.errors import BadMetadata, CodecRefused, shown
+from hyperslab.wire import numpy_dtype
 
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and ``configuration`` if it has one."""
@@ -130,7 +131,8 @@ def _parse(value: Any, reading: _Reading, member: str) -> Chain:
 
 def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
     """Name and configuration, checked as far as it goes without the others; the prefix of numcodecs' codecs is left out
-    where v3 has no form of its own."""
+    where v3 has no form of its own. The dtype and the size of items that these leave out are those of the array, as in
+    zarr-python."""
     try:
         name, configuration = named_configuration(value, "a codec", optional=True)
     except ValueError as error:
@@ -139,10 +141,16 @@ def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, A
     if bare not in CODECS and name not in V3_CODECS:
         raise CodecRefused(reading.key, name, "this codec is unknown", member)
     name = name if bare in V3_CODECS else bare
+    dtype = dtype_of(reading.data_type)
+    part = {"fixedscaleoffset": "dtype", "quantize": "dtype", "astype": "decode_dtype"}.get(name)
+    if part is not None and configuration.get(part) is None and not dtype.fields:
+        configuration = {**configuration, part: dtype.json}
+    if name == "shuffle" and configuration.get("elementsize") is None:
+        configuration = {**configuration, "elementsize": dtype.itemsize}
     for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
         if isinstance(configuration.get(part), str):
-            with suppress(TypeError):  # of what is none the check says so
-                configuration = {**configuration, part: np.dtype(configuration[part]).str}
+            with suppress(TypeError, ValueError, SyntaxError):  # of what is none the check says so
+                configuration = {**configuration, part: numpy_dtype(configuration[part]).str}
     try:
         check_v3_config(name, configuration, key=reading.key)
     except BadMetadata as error:
@@ -324,7 +332,7 @@ def _numbers(kind: Any, reading: _Reading, member: str) -> str:
         found = dtype_of(kind)
     except ValueError as error:
         raise BadMetadata(reading.key, f"{member}.data_type", str(error)) from None
-    if not isinstance(found.json, str) or found.is_object:
+    if not isinstance(found.json, str) or found.numpy.hasobject:
         raise BadMetadata(reading.key, member, f"takes numbers, not {shown(kind)}")
     return found.json
 
@@ -379,9 +387,10 @@ BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs that zarr-python reads without a configuration."""
 
 
-def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
-    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out.
-    Raises `ValueError` for what are no codecs with names."""
+def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False) -> list[NamedConfig]:
+    """The ``codecs`` of a request as every library reads them: objects, with the members that have been left out, and
+    the axes of a transpose by number. Raises `ValueError` for what are no codecs with names, and if ``ordered``, for
+    another byte order than that of ``dtype``."""
     if not isinstance(codecs, list):
         raise ValueError(f"expected a list of codecs, found {shown(codecs)}")  # noqa: TRY004 - JSON that is wrong
     endian, itemsize = endian_of(dtype.json), dtype.itemsize
@@ -391,18 +400,51 @@ def completed(codecs: Any, dtype: DataType) -> list[NamedConfig]:
         "blosc": {"typesize": itemsize, "cname": "zstd", "clevel": 5, "shuffle": shuffle, "blocksize": 0},
         "gzip": {"level": 5},
         "zstd": {"level": 0, "checksum": False},
+        **{name: {"elementsize": itemsize} for name in ("shuffle", "numcodecs.shuffle")},
         "sharding_indexed": {"index_codecs": [*INDEX_CODECS], "index_location": "end"},
     }
     found: list[NamedConfig] = []
     for codec in codecs:
         name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
+        if ordered and endian and name == "bytes" and members["endian"] != endian:
+            raise ValueError(f"bytes.endian: {members['endian']!r}, but the byte order of the dtype is {endian!r}")
         if name == "sharding_indexed":
-            members["codecs"] = completed(members.get("codecs"), dtype)
+            members["codecs"] = completed(members.get("codecs"), dtype, rank, ordered=ordered)
+            members["index_codecs"] = completed(members["index_codecs"], parse_dtype("<u8"), rank + 1)
+        if name == "transpose" and members.get("order") in ("C", "F"):
+            members["order"] = [*range(rank)] if members["order"] == "C" else [*reversed(range(rank))]
         if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
             name = f"numcodecs.{name}"
         found.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})
     return found
+
+
+def check_filters(items: np.dtype[Any], configs: Sequence[CodecConfig]) -> None:
+    """Raise `ValueError` for a filter of numcodecs that zarr-python 3 would not undo: its dtype is not that of the
+    ``items`` that reach it. Integers and times of one size are the same to it, as are the bits of rounded floats."""
+    are_bits = _is_whole(items)
+    for config in configs:
+        before = behind = items
+        match config["id"]:
+            case "packbits":
+                before, behind, are_bits = np.dtype(bool), np.dtype(np.uint8), False
+            case "astype":
+                before, behind = (numpy_dtype(config[name]) for name in ("decode_dtype", "encode_dtype"))
+            case "delta" | "fixedscaleoffset" | "quantize" as name:
+                before, behind = (numpy_dtype(complete(config)[part]) for part in ("dtype", "astype"))
+                if name == "quantize" and before != behind:
+                    raise ValueError(f"quantize: zarr-python 3 does not read its {before} where it stores {behind}")
+            case "cast_value":
+                behind = parse_dtype(config["astype"], v3=True).numpy
+        is_alike = (before.itemsize, before.isnative) == (items.itemsize, items.isnative)
+        if before != items and not (are_bits and _is_whole(before) and is_alike):
+            raise ValueError(f"{config['id']} takes items of {before}, and is given {items}")
+        items, are_bits = behind, _is_whole(behind) or config["id"] == "bitround"
+
+
+def _is_whole(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biumM" or dtype.name in NARROW_INTEGERS
 
 
 def codecs_of(
@@ -415,6 +457,7 @@ def codecs_of(
     if endian == "big" and (to_items or dtype.fields):
         what = "records" if dtype.fields else f"what {to_items[0]!r} filters"
         raise ValueError(f"zarr-python 3 reads {what} in little-endian order alone")
+    check_filters(dtype.numpy, configs)
     found: list[NamedConfig] = []
     if order == "F" and rank > 1:
         found.append({"name": "transpose", "configuration": {"order": [*reversed(range(rank))]}})

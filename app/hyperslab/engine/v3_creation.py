@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chun
 from hyperslab.engine.codec_config import CodecConfig, complete_new
 from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
 from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import check_new_item, zero_item
+from hyperslab.engine.fill_value import check_new_item, has_no_unit, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     check_codecs,
@@ -29,7 +30,18 @@ from hyperslab.engine.metadata import (
     parse_shape,
 )
 from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
-from hyperslab.engine.v3_codecs import OWN_CODECS, Chain, NamedConfig, codecs_of, completed, parse_codecs, sharded
+from hyperslab.engine.v3_codecs import (
+    FROM_ITEMS,
+    OWN_CODECS,
+    TO_ITEMS,
+    Chain,
+    NamedConfig,
+    check_filters,
+    codecs_of,
+    completed,
+    parse_codecs,
+    sharded,
+)
 from hyperslab.engine.v3_dtypes import (
     OBJECTS,
     completed_type,
@@ -74,8 +86,8 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     is stored under one key: a list (0 for free, -1 or null for the whole axis), one size for all axes, true or
     ``"auto"``; ``codecs`` in place of ``compressor``, ``filters`` and ``order``: those of a chunk, or with
     ``sharding_indexed`` all; ``chunk_grid`` as stored; ``chunk_key_encoding`` in place of ``dimension_separator``;
-    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero, which null is as well.
-    Raises `BadDefinition`, which names the member.
+    ``dimension_names``. Defaults: no shards, Zstandard, keys as ``c/0/0``, a fill value of zero (of a time without a
+    unit ``"NaT"``), which null is as well. Raises `BadDefinition`, which names the member.
     """
     read = Request(_with_grid(request), MEMBERS)
     read("zarr_format", lambda value: parse_format(value, 3))
@@ -83,7 +95,9 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     data_type, dtype = _read_type(read)
     layout = read_layout(read, shape, dtype)
     shards = read("shards", lambda value: _parse_shards(value, len(shape)), None)
-    given = read("codecs", lambda value: None if value is None else completed(value, dtype), None)
+    ordered = not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16"
+    complete = partial(completed, dtype=dtype, rank=len(shape), ordered=ordered)
+    given = None if read.leaves_open("codecs") else read("codecs", complete)
     if given is not None:
         for name in ("compressor", "filters", "order"):
             if read.members.get(name) is not None:
@@ -102,19 +116,21 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> d
     fill = read("fill_value", lambda value: format_fill(_parse_fill(value, data_type, dtype), dtype), None)
     names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
     document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
-    check_usable(checked(document))
+    metadata = checked(document)
+    read("codecs", lambda _: check_filters(metadata.dtype.numpy, metadata.codecs), None)
+    check_usable(metadata)
     return document
 
 
-def checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
-    """The array that a ``zarr.json`` of a request describes; ``creating``: its codecs can be written, too. Raises
-    `BadDefinition`."""
+def checked(document: Mapping[str, Any]) -> ArrayMetadata:
+    """The array that a ``zarr.json`` of a request describes. Raises `BadDefinition`, also for codecs that can be read
+    but not written."""
     with of_request():
         metadata = from_document(document, "zarr.json").array
         if metadata is None:
             raise BadDefinition("node_type", "expected 'array', found 'group'")
         of_v2 = [config for config in metadata.codecs if config["id"] not in OWN_CODECS]
-        check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=creating)
+        check_codecs(None, of_v2[-1] if of_v2 else None, "zarr.json", creating=True)
     return metadata
 
 
@@ -126,11 +142,14 @@ def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
         name, configuration = named_configuration(request["chunk_grid"], "a chunk grid")
     except ValueError as error:
         raise BadDefinition("chunk_grid", str(error)) from None
-    if name != "regular" or configuration.keys() != {"chunk_shape"}:
+    shape = configuration.get("chunk_shape")
+    are_sizes = isinstance(shape, list) and all((integral(size) or 0) > 0 for size in shape)
+    if name != "regular" or configuration.keys() != {"chunk_shape"} or not are_sizes:
         raise BadDefinition("chunk_grid", "expected a regular grid, with its chunk_shape")
-    codecs = request.get("codecs")
-    member = "shards" if request.get("shards") or (isinstance(codecs, list) and _has_shards(codecs)) else "chunks"
-    said, shape = request.get(member), configuration["chunk_shape"]
+    codecs, shards = request.get("codecs"), request.get("shards")
+    has_shards = (shards is not None and shards is not False) or (isinstance(codecs, list) and _has_shards(codecs))
+    member = "shards" if has_shards else "chunks"
+    said = request.get(member)
     if said is not None and said is not True and said not in ("auto", shape):
         raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(said)}")
     return {name: value for name, value in request.items() if name != "chunk_grid"} | {member: shape}
@@ -201,11 +220,11 @@ def _codecs_of_v2(
 ) -> list[NamedConfig]:
     """The codecs of a chunk, from filters, compressor and order."""
     filters = read("filters", parse_filters, None) or ()
-    if dtype.is_object and not filters:
+    if dtype.numpy.hasobject and not filters:
         filters = ({"id": OBJECTS[name_of(data_type)]},)
     named = read.members.get("compressor")
     if isinstance(named, dict) and "name" in named:  # as Zarr v3 has it
-        behind, compressor = read("compressor", lambda value: completed([value], dtype)), None
+        behind, compressor = read("compressor", lambda value: completed([value], dtype, len(chunks))), None
     else:
         behind, compressor = [], read("compressor", parse_compressor, _DEFAULT)
     with of_request():
@@ -229,9 +248,13 @@ def _key_encoding(read: Request) -> NamedConfig:
 
 def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if value is None:
-        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.is_object else ())
+        if has_no_unit(dtype.numpy):
+            return np.array("NaT", dtype.numpy)
+        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
-    if not dtype.is_object:
+    if has_no_unit(dtype.numpy) and not np.isnat(item):
+        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
+    if not dtype.numpy.hasobject:
         check_new_item(value, item, dtype)
     return item
 
@@ -248,20 +271,34 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
         return creation.first_difference(members, stored)
     of_codecs = () if wanted.get("codecs") is None else ("compressor", "filters", "order")
     members = {name: value for name, value in wanted.items() if value is not None or name not in of_codecs}
+    filters = members.get("filters")
+    if isinstance(filters, list) and len(filters) >= len(stored.codecs):  # the last one is no compressor then
+        stored = replace(stored, filters=stored.codecs or None, compressor=None)
     return creation.first_difference(members, stored, _FITS_V3)
 
 
+_RECASTING: Final = (*TO_ITEMS, *FROM_ITEMS, "scale_offset", "cast_value", "byteswap", "bits")
+"""Codecs behind which the byte order of the array's items does not show."""
+
+
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
-    """Records are always little-endian."""
-    dtype = parse_dtype(value, v3=True)
-    numpy = dtype.numpy.newbyteorder("<") if dtype.fields else dtype.numpy
-    return numpy == (stored.dtype.numpy.newbyteorder("<") if dtype.fields else stored.dtype.numpy)
+    """Byte order is that of the items as they are stored: it does not matter for records, which are little-endian, and
+    behind codecs that do not keep it."""
+    dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
+    if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
+        return dtype.newbyteorder("<") == found.newbyteorder("<")
+    return dtype == found
 
 
 def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
     """``bytes`` and ``variable_length_bytes`` are the same, as are ``struct`` and ``structured``."""
     wanted, found = dtype_of(value), stored.document["data_type"]
     return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(name_of(value)) == OBJECTS.get(name_of(found))
+
+
+def _fits_grid(stored: ArrayMetadata, value: Any) -> bool:
+    wanted, found = (named_configuration(grid, "a chunk grid") for grid in (value, stored.document["chunk_grid"]))
+    return wanted == found
 
 
 def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
@@ -275,7 +312,9 @@ def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
 def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     """Codecs of a chunk, or with ``sharding_indexed`` all."""
     data_type = stored.document["data_type"]
-    codecs, whole = completed(value, stored.dtype), stored.stored_grid.chunks
+    is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
+    codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype, stored.rank)
+    whole = stored.stored_grid.chunks
     found = _chain(stored.document["codecs"], whole, data_type)
     if _has_shards(codecs):
         return _chain(codecs, whole, data_type) == found
@@ -284,16 +323,22 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
     """The codec of items of any length goes without saying."""
-    return FITS["filters"](stored, value) or (stored.dtype.is_object and not value and len(stored.filters or ()) == 1)
+    return FITS["filters"](stored, value) or (
+        stored.dtype.numpy.hasobject and not value and len(stored.filters or ()) == 1
+    )
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
-    """As in Zarr v2, or as in v3."""
+    """As in Zarr v2, or as in v3. Null fits an array that has filters alone."""
+    found = stored.compressor
+    if value is None and found is not None:
+        return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
     if isinstance(value, dict) and "name" in value:
-        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *completed([value], stored.dtype)]
+        codecs = ["bytes", *completed([value], stored.dtype, stored.rank)]
         value = _chain(codecs, stored.chunks, "uint8").configs[-1]
     elif isinstance(value, dict) and value.get("shuffle") == -1:
-        value = {**value, "shuffle": 1 if stored.itemsize > 1 else 2}
+        itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
+        value = {**value, "shuffle": 1 if itemsize > 1 else 2}
     return FITS["compressor"](stored, value)
 
 
@@ -309,7 +354,7 @@ _FITS_V3: Final[Fits] = {
     **FITS,
     "dtype": _fits_dtype,
     "data_type": _fits_data_type,
-    "chunk_grid": lambda stored, value: bool(value == stored.document["chunk_grid"]),
+    "chunk_grid": _fits_grid,
     "shards": _fits_shards,
     "codecs": _fits_codecs,
     "compressor": _fits_compressor,

@@ -209,7 +209,7 @@ def format_fill(item: np.ndarray, dtype: DataType) -> Any:
 
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     """The item, 0-d and read-only, that the ``fill_value`` member stands for, bit for bit; raises `ValueError`."""
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         is_text = name_of(data_type) == "string"
         _check(value, not is_text or isinstance(value, str), "a string")
         item = object_item(value if is_text else _bytes(value))

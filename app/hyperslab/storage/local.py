@@ -134,8 +134,18 @@ class LocalStore(Store):
                 self._absent(directory, error)
                 found += [None for _ in inside]
                 continue
+            start = len(directory) + 1 if directory else 0
             try:
-                found += [self._version_in(folder, key) for key in inside]
+                for key in inside:
+                    try:
+                        stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
+                    except FileNotFoundError:  # but its directory is there, and so the root is
+                        found.append(None)
+                    except OSError as error:
+                        self._absent(key, error)
+                        found.append(None)
+                    else:  # or what a link leads to
+                        found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
             finally:
                 os.close(folder)
         return found
@@ -240,19 +250,6 @@ class LocalStore(Store):
         if not modes.S_ISDIR(stat.st_mode):
             raise obstructed(self.name, key, stat)
         return False
-
-    def _version_in(self, folder: int, key: str) -> str | None:
-        """The version of a key in an open folder."""
-        try:
-            stat = os.stat(key.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:  # but its directory is there, and so the root is
-            return None
-        except OSError as error:
-            self._absent(key, error)
-            return None
-        if modes.S_ISREG(stat.st_mode):
-            return version_of(stat)
-        return self._version(key)  # of what a link leads to
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock

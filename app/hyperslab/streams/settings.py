@@ -177,7 +177,7 @@ def _complete_array(at: str, value: Mapping[str, Any], found: dict[str, Any], *,
     ):
         raise BadDefinition(f"{at}codecs", "are of zarr_format 3, and stand in place of compressor and filters")
     dtype = _convert(f"{at}dtype", partial(parse_dtype, v3=v3), found["dtype"])
-    if dtype.is_object:
+    if dtype.numpy.hasobject:
         raise BadDefinition(f"{at}dtype", "frames have items of a fixed size, objects do not")
     found["dtype"] = canonical_json(dtype.json)
     found["fill_value"] = _convert(

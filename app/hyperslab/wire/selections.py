@@ -20,11 +20,11 @@ def parse_selection(text: str) -> tuple[SelectionItem, ...]:
     """
     if not text.strip():
         return ()
-    items = tuple(_parse_item(text, part, position) for part, position in _split(text))
+    parts = [*_split(text)]
+    items = tuple([_parse_item(text, part, position) for part, position in parts])
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        part, position = list(_split(text))[ellipses[1]]
-        raise BadSelection(text, part.strip(), position + _margin(part), "only one ellipsis is allowed")
+        raise BadSelection(text, *parts[ellipses[1]], "only one ellipsis is allowed")
     return items
 
 
@@ -34,7 +34,7 @@ def format_selection(items: Sequence[SelectionItem]) -> str:
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    """Parts between commas outside brackets, with their offsets."""
+    """Parts between commas outside brackets, without white space around them, and their offsets."""
     start, depth = 0, 0
     for i, char in enumerate(text):
         if char == "[":
@@ -46,17 +46,19 @@ def _split(text: str) -> Iterator[tuple[str, int]]:
                 raise BadSelection(text, char, i, "there is no list to close")
             depth = 0
         elif char == "," and not depth:
-            yield text[start:i], start
+            yield _stripped(text[start:i], start)
             start = i + 1
     if depth:
         raise BadSelection(text, text[opened:], opened, "the list is not closed")
     if text[start:].strip() or not start:
-        yield text[start:], start
+        yield _stripped(text[start:], start)
 
 
-def _parse_item(text: str, part: str, position: int) -> SelectionItem:
-    stripped = part.strip()
-    position += _margin(part)
+def _stripped(part: str, position: int) -> tuple[str, int]:
+    return part.strip(), position + len(part) - len(part.lstrip())
+
+
+def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
     if stripped == "...":
         return Ellipsis
     if stripped.startswith("["):
@@ -82,18 +84,13 @@ def _parse_item(text: str, part: str, position: int) -> SelectionItem:
 
 
 def _parse_integer(text: str, part: str, position: int) -> int:
-    stripped = part.strip()
+    stripped, position = _stripped(part, position)
     if not re.fullmatch(r"[+-]?[0-9]{1,1000}", stripped):  # of many more digits, Python itself makes no integer
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
             reason = "expected at most 1000 digits"
-        raise BadSelection(text, stripped, position + _margin(part), reason)
+        raise BadSelection(text, stripped, position, reason)
     return int(stripped)
-
-
-def _margin(part: str) -> int:
-    """White space before the text of a part."""
-    return len(part) - len(part.lstrip())
 
 
 def _format_item(item: SelectionItem) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -36,8 +36,12 @@ async def put_node(request: Request) -> Response:
     if kind == "array":
         make = partial(creator.create_array, request.tail, definition, **options)
     elif kind == "group":
+        unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
+        if unknown:
+            raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
         options["zarr_format"] = definition.get("zarr_format")
-        make = partial(creator.create_group, request.tail, _group_attributes(definition), **options)
+        attributes = checked_attributes(definition.get("attributes") or {})
+        make = partial(creator.create_group, request.tail, attributes, **options)
     else:
         raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
     made = await request.write(request.tail, make)
@@ -58,7 +62,10 @@ async def patch_node(request: Request) -> Response:
     change: Callable[[], ArrayNode | GroupNode]
     if "shape" in patch:
         bounds = {name: query.flag(name) for name in ("expand_only", "shrink_only")}
-        resize = partial(service.resizer.resize, request.tail, _shape(patch["shape"]), attributes=attributes)
+        sizes = patch["shape"] if isinstance(patch["shape"], list) else None
+        if sizes is None or any(isinstance(n, bool) or not isinstance(n, int | None) for n in sizes):
+            raise BadDefinition("shape", "expected a list of integers, null where an axis keeps its size")
+        resize = partial(service.resizer.resize, request.tail, sizes, attributes=attributes)
         change = partial(resize, check=check, **bounds)
     else:
         change = partial(service.creator.change_attributes, request.tail, attributes or {}, check=check)
@@ -102,17 +109,3 @@ async def _node_answer(
     location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_response(document, status=status, headers=headers)
-
-
-def _group_attributes(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
-    if unknown:
-        raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
-    return checked_attributes(definition.get("attributes") or {})
-
-
-def _shape(value: Any) -> list[int | None]:
-    sizes = value if isinstance(value, list) else None
-    if sizes is None or any(isinstance(n, bool) or not isinstance(n, int | None) for n in sizes):
-        raise BadDefinition("shape", "expected a list of integers, null where an axis keeps its size")
-    return sizes

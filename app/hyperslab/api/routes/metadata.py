@@ -16,7 +16,6 @@ from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.tree import Matches, find
-from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import schema_document
@@ -46,24 +45,16 @@ async def get_metadata(request: Request) -> Reply:
             document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
-        listed = await _listed(request, node, limit, query.text("cursor"), search)
+        catalog, cursor = request.service.catalog, query.text("cursor")
+        listed: Children | Matches = _NO_CHILDREN
+        if limit and search is None:
+            listed = await request.run(catalog.children, node, limit=limit, cursor=cursor)
+        elif search is not None:
+            listed = await request.run(find, catalog, node, search, limit=limit, page=most, cursor=cursor)
         document = group_document(node, listed, request.root_path)
         tag = document_etag(node, listed)
     always = caching(node.mount, context.options)
     return Representation(tag, JSON, dump_json(document), always=always)
-
-
-async def _listed(
-    request: Request, group: GroupNode, limit: int, cursor: str | None, search: str | None
-) -> Children | Matches:
-    """The children of a group, or what is found below it."""
-    if limit == 0:
-        return _NO_CHILDREN
-    catalog, run = request.context.service.catalog, request.run
-    if search is None:
-        return await run(catalog.children, group, limit=limit, cursor=cursor)
-    most = request.context.options.max_listed
-    return await run(find, catalog, group, search, limit=limit, page=most, cursor=cursor)
 
 
 def document_etag(
@@ -96,7 +87,11 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "dimension_separator": metadata.dimension_separator,
         "dimension_names": array.dimension_names,
         "attributes": array.attributes,
-        "fields": _fields(metadata.dtype),
+        "fields": [
+            {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
+            for part in metadata.dtype.fields
+        ]
+        or None,
         "nbytes": metadata.nbytes,
         "chunk_grid": metadata.grid.counts,
         "schema": schema_document(metadata, field),
@@ -158,12 +153,3 @@ def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> d
     links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}
     links |= {name: f"{root}/{name}/{tail}" for name in ("zarr", *(f"zarr{number}" for number in forms(node)))}
     return links | {"view": f"{root}/view/{tail}"}
-
-
-def _fields(dtype: DataType) -> list[dict[str, Any]] | None:
-    if not dtype.fields:
-        return None
-    return [
-        {"name": field.name, "dtype": field.json, "shape": field.shape, "offset": field.offset}
-        for field in dtype.fields
-    ]

@@ -109,7 +109,7 @@ def _scattered(
     stream = io.BytesIO(body)
     points = _checked(next_npy(stream), array, request.context.options.max_points)
     wanted = target(array, (len(points),), field)
-    if wanted.dtype.is_object:
+    if wanted.dtype.numpy.hasobject:
         return list(points.T), parse_objects(stream.read(), wanted)
     return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
 

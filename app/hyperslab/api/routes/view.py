@@ -5,27 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
+from hyperslab.api.request import Request
+from hyperslab.api.response import Response, page_response
 from hyperslab.errors import RouteNotFound
 from hyperslab.viewer import assets
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
 )
-
-
-def routes() -> list[Route]:
-    """The routes of the page, for the application to mount; every one answers GET and HEAD."""
-    return [
-        Route("/", page, name="home"),
-        Route("/view", page),
-        Route("/view/{path:path}", page, name="view"),
-        Route("/viewer/static/{digest}/{name:path}", static, name="viewer-static"),
-        Route("/favicon.ico", favicon),
-    ]
 
 
 def is_page(path: bytes) -> bool:
@@ -35,7 +22,7 @@ def is_page(path: bytes) -> bool:
 
 async def page(request: Request) -> Response:
     """The HTML page; it finds out in the browser what the path in its address holds."""
-    body = assets.load().page(request.scope.get("root_path", ""))
+    body = assets.load().page(request.root_path)
     headers = {
         "Cache-Control": "no-cache",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -51,20 +38,21 @@ async def static(request: Request) -> Response:
     Raises `RouteNotFound`.
     """
     loaded = assets.load()
-    asset = loaded.files.get(request.path_params["name"])
-    if asset is None or request.path_params["name"] == assets.PAGE:
-        raise RouteNotFound(request.url.path)
-    current = request.path_params["digest"] == loaded.digest
+    digest, _, name = request.scope["path"].partition("/viewer/static/")[2].partition("/")
+    asset = loaded.files.get(name)
+    if asset is None or name == assets.PAGE:
+        raise RouteNotFound(request.scope["path"])
+    current = digest == loaded.digest
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
     body = asset.body
-    if asset.gzipped is not None and "gzip" in request.headers.get("accept-encoding", ""):
+    if asset.gzipped is not None and "gzip" in request.header(b"accept-encoding", ""):
         body = asset.gzipped
         headers["Content-Encoding"] = "gzip"
-    return Response(body, headers=headers, media_type=asset.media_type)
+    return page_response(body, asset.media_type, headers)
 
 
 async def favicon(request: Request) -> Response:
@@ -76,6 +64,6 @@ async def favicon(request: Request) -> Response:
 def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**headers, "ETag": tag}
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type=media_type)
+    if tag in request.header(b"if-none-match", ""):
+        return Response(304, tuple([(name.lower().encode(), value.encode()) for name, value in headers.items()]))
+    return page_response(body, media_type, headers)

@@ -25,7 +25,7 @@ from hyperslab.api.writing import (
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MOST_KEPT, boxes_that_fit, resolve_field, select
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import split_selection, touched
+from hyperslab.engine.indexing import touched
 from hyperslab.errors import BadParameter, ChunkNotFound, KeyNotFound, TooLarge
 from hyperslab.wire import IDEMPOTENCY_KEY, SelectionItem
 
@@ -111,7 +111,7 @@ async def append(request: Request) -> Response:
 async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None) -> Response:
     array.mount.check_writable()
     request.service.reader.check_chunk(array)  # no split of the request would help, so none is offered
-    selection, field = split_selection(select(array, field, items), array.metadata.rank, field)
+    selection, field = select(array, field, items)
     check = values_check(request)
     name = None if field is None else field.name
     try:
