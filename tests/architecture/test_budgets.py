@@ -16,15 +16,18 @@ import pytest
 from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
-    "": (2216, 9),
+    "": (2215, 9),
     "api": (5379, 34),
-    "arrays": (6725, 27),  # 520 of it read shards
+    "arrays": (6723, 27),  # 520 of it read shards
     "cache": (172, 1),
-    "client": (4196, 17),  # a hundred lines of parameters and errors, from which the Python reference is made
+    "client": (
+        4220,
+        17,
+    ),  # 100 are parameters and errors, of which the Python reference is made; 25 report progress
     "demo": (692, 8),
     "engine": (7168, 28),  # 1,300 of it are Zarr v3: sharding and v3*; 90 came with checks of new arrays and filters
-    "storage": (3245, 15),
-    "streams": (3761, 15),
+    "storage": (3274, 15),  # 30 of it put a value in pieces, so that none is in memory as a whole
+    "streams": (3597, 15),
     "tiles": (3923, 18),
     "viewer": (78, 2),
     "wire": (701, 6),
@@ -32,7 +35,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 160
-TEST_LINES = 47_857
+TEST_LINES = 47_997
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -29,8 +29,8 @@ SMALL_MODULES = {
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
 
 SMALL_FUNCTIONS = {
-    **{"": 0, "api": 14, "arrays": 18, "asgi": 0, "cache": 0, "client": 17, "demo": 18, "engine": 22, "protocol": 0},
-    **{"server": 0, "settings": 5, "storage": 19, "streams": 20, "tiles": 21, "viewer": 3, "welcome": 2, "wire": 6},
+    **{"": 0, "api": 14, "arrays": 16, "asgi": 0, "cache": 0, "client": 17, "demo": 18, "engine": 22, "protocol": 0},
+    **{"server": 0, "settings": 5, "storage": 19, "streams": 6, "tiles": 21, "viewer": 3, "welcome": 2, "wire": 6},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
 

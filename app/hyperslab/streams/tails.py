@@ -33,7 +33,6 @@ _FRAMES: Final = 1024
 """Frames with metadata in one log."""
 _INDEX: Final = struct.Struct("<Q")
 _MOST_OPEN: Final = 256
-_NO_FILL: Final = np.zeros(1, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ class Tails:
             log.append(_INDEX.pack(frame) + bytes(note))
 
     def _notes_log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
-        return self._open(store, array.notes, group, begin=0, fill=_NO_FILL, create=create)
+        return self._open(store, array.notes, group, begin=0, fill=np.zeros(1, np.uint8), create=create)
 
     def _open(
         self, store: Store, prefix: str, group: int, *, begin: int, fill: NDArray, create: bool
