@@ -27,7 +27,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (692, 8),
     "engine": (7168, 28),  # 1,300 of it are Zarr v3: sharding and v3*; 90 came with checks of new arrays and filters
     "storage": (3274, 15),  # 30 of it put a value in pieces, so that none is in memory as a whole
-    "streams": (3597, 15),
+    "streams": (3620, 15),
     "tiles": (3923, 18),
     "viewer": (78, 2),
     "wire": (701, 6),
@@ -35,7 +35,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 160
-TEST_LINES = 47_997
+TEST_LINES = 48_000
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -221,7 +221,7 @@ class RemoteStream:
         """Wait until all appended frames are stored, and have the server write them to chunks; returns the state."""
         self._drain()
         request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
-        return self._noted(self._session.read_json(request)[0])
+        return self._update_counts(self._session.read_json(request)[0])
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
         """Wait until all appended frames are stored, and finish the stream; returns its last state.
@@ -232,7 +232,7 @@ class RemoteStream:
         flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
         state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
         self._stop()
-        return self._noted(state)
+        return self._update_counts(state)
 
     def discard(self) -> None:
         """Discard the stream and everything that it has created."""
@@ -371,7 +371,7 @@ class RemoteStream:
             document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
             headers = {"Content-Type": wire.JSON, **self._epoch}
             self._session.read(Request("POST", self._url("skip"), headers, document, safe=True))
-            self._settle(array, first.stop)
+            self._acknowledge(array, first.stop)
             return
         parts = [first, *takewhile(lambda part: part.data is not None, others)]
         self._send_bytes(array, parts, array._sent, parts[-1].stop)
@@ -396,9 +396,9 @@ class RemoteStream:
             self._send_bytes(array, frames, start, offset)
         else:
             sent = min(int(answer.headers[wire.UPLOAD_OFFSET]), stop)
-            self._settle(array, sent, stored=answer.status != 202)
+            self._acknowledge(array, sent, stored=answer.status != 202)
 
-    def _settle(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
+    def _acknowledge(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
         """Record the new offset of an array, which is durable if ``stored``, and release the buffers before it."""
         with self._changed:
             self._counts = (self._counts[0] + max(0, sent - array._sent), self._counts[1])
@@ -410,8 +410,8 @@ class RemoteStream:
                 self._pending -= 1
             self._changed.notify_all()
 
-    def _noted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The state, after its durable counts are recorded."""
+    def _update_counts(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Update the durable counts from a state, and return it."""
         for key, array in self._arrays.items():
             array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
         return state

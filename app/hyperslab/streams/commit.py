@@ -36,7 +36,7 @@ class Committer:
         self._reader = reader
 
     def open(self, array: StreamArray, level: int) -> tuple[ArrayNode, Mark]:
-        """A level as it is stored, and its mark. Only the version of its document is looked up if it is in the cache.
+        """The stored array of a level, and its mark. Of a cached one, only the version of its document is looked up.
 
         Raises `ArrayFailed` if another writer has changed it.
         """

@@ -173,9 +173,9 @@ class ObjectTail(Tail):
         self._replace(replace(self.head, begin=begin, pieces=tuple(pieces), data=data))
         self._remove(before - self.head.segments)
 
-    def settle(self, epoch: int, *, closed: bool | None) -> None:
-        """Fence off everybody who has the tail open, and senders of older epochs. ``closed``: None leaves it as it
-        is."""
+    def fence(self, epoch: int, *, closed: bool | None) -> None:
+        """Make changes through other open tails fail, and appends of older epochs. ``closed``: whether the tail takes
+        no more bytes; None leaves that unchanged."""
         closed = self.head.closed if closed is None else closed
         self._replace(replace(self.head, epoch=max(epoch, self.head.epoch), closed=closed))
 

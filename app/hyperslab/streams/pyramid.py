@@ -25,10 +25,10 @@ def why_not(method: str, dtype: np.dtype[Any]) -> str | None:
 
 
 def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
-    """``block`` with each of ``axes`` of half the length, ⌈n/2⌉, in its own dtype; never a view of it.
+    """Halve a block along ``axes``, to ⌈n/2⌉ items; never a view of it.
 
-    An item stands for two items along each axis, at an odd edge for the one that is there. ``decimate`` and ``nearest``
-    take the first. ``mean`` is rounded once, integers half to even, and exact for all widths; floats are summed in
+    An item is reduced from two items along each axis, at an odd edge from one. ``decimate`` and ``nearest`` take the
+    first. ``mean`` is rounded once, integers half to even, and exact for all widths; floats are summed in
     float64. NaN wins in ``mean``, ``min`` and ``max``. ``mode`` is the smallest of the most frequent.
     """
     if block.nbytes > _SLAB and 0 not in axes:
@@ -114,7 +114,7 @@ def _mean(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
-    """Divide sums in place by a power of two, rounding half to where ``quotient`` and what is added to it is even."""
+    """Divide sums in place by a power of two, rounding half to even; ``quotient``: parity of the results."""
     quotient &= 1
     sums += quotient
     sums += (1 << (halvings - 1)) - 1

@@ -249,7 +249,7 @@ class Streams:
             return replace(record, state="open", epoch=record.epoch + 1, arrays=arrays)
 
         stream = self._records.change(stream, resumed)
-        self._writer.settle(stream)
+        self._writer.fence(stream)
         return Opened(self.state(path), created=False, epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
@@ -312,11 +312,11 @@ class Streams:
 
         check_whole()
         stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
-        self._writer.settle(stream, closed=True)
+        self._writer.fence(stream, closed=True)
         try:
             check_whole()
         except PartialFrame:  # which came in between
-            self._writer.settle(self._records.change(stream, lambda record: replace(record, state="open")))
+            self._writer.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
         for array in stream.plan.arrays:
             with suppress(HyperslabError):
@@ -328,7 +328,7 @@ class Streams:
         self._sessions.remove(stream.path)
 
     def _put_frames(self, stream: Stream) -> None:
-        """Store the metadata of all frames as a document of the group, unless it is somebody else's."""
+        """Store the metadata of all frames as a document of the group, unless another program has put one there."""
         store, key = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}"
         notes = (self._tails.notes(stream.mount, array, 0, 1 << 62) for array in stream.plan.arrays)
         if not any(any(groups) for groups in notes):
@@ -341,7 +341,7 @@ class Streams:
         store.put_pieces(key, (lines for array in arrays for lines in self.frame_lines(stream.path, array.key, 0)))
 
     def discard(self, path: str, epoch: int | None = None) -> None:
-        """Remove what a stream has created: its arrays, and groups that are empty then."""
+        """Remove the arrays of a stream, and its groups that are empty then."""
         stream = self._open(path, writing=False, epoch=epoch)
         with self._stream_lock(stream.mount, stream.prefix):
             self._remove(self._open(path, writing=False))
@@ -379,12 +379,12 @@ class Streams:
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
-        self._writer.settle(stream)
+        self._writer.fence(stream)
 
     def _remove(self, stream: Stream) -> None:
-        """Remove what a stream has created. The caller holds its lock."""
+        """Remove the nodes and keys of a stream. The caller holds its lock."""
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
-        self._writer.settle(stream, closed=True)
+        self._writer.fence(stream, closed=True)
         store = stream.mount.store
         if self._records.change(stream).record.frames:
             store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
@@ -398,7 +398,7 @@ class Streams:
 
     @contextmanager
     def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[None]:
-        """Lock of those who open, finish or discard the stream at a prefix."""
+        """Lock that serialises opening, finishing and discarding the stream at a prefix."""
         with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), alone(mount, f"{prefix}{FOLDER}/"):
             yield
 

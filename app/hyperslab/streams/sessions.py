@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Condition, Event, Lock, Thread
 from typing import Final
@@ -68,7 +68,7 @@ class Session:
         ends: The highest end seen of each array, which a failure records.
         buffers: Receive buffers of the previous request: new pages cost more than receiving into them.
         queues: By array, with ``ack=memory``.
-        commit_lock: Held by a commit, as memory is reserved for one.
+        commit_lock: Held by the commit for which memory is reserved.
         changed: Guards all of this; notified when a queue changes.
     """
 
@@ -140,6 +140,25 @@ class Sessions:
         if session is not None:
             self._in_flight.release(session.reserved)
 
+    @contextmanager
+    def committing(self, plan: StreamPlan, *, concurrently: bool) -> Iterator[None]:
+        """Context of a commit, whose memory is the stream's. ``concurrently`` with that, others take memory of their
+        own, or wait if there is none."""
+        session = self._sessions.get(plan.path)
+        own = commit_bytes(plan)
+        if session is None or session.commit_lock.acquire(blocking=False):
+            own = 0
+        elif not (concurrently and self._in_flight.try_reserve(own)):
+            session.commit_lock.acquire()
+            own = 0
+        try:
+            yield
+        finally:
+            if own:
+                self._in_flight.release(own)
+            elif session is not None:
+                session.commit_lock.release()
+
     def _close_expired(self) -> None:
         while not self._closed.wait(_LONGEST_LOOK):
             with self._lock:
@@ -165,13 +184,18 @@ def largest_piece(plan: StreamPlan, array: StreamArray) -> int:
 
 
 def memory_bound(plan: StreamPlan) -> int:
-    """Upper bound of the memory of a stream: pieces of bodies, queues, and the rows, chunks and shards of a commit. A
-    shard is held as encoded chunks and as a whole; large ones are written one at a time."""
-    levels = [level for array in plan.arrays for level in array.levels]
+    """Upper bound of the memory of a stream: pieces of bodies, queues, and a commit."""
     piece = max(largest_piece(plan, array) for array in plan.arrays)
+    queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
+    return 2 * PIECE_BYTES + 2 * piece + queued + commit_bytes(plan)
+
+
+def commit_bytes(plan: StreamPlan) -> int:
+    """Upper bound of the memory of a commit: rows, chunks and shards. A shard is held as encoded chunks and as a whole;
+    large ones are written one at a time."""
+    levels = [level for array in plan.arrays for level in array.levels]
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
     cached = 2 * max(cached_bytes(array) for array in plan.arrays)
-    queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
     shards = (2 if 2 * shard > _LARGE else 4) * shard
-    return 2 * PIECE_BYTES + 2 * piece + queued + cached + _CHUNKS_IN_HAND * chunk + shards
+    return cached + _CHUNKS_IN_HAND * chunk + shards

@@ -143,7 +143,7 @@ class ArrayWriter:
         self.wait(stream)
         stream = self._records.change(stream, completed)
         if stream.mount.is_remote:  # in a folder, each append reads the record under the lock
-            self.settle(stream, [array], closed=None)
+            self.fence(stream, [array], closed=None)
 
     def flush(self, stream: Stream, array: StreamArray) -> None:
         """Commit all whole rows of an array."""
@@ -185,13 +185,13 @@ class ArrayWriter:
 
         self._exclusive(stream, array, None, once, ("finishing",))
 
-    def settle(
+    def fence(
         self, stream: Stream, arrays: Sequence[StreamArray] | None = None, *, closed: bool | None = False
     ) -> None:
-        """Wait for, or fence off, everybody who works on arrays (default: all) with an earlier state of the stream.
-        ``closed``: whether their object tails take no more bytes; None leaves it as it is."""
+        """Wait until appends and commits that saw an earlier state of the stream have ended, or in an object store make
+        them fail; for all ``arrays`` by default. ``closed``: see `ObjectTail.fence`."""
 
-        def settle(array: StreamArray) -> None:
+        def fence_one(array: StreamArray) -> None:
             if not stream.mount.is_remote:
                 with stream.mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
                     return
@@ -199,12 +199,12 @@ class ArrayWriter:
                 tail = self._tails.objects.open(stream.mount.store, array, create=True)
                 assert tail is not None
                 with suppress(VersionConflict):
-                    tail.settle(stream.record.epoch, closed=closed)
+                    tail.fence(stream.record.epoch, closed=closed)
                     return
             raise WriteConflict(array.head, f"other writers changed it {MOST_TRIES} times")
 
         arrays = stream.plan.arrays if arrays is None else arrays
-        stream.mount.pool.each(arrays, len(arrays), settle)
+        stream.mount.pool.each(arrays, len(arrays), fence_one)
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
@@ -346,8 +346,8 @@ class ArrayWriter:
     ) -> None:
         """Move rows of an array to chunks: those in its tail, with ``whole`` only complete groups. With ``rows`` also
         those up to there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
-        session, remote = self._sessions.get(stream.path), stream.mount.is_remote
-        with self._commit_lock(stream, array), nullcontext() if session is None else session.commit_lock:
+        remote = stream.mount.is_remote
+        with self._commit_lock(stream, array), self._sessions.committing(stream.plan, concurrently=remote):
             for _ in attempts():
                 try:
                     return self._commit_once(stream, array, whole=whole, rows=rows, data=data, final=final)
@@ -483,7 +483,7 @@ class ArrayWriter:
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
 
     def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
-        """Lock of those who commit rows of an array, taken after that of those who append."""
+        """Lock that serialises commits of an array; taken after the lock of appends."""
         return stream.mount.store.lock(f"{array.tails}commit.zgroup")
 
     @contextmanager
