@@ -103,7 +103,7 @@ def _names(names: Iterable[str]) -> str:
 def _store_options() -> Mapping[str, Collection[str]]:
     """The names of options by kind of store, as the stores know them."""
     common = client._OWN | client._CLIENT
-    buckets = {kind: common | names for kind, names in client._PASSED_ON.items()}
+    buckets = {kind: common | names for kind, names in client._OBSTORE_OPTIONS.items()}
     schemes = {"s3": "`s3://`", "gs": "`gs://`", "az": "`az://`"}
     named = {schemes[kind]: names for kind, names in buckets.items()}
     return {"a folder": local.OPTIONS, **named, "`http://`, `https://`": http.OPTIONS}

@@ -181,7 +181,7 @@ def test_one_request_whose_body_cannot_be_ended_fails(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert 0 < len(done.stdout) < values.nbytes
-    assert b"not whole" in done.stderr.splitlines()[-1]
+    assert b"incomplete" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

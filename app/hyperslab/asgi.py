@@ -1,4 +1,4 @@
-"""The composition root: from settings to the application, for ``uvicorn --factory hyperslab.asgi:create_app``."""
+"""Composition root: creates the application from settings (``uvicorn --factory hyperslab.asgi:create_app``)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 def create_app(settings: Settings | None = None, *, started: Callable[[], Mapping[str, Any]] = dict) -> Application:
-    """The application; without settings, those of the environment. ``started`` is called when it starts, and gives what
-    the state of each request has beside its own. Raises `BadSettings` and `BadDefinition`."""
+    """The application; settings default to those of the environment. ``started`` is called on startup and returns
+    members for the state of requests. Raises `BadSettings` and `BadDefinition`."""
     settings = settings or load()
     return create_api(build_service(settings), api_options(settings), started)
 
 
 def build_service(settings: Settings) -> Service:
-    """All stores mounted, nothing of them read yet."""
+    """The service with all stores mounted; sends no requests to them."""
     return build(
         mount_stores(settings),
         cache_bytes=settings.cache_bytes,
@@ -38,33 +38,31 @@ def build_service(settings: Settings) -> Service:
 
 
 def mount_stores(settings: Settings) -> list[MountedStore]:
-    """Every store of the settings, in order; none is reached out to before its first use.
-
-    Raises `BadDefinition`, which names the store.
-    """
+    """The stores of the settings, in order; sends no requests to them. Raises `BadDefinition`, with the store's name in
+    ``member``."""
     mounts = []
-    for name, told in settings.stores.items():
+    for name, each in settings.stores.items():
         try:
-            store = open_store(_made(StoreConfig, told, name=name, options=told.revealed_options()))
+            store = open_store(_from_settings(StoreConfig, each, name=name, options=each.revealed_options()))
         except BadDefinition as error:
             raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
         assumed = {}
-        for path, stated in told.assume_metadata.items():
+        for path, members in each.assume_metadata.items():
             member = f"stores.{name}.assume_metadata.{path}"
             try:
-                assumed[normalise_path(path)] = completed_document(stated)
+                assumed[normalise_path(path)] = completed_document(members)
             except BadPath as error:
                 raise BadDefinition(member, str(error)) from error
             except BadDefinition as error:
                 raise BadDefinition(f"{member}.{error.member}", error.reason) from error
-        mounts.append(_made(MountedStore, told, name=name, store=store, assume_metadata=assumed))
+        mounts.append(_from_settings(MountedStore, each, name=name, store=store, assume_metadata=assumed))
     return mounts
 
 
 def api_options(settings: Settings) -> ApiOptions:
-    """What the HTTP layer is told."""
+    """Options of the HTTP layer."""
     url = settings.documentation_url
-    return _made(
+    return _from_settings(
         ApiOptions,
         settings,
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
@@ -73,7 +71,7 @@ def api_options(settings: Settings) -> ApiOptions:
     )
 
 
-def _made(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:
-    """An object of a dataclass, whose fields but for these ``others`` are settings of the same names."""
+def _from_settings(cls: type[T], settings: Settings | StoreSettings, **others: Any) -> T:
+    """An instance of a dataclass, with ``others`` and all other fields from the settings of the same names."""
     names = [field.name for field in fields(cls) if field.init and field.name not in others]  # type: ignore[arg-type]
     return cls(**others, **{name: getattr(settings, name) for name in names})

@@ -1,4 +1,4 @@
-"""The command line: thin readers of arguments. Errors are one sentence on stderr, never a traceback."""
+"""Command line. Errors are printed as one line on stderr, without a traceback."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Place = Annotated[
         metavar="URL", help="A node of a running service, or a folder or bucket, for which no service has to run."
     ),
 ]
-Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="Which part, as in numpy's brackets: 0:10,:,5.")]
+Select = Annotated[str, typer.Option("--select", metavar="TEXT", help="Selection in numpy's notation: 0:10,:,5.")]
 FieldName = Annotated[str | None, typer.Option("--field", metavar="NAME", help="One field of a structured dtype.")]
 Token = Annotated[
     str | None,
@@ -54,21 +54,21 @@ Token = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 
-logging.getLogger("hyperslab.client").addHandler(logging.NullHandler())  # what fails in the end is said once
+logging.getLogger("hyperslab.client").addHandler(logging.NullHandler())  # without warnings about retries
 
 
 class Refused(TyperException):
-    """A command that cannot be carried out as given."""
+    """Invalid arguments or settings."""
 
     exit_code = 2
 
 
 class NoFolder(TyperException):
-    """A folder that is to be served is not there."""
+    """The folder of a store does not exist."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; return the exit code: 0 done, 1 failed, 2 not understood."""
+    """Run a command and return the exit code: 0 success, 1 failure, 2 invalid arguments."""
     try:
         return int(app(args=list(arguments), prog_name="hyperslab", standalone_mode=False) or 0)
     except TyperException as error:
@@ -106,30 +106,30 @@ def serve(
     config: Config = None,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")] = None,
     port: Annotated[
-        int | None, typer.Option(metavar="N", help="The port to listen on; 0: any.  [default: 8000]")
+        int | None, typer.Option(metavar="N", help="The port to listen on; 0: a free one.  [default: 8000]")
     ] = None,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Worker processes.  [default: 1]")] = None,
     root_path: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The prefix that a proxy cuts off, such as /arrays.")
+        str | None, typer.Option(metavar="PATH", help="The prefix that a proxy removes, such as /arrays.")
     ] = None,
     writable: Annotated[bool, typer.Option("--writable", help="Let clients write to these stores.")] = False,
-    demo_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the demo store is made.")] = None,
+    demo_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the demo store.")] = None,
     get: Annotated[
-        str | None, typer.Option("--get", metavar="PATH", help="Answer this one request on stdout, and stop.")
+        str | None, typer.Option("--get", metavar="PATH", help="Write the response to one request to stdout, and stop.")
     ] = None,
 ) -> int:
     """Serve stores over HTTP."""
-    given = {"host": host, "port": port, "workers": workers, "root_path": root_path, "demo_dir": demo_dir}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    options = {"host": host, "port": port, "workers": workers, "root_path": root_path, "demo_dir": demo_dir}
+    overrides = {key: value for key, value in options.items() if value is not None}
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
     _check_folders(settings)
     if get is not None:
-        return _answer(settings, get)
+        return _respond(settings, get)
     return _serve(settings, demo=demo)
 
 
 def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lambda _: None) -> int:
-    """Serve until told to stop; ``ready`` is told the base URL when connections are taken."""
+    """Serve until stopped; ``ready`` is called with the base URL when connections are accepted."""
     from hyperslab.server import serve as serve_http
     from hyperslab.welcome import welcome
 
@@ -142,7 +142,7 @@ def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lam
 
 @app.command()
 def check(config: Config = None) -> int:
-    """Load the settings, open each store, and print what is in effect, secrets masked."""
+    """Load the settings, check each store, and print the effective settings with secrets masked."""
     settings = _load(config, {})
     from hyperslab.arrays.catalog import Catalog
     from hyperslab.arrays.tree import survey
@@ -163,21 +163,21 @@ def info(url: Place, token: Token = None) -> None:
     """Show an array, or a group as a tree."""
     from hyperslab.client.transfer import describe
 
-    address, transport = _reached(url)
+    address, transport = _resolve(url)
     print(describe(address, token=token, transport=transport, place=None if transport is None else url))
 
 
 @app.command()
 def tree(
     url: Place,
-    level: Annotated[int | None, typer.Option("--level", "-L", metavar="N", help="At most so many levels.")] = None,
+    level: Annotated[int | None, typer.Option("--level", "-L", metavar="N", help="Maximum depth.")] = None,
     *,
     token: Token = None,
 ) -> None:
     """Draw the groups and arrays below a group."""
     from hyperslab.client.transfer import draw_tree
 
-    address, transport = _reached(url)
+    address, transport = _resolve(url)
     print(draw_tree(address, level=level, token=token, transport=transport))
 
 
@@ -188,8 +188,8 @@ def open_page(
         typer.Argument(metavar="URL", help="A node of a running service, or a folder or bucket; none: the demo."),
     ] = None,
 ) -> int:
-    """Open the viewer page in a browser; what no service serves is served for as long as this runs."""
-    if url is not None and _is_of_service(url):
+    """Open the viewer page in a browser; a folder or bucket is served until the command is stopped."""
+    if url is not None and _is_http(url):
         from hyperslab.client.transfer import page_url
 
         _browse(page_url(url))
@@ -216,8 +216,8 @@ def get(
     token: Token = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download a selection of an array into a file; run it again to resume. A pipe, a device or stdout gets the bytes
-    as they come. The URL of a picture on the viewer page stands for the plane that it shows."""
+    """Download a selection of an array into a file; run it again to resume. Pipes, devices and stdout are written
+    directly. A URL of the viewer page selects the displayed plane."""
     from hyperslab.client.transfer import download
 
     download(url, output, select=select, field=field, form=form, token=token, progress=_progress(quiet))
@@ -231,12 +231,12 @@ def put(
     *,
     field: FieldName = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Make the array first, with the shape and dtype of the file.")
+        bool, typer.Option("--create", help="Create the array first, with the shape and dtype of the file.")
     ] = False,
     token: Token = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a .npy file into a selection of an array, named by an option or in the URL."""
+    """Write a .npy file into a selection of an array."""
     from hyperslab.client.transfer import upload
 
     upload(source, url, select=select, field=field, create=create, token=token, progress=_progress(quiet))
@@ -244,22 +244,21 @@ def put(
 
 @app.command()
 def stream(
-    url: Annotated[str, typer.Argument(metavar="URL", help="URL of the stream, in a store of a service.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The URL of the stream, in a store of a service.")],
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A folder of .npy or TIFF files, one such file; -: raw frames.")
     ],
     *,
     settings: Annotated[
-        Path | None, typer.Option("--settings", metavar="FILE", help="JSON file with the settings of the stream.")
+        Path | None, typer.Option("--settings", metavar="FILE", help="A JSON file with stream settings.")
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="Key of the array, if there are several.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume a stream at its last stored frame.")] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="The array, if there are several.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted stream.")] = False,
     token: Token = None,
     quiet: Quiet = False,
 ) -> None:
-    """Stream frames to an image. Without settings it has the size and dtype of the first frame, and a pyramid."""
+    """Send frames as a stream, which is stored as an image; by default of the first frame's shape and dtype, with a
+    pyramid."""
     from hyperslab.client.transfer import send_frames
 
     options: Any = {"settings": settings, "key": key, "resume": resume, "token": token}
@@ -268,13 +267,13 @@ def stream(
         print(f"{array['path']}: {array['durable']} frames")
 
 
-def _is_of_service(url: str) -> bool:
+def _is_http(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def _reached(url: str) -> tuple[str, Transport | None]:
-    """The URL of a node and how to reach it: what is no service's URL is a store, which this process opens itself."""
-    if _is_of_service(url):
+def _resolve(url: str) -> tuple[str, Transport | None]:
+    """URL and transport of a node; a folder or bucket is opened in this process."""
+    if _is_http(url):
         return url, None
     from hyperslab.api.inprocess import InProcess
     from hyperslab.asgi import create_app
@@ -287,7 +286,7 @@ def _reached(url: str) -> tuple[str, Transport | None]:
 
 
 def _browse(url: str) -> None:
-    """Open a page, or say where it is: a browser in the terminal cannot show it, and there may be none at all."""
+    """Print the URL of a page, and open it unless the browser is missing or text-based."""
     print(url, flush=True)
     try:
         browser = webbrowser.get()
@@ -298,7 +297,7 @@ def _browse(url: str) -> None:
 
 
 def _check_folders(settings: Settings) -> None:
-    """A folder that is not there is a typing mistake; a bucket that does not answer may come back: see ``/readyz``."""
+    """Check stores in folders, as a missing folder is probably a typing error; buckets are checked by ``/readyz``."""
     from hyperslab.asgi import mount_stores
 
     for mount in mount_stores(settings):
@@ -307,7 +306,7 @@ def _check_folders(settings: Settings) -> None:
 
 
 def _check(store: Store) -> None:
-    """Raises `StoreError` where a store cannot work, and `NoFolder`, which says what was looked for."""
+    """Check a store; raises `StoreError`, and `NoFolder` with a hint."""
     from hyperslab.storage.config import local_path
 
     folder = Path(local_path(store.url) if store.url.startswith(("/", "file:")) else "/")
@@ -320,8 +319,8 @@ def _check(store: Store) -> None:
     store.check()
 
 
-def _answer(settings: Settings, path: str) -> int:
-    """Head to stderr, body to stdout, so that both can be looked at and the body be redirected."""
+def _respond(settings: Settings, path: str) -> int:
+    """Print the headers of a response to stderr and its body to stdout."""
     from hyperslab.api.inprocess import CutShort, Head, answer
     from hyperslab.asgi import create_app
 
@@ -334,7 +333,7 @@ def _answer(settings: Settings, path: str) -> int:
     try:
         answer(create_app(settings), f"/{path.removeprefix('/')}", show, _write_out)
     except CutShort:
-        print("the body could not be read to its end: what is there of it is not whole", file=sys.stderr)
+        print("the body could not be read to its end: the output is incomplete", file=sys.stderr)
         return 1
     finally:
         sys.stdout.flush()
@@ -342,25 +341,25 @@ def _answer(settings: Settings, path: str) -> int:
 
 
 def _write_out(body: bytes | memoryview) -> None:
-    """All of it to stdout, which takes a part of it at a time where Python does not buffer."""
+    """Write a body to stdout; an unbuffered stdout may write it in parts."""
     rest = memoryview(body).cast("B")
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def _progress(quiet: bool) -> bool:
-    """A bar is for people: none in a log."""
+    """Whether to show a progress bar: not if stderr is a file."""
     return not quiet and sys.stderr.isatty()
 
 
 def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str, Any]]:
-    """Settings of the stores that ``[NAME=]URL`` texts name; raises `Refused` where two have one name."""
+    """Settings of the stores in ``[NAME=]URL`` arguments; raises `Refused` for a name that is used twice."""
     from hyperslab.wire import without_driver
 
     stores: dict[str, dict[str, Any]] = {}
     for text in texts:
-        named = re.fullmatch(r"(?P<name>[^/:=]+)=(?P<url>.+)", text)
-        name, url = (named["name"], named["url"]) if named else (default_name(text), text)
+        match = re.fullmatch(r"(?P<name>[^/:=]+)=(?P<url>.+)", text)
+        name, url = (match["name"], match["url"]) if match else (default_name(text), text)
         if name in stores:
             raise Refused(f"two stores are named {name!r}: give one another name, as in NAME={url}")
         stores[name] = {"url": without_driver(url), **({"writable": True} if writable else {})}
@@ -368,10 +367,8 @@ def parse_stores(texts: Sequence[str], *, writable: bool) -> dict[str, dict[str,
 
 
 def default_name(url: str) -> str:
-    """The last segment of a URL's path without ``.zarr``; raises `Refused` where there is none.
-
-    Of a chained URL (``zip://folder::file.zip``) it is that of the first part which has one.
-    """
+    """The last segment of a URL's path without ``.zarr``, for a chained URL (``zip://folder::file.zip``) of the first
+    part with one; raises `Refused` if there is none."""
     from hyperslab.wire import without_driver
 
     first, *others = without_driver(url).split("::")
@@ -399,7 +396,7 @@ def _load(config: Path | None, overrides: dict[str, Any]) -> Settings:
 def _effective(
     config: Path | None, overrides: dict[str, Any], stores: dict[str, dict[str, Any]], *, writable: bool
 ) -> tuple[Settings, bool]:
-    """The settings to serve with, and whether they are those of the demo store because no other is named anywhere."""
+    """The effective settings, and whether they serve the demo store, as no other is configured."""
     settings = _load(config, {**overrides, "stores": stores})
     if settings.stores:
         if writable and not stores:

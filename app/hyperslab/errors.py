@@ -1,9 +1,8 @@
-"""Everything that can go wrong: a tree of exceptions whose fields are facts.
+"""Exceptions. Their fields are the facts of the error, which problem documents contain.
 
-Each class has a stable ``code``, which a problem document carries with the facts, a title, an HTTP status (or that of
-its base), and a sentence. In that, ``!j`` writes a fact as JSON, ``!b`` also, but text without quotes, ``!l`` a list
-with commas, and ``!c`` a colon before it, or nothing for None. `from_facts` turns a code and facts back into the same
-class, as the client does.
+Each class has a stable ``code``, a title, an HTTP status (by default its base's), and a ``sentence``, a format string
+of the facts with the conversions ``!j`` (JSON), ``!b`` (JSON, but text without quotes), ``!l`` (list, separated by
+commas), and ``!c`` (preceded by a colon; empty for None). `from_facts` is the inverse, for the client.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any, ClassVar, cast, dataclass_transform
 
 
 def shown(value: Any) -> str:
-    """A value as it may stand in a sentence: as JSON spells it, whatever was sent; text in single quotes.
+    """A value for an error message: JSON, with text in single quotes.
 
-    At most 120 characters, 60 of each text in it, 8 items of each list and mapping, and 3 of those in each other.
+    Truncated to 120 characters, 60 of each text, 8 items of each list and mapping, and 3 nested ones.
     """
     text = _shown(value, 0)
     return text if len(text) <= 120 else f"{text[:119]}…"
@@ -48,12 +47,12 @@ def _shown(value: Any, depth: int) -> str:
 
 
 def _bare(value: Any) -> str:
-    """As `shown`, but text, which is a part of the sentence, without quotes."""
+    """`shown`, but text without quotes."""
     return value if isinstance(value, str) else shown(value)
 
 
 class _Sentences(Formatter):
-    """Fills the facts of an error into its sentence."""
+    """Formatter of sentences."""
 
     def convert_field(self, value: Any, conversion: str | None) -> Any:
         match conversion:
@@ -72,14 +71,14 @@ class _Sentences(Formatter):
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False)
 class HyperslabError(Exception):
-    """Base of all errors that this package raises on purpose; every subclass is a dataclass of its facts."""
+    """Base of the exceptions of this package; subclasses are dataclasses of their facts."""
 
     code: ClassVar[str] = "error"
     title: ClassVar[str] = "Error"
     http_status: ClassVar[int] = 500
     sentence: ClassVar[str] = ""
-    beside = cast("Mapping[str, Any]", MappingProxyType({}))
-    """Members of the problem document that are no facts of the error: how far its request came."""
+    extra = cast("Mapping[str, Any]", MappingProxyType({}))
+    """Further members of the problem document, such as the progress of the request."""
 
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
         cls.code, cls.title = code or cls.code, title or cls.title
@@ -106,7 +105,7 @@ class BadRequest(HyperslabError, code="bad-request", title="Malformed request", 
 
 
 class BadSelection(BadRequest, code="bad-selection", title="Malformed selection"):
-    """``part`` is the offending text, ``position`` its offset (characters) in ``select``."""
+    """``part`` is the invalid text, ``position`` its offset in ``select`` in characters."""
 
     select: str
     part: str
@@ -198,7 +197,7 @@ class FieldRequired(Impossible, code="field-required", title="The array is struc
 
 
 class FieldUnknown(Impossible, code="field-unknown", title="The array has no such field"):
-    """``fields`` is empty where the dtype has none."""
+    """``fields`` is empty if the dtype is not structured."""
 
     path: str
     field: str
@@ -227,7 +226,7 @@ class NotRepresentable(Impossible, code="not-representable", title="Values not r
 
 
 class BadDefinition(Impossible, code="bad-definition", title="Invalid definition"):
-    """``member`` is the member of the request that is wrong."""
+    """``member`` is the invalid member of the request."""
 
     member: str
     reason: str
@@ -235,7 +234,7 @@ class BadDefinition(Impossible, code="bad-definition", title="Invalid definition
 
 
 class StreamFull(Impossible, code="stream-full", title="More frames than the array has room for"):
-    """``size`` and ``requested`` in bytes."""
+    """``size`` and ``requested`` are in bytes."""
 
     path: str
     size: int
@@ -244,7 +243,7 @@ class StreamFull(Impossible, code="stream-full", title="More frames than the arr
 
 
 class PartialFrame(Impossible, code="partial-frame", title="The last frame is not whole"):
-    """``partial`` and ``frame`` in bytes."""
+    """``partial`` and ``frame`` are in bytes."""
 
     path: str
     partial: int
@@ -273,7 +272,7 @@ class KeyNotFound(NotFound, code="key-not-found", title="Key not found in the st
 
 
 class FormNotFound(KeyNotFound, code="form-not-found", title="This Zarr format has no such node"):
-    """A node that is there, and has no document in the format of ``/zarr2`` or ``/zarr3``."""
+    """The node exists, but cannot be represented in the format of ``/zarr2`` or ``/zarr3``."""
 
     reason: str
     sentence = "{key!r}: {reason}"
@@ -292,7 +291,7 @@ class StreamNotFound(NotFound, code="stream-not-found", title="No stream here"):
 
 
 class RouteNotFound(NotFound, code="route-not-found", title="No route for this URL"):
-    """Not a path of the service at all; `NodeNotFound` is the answer for what no store has."""
+    """Not a path of the service; see `NodeNotFound` for paths in stores."""
 
     path: str
     sentence = "no route leads to {path!r}: /v1 and /docs list those that exist"
@@ -303,8 +302,8 @@ class Conflict(HyperslabError, code="conflict", title="Conflict with the stored 
 
 
 class NodeExists(Conflict, code="node-exists", title="Node already exists"):
-    """``member`` names what differs where an existing node was to be opened with constraints; ``keys`` are the first
-    few of those that are in the way."""
+    """``member`` is the first member that differs, if an existing node was to be opened; ``keys`` are some of the keys
+    below the node."""
 
     path: str
     kind: str
@@ -340,7 +339,7 @@ class WriteConflict(Conflict, code="write-conflict", title="Conflicting write"):
 
 
 class ArrayChanged(Conflict, code="array-changed", title="The array has changed"):
-    """``member`` (shape, dtype or values) was ``expected`` by a client and is now ``found``."""
+    """``member``: ``shape``, ``dtype``, ``size`` or ``values``."""
 
     path: str
     member: str
@@ -350,8 +349,7 @@ class ArrayChanged(Conflict, code="array-changed", title="The array has changed"
 
 
 class StreamConflict(Conflict, code="stream-conflict", title="Stream already exists"):
-    """``member`` is the path of the first setting that differs from those of the stream at ``path``, where it was to be
-    resumed."""
+    """``member`` is the path of the first setting that differs, if the stream was to be resumed."""
 
     path: str
     member: str | None = None
@@ -368,7 +366,7 @@ class CompletedUpload(Conflict, code="completed-upload", title="Upload already c
 
 
 class MismatchingUploadOffset(Conflict, code="mismatching-upload-offset", title="Upload offset mismatch"):
-    """Offsets in bytes of the array at ``path``; ``reason`` where they agree and the bytes do not."""
+    """Offsets in bytes of the array at ``path``; ``reason`` if the offsets agree but the bytes differ."""
 
     path: str
     expected_offset: int
@@ -393,7 +391,7 @@ class ArrayFailed(Conflict, code="array-failed", title="An array of the stream h
 
 
 class PreconditionFailed(HyperslabError, code="precondition-failed", title="Precondition failed", status=412):
-    """``current`` is the tag that would match now; None where nothing is there."""
+    """``current`` is the current tag; None if nothing exists."""
 
     header: str
     sent: str
@@ -404,8 +402,8 @@ class PreconditionFailed(HyperslabError, code="precondition-failed", title="Prec
 
 
 class TooLarge(HyperslabError, code="too-large", title="Request too large", status=413):
-    """``requested`` and ``limit`` in ``unit``; ``boxes`` are selections, each of which fits; ``advice`` says what would
-    where no selection does."""
+    """``requested`` and ``limit`` are in ``unit``; ``boxes`` are smaller selections within the limit, ``advice`` is
+    text for requests without selections."""
 
     what: str
     requested: int
@@ -433,7 +431,7 @@ class UnsupportedMediaType(HyperslabError, code="unsupported-media-type", title=
 
 
 class RangeNotSatisfiable(HyperslabError, code="range-not-satisfiable", title="Byte range out of bounds", status=416):
-    """``size`` in bytes."""
+    """``size`` is in bytes."""
 
     range: str
     size: int
@@ -455,7 +453,7 @@ class ReadOnly(Forbidden, code="read-only", title="The store is read-only"):
 
 
 class WriteForbidden(Forbidden, code="write-forbidden", title="This token does not permit writing"):
-    """The token may read, and only read."""
+    """The token is for reading only."""
 
 
 class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other origins may not write"):
@@ -476,11 +474,11 @@ class ForeignHost(Forbidden, code="foreign-host", title="Unknown host name"):
 
 
 class BrokenData(HyperslabError, code="broken-data", title="Stored data is broken", status=502):
-    """Never 404, which to a Zarr client means fill values."""
+    """The status is never 404, which means fill values to a Zarr client."""
 
 
 class BadMetadata(BrokenData, code="bad-metadata", title="Invalid metadata document"):
-    """``member`` is the wrong member, or None where the document as a whole is."""
+    """``member`` is the invalid member, None for the whole document."""
 
     key: str
     member: str | None
@@ -489,7 +487,7 @@ class BadMetadata(BrokenData, code="bad-metadata", title="Invalid metadata docum
 
 
 class CodecRefused(BrokenData, code="codec-refused", title="Codec not allowed"):
-    """``member`` is where the codec stands: ``compressor`` or ``filters[0]``."""
+    """``member`` is the codec's place in the document, such as ``compressor`` or ``filters[0]``."""
 
     key: str
     codec: str
@@ -499,7 +497,7 @@ class CodecRefused(BrokenData, code="codec-refused", title="Codec not allowed"):
 
 
 class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be decoded"):
-    """``codec`` is the one that failed, None where the size is wrong."""
+    """``codec`` is the one that failed, None for a wrong size."""
 
     key: str
     codec: str | None
@@ -511,7 +509,7 @@ class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be de
 
 
 class StoredTooLarge(BrokenData, code="stored-too-large", title="Stored value too large"):
-    """A document or chunk of ``size`` bytes where at most ``limit`` make sense; nothing of it was read."""
+    """A document or chunk of ``size`` bytes, more than ``limit``; it was not read."""
 
     key: str
     size: int
@@ -520,7 +518,7 @@ class StoredTooLarge(BrokenData, code="stored-too-large", title="Stored value to
 
 
 class StoreError(HyperslabError, code="store-failed", title="Store request failed", status=502):
-    """Where a write had begun, ``written`` and ``failed`` are chunk keys; repeating the request is safe."""
+    """``written`` and ``failed`` are chunk keys of an incomplete write, which is safe to repeat."""
 
     store: str
     key: str
@@ -547,28 +545,28 @@ class StoreDenied(StoreError, code="store-denied", title="The store refused the 
 
 
 class InDoubt(StoreError, code="write-in-doubt", title="Outcome of the write unknown"):
-    """The response of the store was lost, and another writer came next: whether this write was stored is unknown."""
+    """The store's response was lost and another writer followed: it is unknown whether this write was applied."""
 
 
 class PartlyWritten(StoreError, code="partly-written", title="Only some chunks were written"):
-    """Something other than the store ended a write half way."""
+    """A write was interrupted, but not by an error of the store."""
 
 
 class PartlyConflicting(
     PartlyWritten, code="partly-conflicting", title="Conflicting write: only some chunks were written", status=409
 ):
-    """Another writer came first at one of the chunks that are ``failed``."""
+    """One of the ``failed`` chunks was changed by another writer."""
 
 
 class ConsolidatedBehind(StoreError, code="consolidated-behind", title="Consolidated metadata out of date"):
-    """The change is done and published; ``key`` is a copy of the metadata that does not show it yet."""
+    """The change is done; ``key`` is consolidated metadata that does not contain it yet."""
 
     sentence = "store {store!r}: the change is done, but the copy of the metadata in {key!r} is out of date: {reason}"
     __str__ = HyperslabError.__str__
 
 
 class Overloaded(HyperslabError, code="overloaded", title="Service overloaded", status=503):
-    """``retry_after`` in seconds."""
+    """``retry_after`` is in seconds."""
 
     reason: str
     retry_after: int = 1
@@ -576,19 +574,19 @@ class Overloaded(HyperslabError, code="overloaded", title="Service overloaded", 
 
 
 class QueueFull(Overloaded, code="queue-full", title="Frames come faster than they are stored", status=429):
-    """Of a stream whose frames are acknowledged before they are stored."""
+    """The queue of a stream with ``ack=memory`` is full."""
 
 
 class ChangedWhileRead(Overloaded, code="changed-while-read", title="Changed while it was read"):
-    """Somebody has written what was being read, and at every new attempt again."""
+    """Other writers changed the data at each attempt to read it."""
 
 
 class Cancelled(HyperslabError, code="cancelled", title="Client disconnected", status=499):
-    """Nobody reads the answer; the status only labels the request in the metrics."""
+    """The client has disconnected; the status appears only in metrics."""
 
 
 class RemoteProblem(HyperslabError, code="remote-problem", title="Server error", status=502):
-    """A problem whose code this version does not know, or an answer that is none of this service."""
+    """A problem with an unknown code, or a response that is not from a Hyperslab server."""
 
     status: int
     detail: str
@@ -596,7 +594,7 @@ class RemoteProblem(HyperslabError, code="remote-problem", title="Server error",
 
 
 class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Server unreachable", status=502):
-    """No answer, or none that was whole, after ``attempts``; the transport's own exception is the cause."""
+    """No complete response after ``attempts``; the cause is the transport's exception."""
 
     host: str
     port: int
@@ -609,21 +607,21 @@ class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Se
 
 
 def all_errors() -> Iterator[type[HyperslabError]]:
-    """Every class of the tree, bases first."""
-    waiting: list[type[HyperslabError]] = [HyperslabError]
-    while waiting:
-        cls = waiting.pop(0)
+    """All classes, bases first."""
+    queue: list[type[HyperslabError]] = [HyperslabError]
+    while queue:
+        cls = queue.pop(0)
         yield cls
-        waiting.extend(cls.__subclasses__())
+        queue.extend(cls.__subclasses__())
 
 
 def from_facts(code: str, facts: Mapping[str, Any]) -> HyperslabError | None:
-    """The error that a problem document stands for; None where the code or a fact is unknown."""
+    """The error of a problem document; None if the code is unknown or a fact is missing."""
     cls = next((c for c in all_errors() if c.code == code), None)
     if cls is None:
         return None
     named = {name.replace("-", "_"): fact for name, fact in facts.items()}
     try:
         return cls(**{f.name: named[f.name] for f in fields(cls) if f.name in named})
-    except TypeError:  # a fact is missing: an older or newer server
+    except TypeError:  # a fact is missing: from another version of the server
         return None

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with limits on what a client may send and how long it may take."""
+"""uvicorn's HTTP protocol, with timeouts and limits for clients."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from hyperslab.errors import CodingUnknown, HeadTooLarge, HyperslabError, NotHtt
 
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
-"""How long a client that was refused may send nothing, and go on sending, before its connection is closed."""
+"""Lingering close: seconds without input, and in all, after which the connection of a refused client is closed."""
 _LONGEST_HEAD: Final = 64 << 10
-"""In bytes; also of what may stand between two pieces of a body, and behind the last one. The parser sets no limit."""
+"""Bytes of a head, of chunk extensions, and of trailers; the parser has no limits."""
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 protocol that lets the application answer malformed requests, too; the `CONNECTION` of its scopes.
+    """HTTP/1.1 protocol that also passes malformed requests to the application; the `CONNECTION` of its scopes.
 
-    A client that is refused while it is still sending gets to read why. A client that does not finish its request, or
-    takes nothing of its response, is disconnected.
+    Connections of clients that are refused while sending are closed gracefully, so that they can read the response.
+    Clients that do not finish a request, or do not read a response, are disconnected.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._patience: float = self.app_state.get(PATIENCE, _LONGEST_SECONDS)
-        self._head_seconds = min(60.0, self._patience)  # how long a client may take for the head of a request
+        self._head_seconds = min(60.0, self._patience)  # timeout of a request's head
         self._find = None if self.access_log else self.app_state.get(REPLAY)
         self._may_replay = False
-        self._is_between = True
-        self._running: Any = None  # the cycle whose turn it is; `cycle` is the last one
-        self._waiting = b""
+        self._is_between = True  # no request has been received in part
+        self._running: Any = None  # the cycle of the current response; `cycle` is that of the last request
+        self._waiting = b""  # input behind a request that is not answered
         self._body_left = 0
         self._not_upgraded = b""
         self._ignores_input = False
         self._heard = 0.0
-        self._unread = 0
-        self._deadline: Any = None  # what the loop's `call_later` gives
+        self._unread = 0  # bytes since the last part of a body
+        self._deadline: Any = None  # a timer handle
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -55,20 +55,20 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has to wait for no earlier answer.
+        """Parse input up to the end of a request whose response is not complete.
 
-        Where requests may begin, 8 KiB at a time: they hold a hundred of the smallest ones, which take long.
+        At most 8 KiB at a time beyond a body, as they may hold a hundred pipelined requests.
         """
         if self._ignores_input:
             self._heard = self.loop.time()
             return
         self._unset_keepalive_if_required()
         self._may_replay = True
-        # some wait already where whoever waits for the client to leave has let this in
+        # there may be waiting input: reading resumes while a response waits for the client to disconnect
         rest, self._waiting = memoryview(self._waiting + data if self._waiting else data), b""
         while rest and not self._ignores_input:
             if self.cycle is not None and not self.cycle.response_complete and not self._running.more_body:
-                self._waiting = bytes(rest)  # behind a request that was received and is not answered
+                self._waiting = bytes(rest)
                 self.flow.pause_reading()
                 return
             piece = rest[: max(8 << 10, self._body_left)]
@@ -77,8 +77,8 @@ class Protocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as offer:
-                # to the parser what follows is another protocol, a body too; as there is none that we would upgrade to,
-                # it gets the same head again, without the offer
+                # the parser takes all that follows for another protocol, which is not supported: it parses the same
+                # head again, without the Upgrade header
                 head, self._not_upgraded, parsed = self._not_upgraded, b"", int(offer.args[0])
                 self.parser.feed_data(head)
             except httptools.HttpParserError:
@@ -101,7 +101,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Refuse what the parser lets pass (RFC 9112 §3.2, §6.1), or let the application answer."""
+        """Refuse invalid requests that the parser accepts (RFC 9112 §3.2, §6.1), or call the application."""
         if self._ignores_input:
             return
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
@@ -131,7 +131,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(NotHttp(f"A request has one Host header; this one has {hosts or 'none'}."))
         elif has_body or not self._replay():
             self._begin({CONNECTION: self}, _GentleTransport(self.transport, self._close_gently) if has_body else None)
-            self.headers = []  # trailers are no headers (RFC 9110 §6.5.1): the parser adds them to this list
+            self.headers = []  # the parser appends trailers, which are not headers (RFC 9110 §6.5.1)
 
     def _replay(self) -> bool:
         """Send the stored response to a GET that came alone, if there is one: without a scope, a task and messages."""
@@ -150,7 +150,7 @@ class Protocol(HttpToolsProtocol):
         return bool(head)
 
     def _begin(self, members: dict[str, Any], transport: _GentleTransport | None) -> None:
-        """Let the application answer the request whose head was read, with more ``members`` in its scope."""
+        """Call the application for the request whose head was parsed, with more ``members`` in its scope."""
         self.scope = cast("Any", {**self.scope, **members})
         before = self.cycle
         super().on_headers_complete()
@@ -162,7 +162,7 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         self._body_left -= len(body)
-        if not self._ignores_input:  # a GET's body means nothing (RFC 9110 §9.3.1)
+        if not self._ignores_input:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -177,11 +177,11 @@ class Protocol(HttpToolsProtocol):
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
-        if self.transport.is_closing():  # as soon as the client has taken all
+        if self.transport.is_closing():  # closed when the client has read all
             self._abort_after(self._patience)
-        elif self._ignores_input:  # it is closed when the client is quiet
+        elif self._ignores_input:  # in a lingering close
             self._unset_keepalive_if_required()
-        elif self._waiting or not self._is_between:  # more requests, or the beginning of one, came meanwhile
+        elif self._waiting or not self._is_between:  # there is input of further requests
             self.data_received(b"")
 
     def timeout_keep_alive_handler(self) -> None:
@@ -198,59 +198,59 @@ class Protocol(HttpToolsProtocol):
             self._abort_after(None)
 
     def _refuse(self, error: HyperslabError) -> None:
-        """Let the application answer what is no request, and nothing that follows: not even what is wrong with that."""
+        """Pass an invalid request to the application, and ignore all further input."""
         if self._ignores_input:
             return
         self._ignores_input = True
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body or self.pipeline or cycle.response_started:
-                cycle.keep_alive = False  # the answer under way ends as it should, and is the last one
+                cycle.keep_alive = False  # the current response is completed, and is the last one
                 return
-            # the body is broken, and nothing was said to its request yet: to whoever waits for it, the client has left
+            # the body is malformed: the application sees a disconnected client
             cycle.disconnected = True
             cycle.message_event.set()
-        if self._is_between:  # not even a method was read
+        if self._is_between:  # no method was parsed
             self.on_message_begin()
-        target, self.url, self.cycle = self.url, b"/", cast("Any", None)  # the target may be none
+        target, self.url, self.cycle = self.url, b"/", cast("Any", None)  # the target may be invalid
         self._begin({CONNECTION: self, REFUSED: error}, _GentleTransport(self.transport, self._close_when_quiet))
         self.scope["path"] = target.partition(b"?")[0].decode("latin-1")
         self.cycle.keep_alive = False
 
     def hang_up(self) -> None:
-        """End the connection, and forget what is not sent yet."""
+        """Abort the connection, without sending buffered output."""
         self._running.disconnected = True
         self.transport.abort()
 
     def say_why(self, reason: str) -> None:
-        """Put a sentence into the status line of the answer to a request with a body, which is written next."""
+        """Set the reason phrase of the next response, if its request has a body."""
         if isinstance(self._running.transport, _GentleTransport):
             self._running.transport.reason = reason
 
     def _close_gently(self) -> None:
-        """Close after an answer: at once, where all of the request was received."""
+        """Close after a response: at once if the whole request was received, else with a lingering close."""
         if self._is_between or self.transport.is_closing():
             self.transport.close()
         else:
             self._close_when_quiet()
 
     def _abort_after(self, seconds: float | None) -> None:
-        """End the connection after so many seconds (None: do not), unless this is called again."""
+        """Set the timer that aborts the connection, in seconds (None: stop it)."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
     def _close_when_quiet(self) -> None:
-        """Say that no more will come, and listen without hearing until the client has closed too.
+        """Lingering close: half-close the connection, and discard input until the client closes or is quiet.
 
-        If a connection is closed while its client still sends, the client's system receives a reset, and may throw away
-        an answer that was not read yet (RFC 9112 §9.6).
+        A full close while the client is sending would reset the connection, and the client could lose an unread
+        response (RFC 9112 §9.6).
         """
         self._ignores_input = True
         self._unset_keepalive_if_required()
         self._abort_after(_LONGEST_SECONDS + self._patience)
         self.flow.resume_reading()
-        if self.transport.can_write_eof():  # TLS has no half of a connection to close
+        if self.transport.can_write_eof():  # not with TLS
             self.transport.write_eof()
         self._heard = self.loop.time()
         self._close_after(self._heard + _LONGEST_SECONDS)
@@ -266,7 +266,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class _GentleTransport:
-    """A transport, but for how it is closed, and for the reason phrase of the answer."""
+    """A transport with another `close`, and an optional reason phrase of the next response."""
 
     def __init__(self, transport: Any, close: Any) -> None:
         self._transport = transport
@@ -274,7 +274,7 @@ class _GentleTransport:
         self.close = close
 
     def write(self, data: bytes) -> None:
-        if self.reason:  # printable ASCII, and not much (RFC 9112 §4)
+        if self.reason:  # in printable ASCII (RFC 9112 §4), shortened
             text = re.sub(r"[^ -~]", "?", self.reason)
             text = text if len(text) <= 200 else f"{text[:97]}...{text[-100:]}"
             line, end, rest = data.partition(b"\r\n")

@@ -1,8 +1,7 @@
-"""The settings: one frozen model, and the only reader of their environment variables.
+"""Settings: a frozen model, loaded from the command line, the environment and a TOML file, in order of precedence.
 
-What wins, first to last: the command line, the environment, the TOML file, the default. A key that does not exist is
-an error that names it and the nearest one that does. Values flow down as plain arguments: only the composition roots
-(`asgi`, `cli`, `server`) see `Settings`.
+Unknown keys are errors that suggest the nearest known one. Only the composition roots (`asgi`, `cli`, `server`) use
+`Settings`; other modules get plain arguments.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from hyperslab.wire import without_driver
 PREFIX: Final = "HYPERSLAB_"
 DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
-"""Names the TOML file where the command line does not."""
+"""The environment variable with the path of the TOML file."""
 
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
@@ -64,7 +63,7 @@ MODEL: Final = SettingsConfigDict(
 
 
 def _each(pattern: str, message: str) -> AfterValidator:
-    """A validator of lists of text, all of which the pattern has to match; ``message`` may name the text."""
+    """A validator of lists of text that must match a pattern; ``message`` may contain the text."""
 
     def check(values: list[Any]) -> list[Any]:
         for value in values:
@@ -80,7 +79,7 @@ Hosts = Annotated[
     list[str],
     _each(r"\*|[A-Za-z0-9._-]+", "{!r} is no name such as 'arrays.example.org': without scheme, port and path"),
 ]
-Origins = Annotated[  # as browsers send them: in ASCII and without a slash at the end (RFC 6454 §6.2)
+Origins = Annotated[  # as sent by browsers: ASCII, without a trailing slash (RFC 6454 §6.2)
     list[str],
     _each(
         r"\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+",
@@ -90,11 +89,11 @@ Origins = Annotated[  # as browsers send them: in ASCII and without a slash at t
 
 
 class BadSettings(Exception):
-    """The settings cannot be used: one sentence for each thing that is wrong."""
+    """Invalid settings, with a sentence for each error."""
 
 
 class StoreSettings(BaseModel):
-    """One store: a folder, a bucket or any other place that holds Zarr nodes."""
+    """Settings of a store."""
 
     model_config = MODEL
 
@@ -158,14 +157,13 @@ class StoreSettings(BaseModel):
     @field_validator("options", mode="before")
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
-        """TOML and JSON have booleans and numbers; the libraries that take these options read text."""
+        """Booleans and numbers as text, which the stores parse."""
         if not isinstance(value, Mapping):
             return value
-        # A boolean is an integer to Python; as JSON it is the "true" that the libraries read.
         return {key: json.dumps(item) if isinstance(item, int | float) else item for key, item in value.items()}
 
     def revealed_options(self) -> dict[str, str]:
-        """The options with their secrets, for the library that opens the store."""
+        """The options, with secrets."""
         return {key: value.get_secret_value() for key, value in self.options.items()}
 
     @field_serializer("url", when_used="json")
@@ -174,14 +172,14 @@ class StoreSettings(BaseModel):
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
-        """All are masked but those that hold no secret."""
+        """The options; all are masked except some that are not secret."""
         shown = {"account_name", "allow_http", "anonymous", "bucket", "container_name", "endpoint", "path_style"}
         shown |= {"project", "region", "skip_signature", "virtual_hosted_style_request"}
         return {name: o.get_secret_value() if name.lower() in shown else str(o) for name, o in options.items()}
 
 
 def memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or less where a control group says so."""
+    """The memory available to this process: the machine's, or the limit of its control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
@@ -190,7 +188,7 @@ def memory_bytes() -> int:
 
 
 def _share_of_memory(divisor: int) -> Callable[[dict[str, Any]], ByteSize]:
-    """A default for each worker: together they take one part in ``divisor``, or 1 GiB each where that is less."""
+    """The default of a limit per worker: memory divided by ``divisor`` and the number of workers, at most 1 GiB."""
     return lambda known: ByteSize(min(memory_bytes() // divisor // known.get("workers", 1), GiB))
 
 
@@ -199,7 +197,7 @@ def _cache_home() -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything that an operator can choose. Sizes are bytes, or text such as ``"256 MiB"``."""
+    """Settings of the service. Sizes are bytes, or text such as ``"256 MiB"``."""
 
     model_config = MODEL
 
@@ -341,7 +339,7 @@ class Settings(BaseSettings):
 
     @field_validator("workers")
     @classmethod
-    def _workers_write_to_what_they_share(cls, workers: int, info: ValidationInfo) -> int:
+    def _workers_share_writable_stores(cls, workers: int, info: ValidationInfo) -> int:
         for name, store in info.data.get("stores", {}).items():
             schemes = [part.partition("://")[0].lower() for part in store.url.split("::")]  # of a chained URL, several
             if workers > 1 and store.writable and "memory" in schemes:
@@ -351,7 +349,7 @@ class Settings(BaseSettings):
     @field_validator("trusted_proxies")
     @classmethod
     def _proxies_are_addresses(cls, proxies: list[str]) -> list[str]:
-        """What connects has an address and no name, so that a name would never be met."""
+        """Connections are compared by address, so that names would never match."""
         if "*" in proxies:
             return ["*"]
         for proxy in proxies:
@@ -363,9 +361,9 @@ class Settings(BaseSettings):
 
     @field_validator("root_path")
     @classmethod
-    def _root_path_is_the_beginning_of_paths(cls, path: str) -> str:
+    def _root_path_is_a_prefix(cls, path: str) -> str:
         path = path.rstrip("/")
-        unreserved = r"(/[A-Za-z0-9._~-]+)*"  # these stand for themselves everywhere in a URL (RFC 3986 §2.3)
+        unreserved = r"(/[A-Za-z0-9._~-]+)*"  # never percent-encoded (RFC 3986 §2.3)
         if not re.fullmatch(unreserved, path) or any(segment.strip(".") == "" for segment in path.split("/")[1:]):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
@@ -380,19 +378,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`Settings(…)` reads nothing but its arguments; `load` is what looks around."""
+        """`Settings(…)` uses only its arguments; `load` reads the sources."""
         return (init_settings,)
 
     def masked(self) -> dict[str, Any]:
-        """JSON-ready values with the secrets starred out, for people to read."""
+        """JSON-ready values with secrets masked."""
         return self.model_dump(mode="json")
 
 
 def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The effective settings; ``overrides`` are the command line's, nested as in TOML.
-
-    Raises `BadSettings`.
-    """
+    """The effective settings; ``overrides`` come from the command line, nested as in TOML. Raises `BadSettings`."""
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
     for variable in sorted(os.environ):
@@ -410,16 +405,16 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     try:
         return Settings(**reduce(_merge, (values for values, _ in reversed(sources))))
     except ValidationError as error:
-        own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # on account of the others
+        own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # a consequence of others
         raise BadSettings("; ".join(_sentence(e["loc"], e) + _origin(e["loc"], sources) for e in own)) from error
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``above`` wins, table by table."""
+    """Tables merged recursively; values of ``above`` take precedence."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        table = {"url": old} if isinstance(old, str) else old  # a store may be a URL alone
+        table = {"url": old} if isinstance(old, str) else old  # a store given by its URL
         merged[key] = _merge(table, value) if isinstance(table, Mapping) and isinstance(value, Mapping) else value
     return merged
 
@@ -434,29 +429,24 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
+    """Settings of the environment. ``HYPERSLAB_STORES__NAME``, if it is a URL, is read as ``…__NAME__URL``, so that it
+    combines with other variables of the store."""
     source = EnvSettingsSource(Settings)
-    source.env_vars = _with_urls_spelt_out(source.env_vars)
+    prefix = f"{PREFIX}STORES{DELIMITER}".lower()
+    variables: dict[str, str | None] = {}
+    for name, value in source.env_vars.items():
+        is_url = name.startswith(prefix) and DELIMITER not in name[len(prefix) :] and not (value or "").startswith("{")
+        if is_url:
+            variables.setdefault(f"{name}{DELIMITER}url", value)
+        else:
+            variables[name] = value
+    source.env_vars = variables
     try:
         return source()
     except SettingsError as error:
         named = re.search(r'field "(\w+)"', str(error))
         what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
         raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
-
-
-def _with_urls_spelt_out(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """``HYPERSLAB_STORES__NAME`` may be a URL alone; as ``…__URL`` it does not hide other variables of the store.
-
-    Names are in lower case.
-    """
-    before = f"{PREFIX}STORES{DELIMITER}".lower()
-    alone = {
-        name: value
-        for name, value in variables.items()
-        if name.startswith(before) and DELIMITER not in name[len(before) :] and not (value or "").startswith("{")
-    }
-    others = {name: value for name, value in variables.items() if name not in alone}
-    return {f"{name}{DELIMITER}url": value for name, value in alone.items()} | others
 
 
 def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:
@@ -477,8 +467,8 @@ def _sentence(location: tuple[int | str, ...], error: Any) -> str:
 
 
 def _origin(location: tuple[int | str, ...], sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
-    """Where a value, or the table that lacks one, is from: the first of the ``sources`` that has it, or the last that
-    has the table, where it begins."""
+    """The source of a value, or for a missing one, that of its table: the first with the value, or the last with the
+    table."""
     for depth in range(len(location), 0, -1):
         names = [name for values, name in sources if _holds(values, location[:depth])]
         if names:
@@ -490,7 +480,7 @@ def _origin(location: tuple[int | str, ...], sources: Sequence[tuple[Mapping[str
 def _holds(values: Any, location: Sequence[int | str]) -> bool:
     for key in location:
         if not isinstance(values, Mapping):
-            break  # a list or a value, all of which is from here
+            break  # a list or value of this source
         if key not in values:
             return False
         values = values[key]

@@ -1,4 +1,4 @@
-"""What `hyperslab serve` says when it is ready: where it is, what there is, and what to try."""
+"""Startup message of `hyperslab serve`: URLs, stores and example commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hyperslab.storage.config import public_url
 
 
 def welcome(settings: Settings, base: str, *, demo: bool) -> str:
-    """Lines for people; ``base`` is the service's URL."""
+    """The message; ``base`` is the URL of the service."""
     surveys = _surveys(settings)
     width = max(map(len, settings.stores))
     lines = [f"Hyperslab {__version__} serves"]
@@ -36,7 +36,7 @@ def welcome(settings: Settings, base: str, *, demo: bool) -> str:
 
 
 def _surveys(settings: Settings) -> dict[str, Survey]:
-    """What a second suffices to see in the stores that are folders; others would have to be asked over a network."""
+    """Surveys by name of the stores in folders, within a second; others would need network requests."""
     mounts = mount_stores(settings)
     catalog = Catalog(mounts)
     here = [mount for mount in mounts if not mount.is_remote]
@@ -48,7 +48,7 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
 
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:
-    """The metadata of a store, and the first eight items along the last axis of an array."""
+    """Example requests: metadata of a store, and the first eight items along the last axis of an array."""
     examples = [found.example for found in surveys.values() if found.example is not None]
     open_stores = [name for name in settings.stores if name not in surveys or not surveys[name].skipped]
     names = [node.path.partition("/")[0] for node in examples] + open_stores

@@ -24,7 +24,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Part, Store, Stored
+from hyperslab.storage.base import MAX_BYTES, Capabilities, Part, Store, Stored
 from tests.arrays.counting import CountingStore
 from tests.server import served
 
@@ -51,9 +51,9 @@ class HookedStore(CountingStore):
         self.before_versions(keys)
         return super().versions(prefix, keys)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         self._meet(key)
-        return super().get(key, most)
+        return super().get(key, max_bytes)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None

@@ -16,7 +16,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Entry, Part, Stored
+from hyperslab.storage.base import MAX_BYTES, Capabilities, Entry, Part, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import zarr_array
 from tests.server import served
@@ -38,9 +38,9 @@ class StalledStore(CountingStore):
         self._stall()
         return super().versions(prefix, keys)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         self._stall()
-        return super().get(key, most)
+        return super().get(key, max_bytes)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         self._stall()

@@ -28,7 +28,7 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.wire import pack_objects
 from tests.api.support import running, saved, writable

@@ -24,13 +24,13 @@ SMALL_MODULES = {
     *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *("engine.minmax", "streams.ome"),
     "streams.pyramid",  # OME documents name it as what made their levels
-    *("viewer.assets", "welcome", "wire.selections"),
+    *("welcome", "wire.selections"),
 }
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
 
 SMALL_FUNCTIONS = {
-    **{"": 0, "api": 14, "arrays": 16, "asgi": 0, "cache": 0, "client": 17, "demo": 18, "engine": 22, "protocol": 0},
-    **{"server": 0, "settings": 5, "storage": 19, "streams": 6, "tiles": 21, "viewer": 3, "welcome": 2, "wire": 6},
+    **{"": 0, "api": 14, "arrays": 16, "asgi": 0, "cache": 0, "client": 16, "demo": 13, "engine": 21, "protocol": 0},
+    **{"server": 0, "settings": 4, "storage": 19, "streams": 6, "tiles": 19, "viewer": 0, "welcome": 2, "wire": 5},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from threading import Lock
 
 from hyperslab.storage.base import (
-    MOST_BYTES,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -42,13 +42,13 @@ class CountingStore(Store):
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         with self._lock:
             self.gets.append(key)
-        return self.inner.get(key, most)
+        return self.inner.get(key, max_bytes)
 
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        return [self.get(key, most) for key in keys]
+    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
+        return [self.get(key, max_bytes) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         with self._lock:

@@ -16,7 +16,7 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from hyperslab.wire import SelectionItem

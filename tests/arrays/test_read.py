@@ -18,7 +18,7 @@ from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import (
     Cancelled,
     ChunkNotFound,

@@ -22,7 +22,7 @@ from hyperslab.arrays.read import Buffers
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Store, Stored
+from hyperslab.storage.base import MAX_BYTES, Capabilities, Store, Stored
 from hyperslab.storage.local import LocalStore
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
@@ -236,10 +236,10 @@ class RemoteStore(AskedStore):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, cheap_stat=False, width=4)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         if not is_document(key):
             self.fetchers.add(threading.get_ident())
-        return super().get(key, most)
+        return super().get(key, max_bytes)
 
 
 class TestRemoteChunks:

@@ -18,7 +18,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
-from hyperslab.storage.base import MOST_BYTES, Part, Stored
+from hyperslab.storage.base import MAX_BYTES, Part, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 
@@ -256,9 +256,9 @@ class RewrittenStore(CountingStore):
 
     key, then = "", b""
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         self._rewrite(key)
-        return super().get(key, most)
+        return super().get(key, max_bytes)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         self._rewrite(key)

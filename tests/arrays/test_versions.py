@@ -11,9 +11,9 @@ import pytest
 from hyperslab.arrays.nodes import MountedStore, Recheck, VersionBook
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage import open_store
-from hyperslab.storage.base import MOST_BYTES, Store, Stored
+from hyperslab.storage.base import MAX_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all
 from tests.s3 import S3Bucket
@@ -33,8 +33,8 @@ class SlowAnswers(CountingStore):
         self._meanwhile()
         return found
 
-    def get_each(self, keys: Sequence[str], most: int = MOST_BYTES) -> list[Stored | None]:
-        found = super().get_each(keys, most)
+    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
+        found = super().get_each(keys, max_bytes)
         self._meanwhile()
         return found
 

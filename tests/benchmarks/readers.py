@@ -55,7 +55,7 @@ class InProcess:
         self._reader.forget()
 
     def read(self, selection: Selection) -> Any:
-        from hyperslab.engine.indexing import normalise
+        from hyperslab.engine.selection import normalise
 
         return self._reader.read(self._reader.plan(self._array, normalise(selection, self._array.metadata.shape)))[0]
 

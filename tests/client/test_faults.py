@@ -346,7 +346,7 @@ def test_a_token_is_an_argument_or_that_of_the_environment(proxy: Proxy, monkeyp
 
 
 def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(proxy: Proxy) -> None:
-    with pytest.raises(ValueError, match="one of them"):
+    with pytest.raises(ValueError, match="not both"):
         RemoteArray(proxy.url, token="a", headers={"Authorization": "Bearer b"})
     with pytest.raises(errors.BadParameter, match="printable ASCII") as found:
         RemoteArray(proxy.url, token="s3cret\n")

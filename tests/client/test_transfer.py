@@ -243,9 +243,9 @@ def test_a_url_and_an_option_that_differ_are_refused(proxy: Proxy, url: str, tmp
     np.save(tmp_path / "x.npy", np.full(50, 7, "<u2"))
     for name, given, other in (("select", "3", "4"), ("field", "x", "y")):
         option: Any = {name: other}
-        with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+        with pytest.raises(errors.BadParameter, match="in the URL or as an argument"):
             upload(tmp_path / "x.npy", f"{url}?{name}={given}", progress=False, **option)
-        with pytest.raises(errors.BadParameter, match="in the URL or beside it"):
+        with pytest.raises(errors.BadParameter, match="in the URL or as an argument"):
             download(f"{url}?{name}={given}", tmp_path / "y.npy", progress=False, **option)
     assert not proxy.calls_of("slice", "PUT")
     assert not proxy.calls_of("slice")

@@ -17,7 +17,7 @@ import pytest
 from hyperslab.api.app import create_app
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import PartlyWritten
 from hyperslab.storage import open_store
 from hyperslab.storage.base import WritersSafe

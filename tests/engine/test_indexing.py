@@ -10,18 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.indexing import (
-    IndexAxis,
-    ListAxis,
-    PointProjection,
-    Selection,
-    SliceAxis,
-    broadcast_points,
-    normalise,
-    project,
-    project_points,
-    touched,
-)
+from hyperslab.engine.indexing import PointProjection, broadcast_points, project, project_points, touched
+from hyperslab.engine.selection import IndexAxis, ListAxis, Selection, SliceAxis, normalise
 from hyperslab.errors import BadBody, BadSelection, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem
 from tests.engine.strategies import Array, Case, axis_items, cases

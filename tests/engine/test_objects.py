@@ -216,9 +216,9 @@ def test_a_chunk_of_very_many_values_is_refused_before_they_are_made(
     array = array_of((1,), "|O", None, filters=[config])
     values = values_in(array.codec.decode(data, "0").tolist())
 
-    monkeypatch.setattr(object_codecs, "MOST_VALUES", 2 * values)
+    monkeypatch.setattr(object_codecs, "MAX_VALUES", 2 * values)
     array.codec.decode(data, "0")
-    monkeypatch.setattr(object_codecs, "MOST_VALUES", values // 2)
+    monkeypatch.setattr(object_codecs, "MAX_VALUES", values // 2)
 
     with pytest.raises(ChunkCorrupt, match=f"more than {values // 2} values"):
         array.codec.decode(data, "0")

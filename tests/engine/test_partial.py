@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from hyperslab.engine import partial as partial_decoding
 from hyperslab.engine.blosc import BloscFrame, BloscHeader
-from hyperslab.engine.indexing import ChunkProjection, PointProjection, normalise, project, project_points
+from hyperslab.engine.indexing import ChunkProjection, PointProjection, project, project_points
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.partial import PartialDecoder
 from hyperslab.engine.runs import Run
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from tests.engine.arrays import Array, Config, array_of, values_of
 

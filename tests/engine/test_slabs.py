@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.indexing import Selection, normalise, project, split_rows
+from hyperslab.engine.indexing import project, split_rows
+from hyperslab.engine.selection import Selection, normalise
 from tests.engine.strategies import Array, Case, cases
 
 

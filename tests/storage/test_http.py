@@ -248,7 +248,7 @@ def redirecting(tmp_path: Path) -> Iterator[str]:
         ("{other}\\@127.0.0.1:{port}/k", "{other}"),  # a host to some parsers, and a password to others
         ("https://127.0.0.1:{port}/k", "https://127.0.0.1:{port}/k;"),
         ("file:///etc/passwd", "file:///etc/passwd;"),
-        ("http://[::1/k", "what is no URL;"),
+        ("http://[::1/k", "an invalid URL;"),
     ],
 )
 def test_redirects_to_another_origin_are_refused_and_nobody_there_is_asked(

@@ -543,8 +543,8 @@ class TestOptions:
 
         connection = connect(StoreConfig("b", "s3://bucket/base", options=options), 4)
 
-        assert isinstance(connection.patient, S3Store)
-        assert dict(connection.patient.config)["endpoint"] == "https://bucket.s3.example.com"
+        assert isinstance(connection.retrying, S3Store)
+        assert dict(connection.retrying.config)["endpoint"] == "https://bucket.s3.example.com"
         assert connection.base == "base/"
 
     def test_secrets_stay_out_of_what_is_shown(self, s3_bucket: S3Bucket) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MOST_BYTES, Capabilities, Listing, Store, Stored
+from hyperslab.storage.base import MAX_BYTES, Capabilities, Listing, Store, Stored
 from hyperslab.tiles.service import Tiles
 from tests.arrays.counting import CountingStore
 
@@ -48,9 +48,9 @@ class RemoteStore(CountingStore):
     def capabilities(self) -> Capabilities:
         return replace(self.inner.capabilities, cheap_stat=False, width=16)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         self._meet([key])
-        return super().get(key, most)
+        return super().get(key, max_bytes)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
         self.looked_up.append(list(keys))

@@ -7,7 +7,16 @@ import warnings
 import numpy as np
 import pytest
 
-from hyperslab.tiles.colour import COLORMAPS, blended, label_colours, named_lut, parse_colour, parse_rgba, spread, tint
+from hyperslab.tiles.colour import (
+    COLORMAPS,
+    gradient_lut,
+    label_colours,
+    named_lut,
+    parse_colour,
+    parse_rgba,
+    step_lut,
+    tint,
+)
 
 
 @pytest.mark.parametrize("name", COLORMAPS)
@@ -52,12 +61,12 @@ def test_colours_are_hexadecimal() -> None:
 
 
 def test_maps_through_given_colours_hit_each_of_them() -> None:
-    lut = blended([(0, 0, 0, 255), (255, 0, 0, 255), (255, 255, 255, 0)])
+    lut = gradient_lut([(0, 0, 0, 255), (255, 0, 0, 255), (255, 255, 255, 0)])
 
     assert lut[[0, 255]].tolist() == [[0, 0, 0, 255], [255, 255, 255, 0]]
     assert lut[127, 0] >= 254
     assert tint((255, 128, 0))[255].tolist() == [255, 128, 0, 255]
-    assert np.bincount(spread(np.arange(12, dtype=np.uint8).reshape(3, 4))[:, 0]).tolist() == [
+    assert np.bincount(step_lut(np.arange(12, dtype=np.uint8).reshape(3, 4))[:, 0]).tolist() == [
         86,
         0,
         0,

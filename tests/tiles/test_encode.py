@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
-from hyperslab.tiles.colour import GREY, blended, tint
+from hyperslab.tiles.colour import GREY, gradient_lut, tint
 from hyperslab.tiles.encode import encode_numbers, encode_picture
 from hyperslab.tiles.render import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
 from tests.tiles.support import Array, pixels, same_picture
@@ -33,7 +33,7 @@ def rasters(draw: st.DrawFn) -> Raster:
         alpha = draw(arrays(np.uint8, shape)) if kind == "alpha" else None
         return Planes(draw(arrays(np.uint8, (3, *shape))), alpha)
     palettes = {"grey": GREY, "negative": GREY[::-1], "tint": tint((255, 9, 0))}
-    palettes["see-through"] = blended([(0, 0, 0, 0), (255, 255, 255, 255)])
+    palettes["see-through"] = gradient_lut([(0, 0, 0, 0), (255, 255, 255, 255)])
     palette = palettes.get(kind, np.arange(12, dtype=np.uint8).reshape(3, 4))
     return Indexed(draw(arrays(np.uint8, shape, elements=st.integers(0, len(palette) - 1))), palette, hidden)
 

@@ -217,8 +217,8 @@ def test_an_image_has_so_many_pixels_at_most() -> None:
             shown(grid, "full", size)
     most = shown(grid, "full", "max")
 
-    assert most.rows.count * most.columns.count <= iiif.MOST_PIXELS
-    assert max(shown(TileGrid(5, 10**6, 256), "full", "max").shape) == iiif.MOST_ACROSS
+    assert most.rows.count * most.columns.count <= iiif.MAX_AREA
+    assert max(shown(TileGrid(5, 10**6, 256), "full", "max").shape) == iiif.MAX_SIDE
     assert shown(grid, "full", "!30000,20000") == most
     assert shown(grid, "full", "!300,200").shape == (200, 300)
 

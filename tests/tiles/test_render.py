@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hyperslab.tiles.render import Scale, composite, dense, painted, to_planes, to_steps
+from hyperslab.tiles.render import Scale, composite, indexed, to_planes, to_steps, unique_inverse
 
 WINDOWS = [Scale(0, 255), Scale(0, 1), Scale(10, 90), Scale(-50, 200), Scale(0, 65535), Scale(20.5, 20.75)]
 
@@ -116,7 +116,7 @@ LABELS: list[np.ndarray[Any, Any]] = [
 
 @pytest.mark.parametrize("values", LABELS, ids=lambda v: str(v.dtype))
 def test_distinct_values_are_found_as_numpy_does(values: np.ndarray) -> None:
-    found, index = dense(values)
+    found, index = unique_inverse(values)
 
     expected, inverse = np.unique(values, return_inverse=True)
     np.testing.assert_array_equal(found, expected)
@@ -130,7 +130,7 @@ def test_any_number_of_colours_can_be_painted(count: int) -> None:
     colours, index = rng.integers(0, 256, (count, 4), dtype=np.uint8), rng.integers(0, count, (40, 40))
     hidden = rng.random((40, 40)) < 0.1
 
-    planes = to_planes(painted(index, colours, hidden))
+    planes = to_planes(indexed(index, colours, hidden))
 
     assert planes.alpha is not None
     expected = colours.T[:, index]

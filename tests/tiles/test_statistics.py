@@ -76,7 +76,7 @@ def slices(box: list[SelectionItem], chunks: Sequence[int]) -> Iterator[tuple[sl
 
 
 def test_a_small_array_is_looked_at_whole() -> None:
-    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, most_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
+    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, max_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))
@@ -85,7 +85,7 @@ def test_boxes_lie_in_single_chunks_but_for_tiny_ones_and_are_not_too_many(
 ) -> None:
     shape, chunks = zip(*sides, strict=True)
 
-    boxes = sample_boxes(shape, chunks, {}, most_cells=most)
+    boxes = sample_boxes(shape, chunks, {}, max_cells=most)
 
     assert 1 <= len(boxes) <= 64
     assert sum(map(cells, boxes)) <= most + max(prod(chunks), 1024)
@@ -97,16 +97,14 @@ def test_boxes_lie_in_single_chunks_but_for_tiny_ones_and_are_not_too_many(
 
 
 def test_a_small_array_of_very_many_chunks_is_looked_at_in_places() -> None:
-    boxes = sample_boxes((2000, 2000), (1, 1), {}, most_cells=4 << 20)
+    boxes = sample_boxes((2000, 2000), (1, 1), {}, max_cells=4 << 20)
 
     assert len(boxes) == 64
     assert {touched(box, (1, 1)) for box in boxes} == {64}
 
 
 def test_of_a_large_chunk_cells_are_taken_from_all_of_it() -> None:
-    assert sample_boxes((5000, 4000), (5000, 4000), {}, most_cells=1 << 20) == [
-        [slice(0, 5000, 16), slice(0, 4000, 16)]
-    ]
+    assert sample_boxes((5000, 4000), (5000, 4000), {}, max_cells=1 << 20) == [[slice(0, 5000, 16), slice(0, 4000, 16)]]
 
 
 def test_no_more_chunks_are_looked_at_than_allowed_however_few_cells_are_wanted() -> None:
@@ -114,13 +112,13 @@ def test_no_more_chunks_are_looked_at_than_allowed_however_few_cells_are_wanted(
     shape, chunks = (1000, 400, 400), (1000, 4, 4)
 
     for most in (1, 3, 50, 5000):
-        boxes = sample_boxes(shape, chunks, {0: 7}, most_cells=1 << 20, most_chunks=most)
+        boxes = sample_boxes(shape, chunks, {0: 7}, max_cells=1 << 20, max_chunks=most)
         assert 1 <= sum(touched(box[1:], chunks[1:]) for box in boxes) <= most
         assert {box[0] for box in boxes} == {7}
 
 
 def test_boxes_are_spread_over_all_axes() -> None:
-    boxes = sample_boxes((1000, 1000, 1000), (10, 10, 10), {}, most_cells=64_000)
+    boxes = sample_boxes((1000, 1000, 1000), (10, 10, 10), {}, max_cells=64_000)
 
     for axis in range(3):
         starts = [item.start for box in boxes if isinstance(item := box[axis], slice)]

@@ -22,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from hyperslab import RemoteStream
-from hyperslab.viewer.assets import STATIC
+from hyperslab.viewer import STATIC
 from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
 from tests.tools import napari_python

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from hyperslab.viewer.assets import STATIC
+from hyperslab.viewer import STATIC
 from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
 from tests.tiles.support import pixels as rgba

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hyperslab.viewer import assets
+from hyperslab import viewer
 from tests.api.support import running
 
 POLICY = "default-src 'self'; img-src 'self' blob: data:"
@@ -56,25 +56,25 @@ def test_files_of_another_version_are_not_kept(url: str) -> None:
 
 @pytest.mark.parametrize(("accept", "encoding"), [("gzip, br", "gzip"), ("identity", None)])
 def test_files_are_compressed_for_those_who_take_it(url: str, accept: str, encoding: str | None) -> None:
-    address = f"{url}/viewer/static/{assets.load().digest}/openseadragon/openseadragon.min.js"
+    address = f"{url}/viewer/static/{viewer.load().digest}/openseadragon/openseadragon.min.js"
 
     answer = httpx.get(address, headers={"Accept-Encoding": accept})
 
     assert answer.headers.get("content-encoding") == encoding
     assert answer.headers["vary"] == "Accept-Encoding"
-    assert answer.content == assets.load().files["openseadragon/openseadragon.min.js"].body
+    assert answer.content == viewer.load().files["openseadragon/openseadragon.min.js"].body
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "index.html", "..%2F..%2Fassets.py", "../__init__.py", ""])
+@pytest.mark.parametrize("name", ["nothing.js", "index.html", "..%2F..%2F__init__.py", "../__init__.py", ""])
 def test_nothing_else_is_served(url: str, name: str) -> None:
-    answer = httpx.get(f"{url}/viewer/static/{assets.load().digest}/{name}")
+    answer = httpx.get(f"{url}/viewer/static/{viewer.load().digest}/{name}")
 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_vendored_library_comes_with_its_licence(url: str) -> None:
-    answer = httpx.get(f"{url}/viewer/static/{assets.load().digest}/openseadragon/LICENSE.txt")
+    answer = httpx.get(f"{url}/viewer/static/{viewer.load().digest}/openseadragon/LICENSE.txt")
 
     assert "CodePlex Foundation" in answer.text
 
@@ -89,13 +89,13 @@ def test_addresses_follow_the_prefix_of_a_proxy(tmp_path: Path) -> None:
 
 
 def test_every_file_stays_small() -> None:
-    assert max(len(asset.body) for asset in assets.load().files.values()) < 1_000_000
+    assert max(len(asset.body) for asset in viewer.load().files.values()) < 1_000_000
 
 
 @pytest.mark.parametrize("scheme", [0, 1, 2])
 def test_text_stands_out_from_what_is_behind_it(scheme: int) -> None:
     """At least 4.5 to 1 (WCAG 2.2, 1.4.3): dark, light by the system's wish, and light by choice."""
-    sheet = assets.load().files["viewer.css"].body.decode()
+    sheet = viewer.load().files["viewer.css"].body.decode()
     blocks = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r"{([^{}]*)}", sheet)]
     colours = [block for block in blocks if "ground" in block][scheme]
 

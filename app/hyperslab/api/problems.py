@@ -39,7 +39,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
         status, code, title, detail = error.http_status, error.code, error.title, str(error)
         if status >= 500 and not isinstance(error, errors.Overloaded):
             log.warning("%s on %s: %s", code, path, error)
-        facts = {**error.beside, **error.facts()}
+        facts = {**error.extra, **error.facts()}
     else:
         facts = {"id": uuid.uuid4().hex[:12]}
         status, code, title = 500, SERVER_ERROR, UNEXPECTED

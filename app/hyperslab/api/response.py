@@ -16,7 +16,7 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import Cancelled
-from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, LONGEST_DTYPE, SERVER_TIMING, format_dtype
+from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, JSON, MAX_DTYPE_BYTES, SERVER_TIMING, format_dtype
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Buffer = bytes | memoryview
@@ -128,7 +128,7 @@ def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     """What the bytes of a body mean; not the dtype where its text is larger than clients let a header be."""
     sizes, text = ",".join(map(str, shape)), format_dtype(dtype).encode("ascii", "backslashreplace")
     headers = ((ARRAY_SHAPE.lower().encode(), f"[{sizes}]".encode()), (ARRAY_DTYPE.lower().encode(), text))
-    return headers if len(text) <= LONGEST_DTYPE else headers[:1]
+    return headers if len(text) <= MAX_DTYPE_BYTES else headers[:1]
 
 
 def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:

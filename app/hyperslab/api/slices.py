@@ -37,8 +37,9 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, require_field, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import Selection, split_rows
+from hyperslab.engine.indexing import split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
+from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 

@@ -17,7 +17,7 @@ from hyperslab.arrays.nodes import ArrayNode, BrokenNode, GroupNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.write import ChunkCheck, Precondition
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage.base import Entry
 
 

@@ -21,8 +21,9 @@ from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
 from hyperslab.arrays.write import check_dtype, plan_write
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.grid import ChunkGrid, Coords
-from hyperslab.engine.indexing import ChunkProjection, Selection, normalise
+from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.selection import Selection, normalise
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 

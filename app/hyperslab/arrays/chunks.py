@@ -118,10 +118,10 @@ class ChunkReader:
         self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
         self._cache, self._cancel = cache, cancel
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
-        self._store = store = array.mount.store
+        self._store = array.mount.store
         # from so many decoded bytes on, parts of a chunk take less time than all of it, with one request more
         worth = 4 << 20 if array.mount.is_remote else 256 << 10
-        self._fetches_parts = metadata.chunk_nbytes >= worth and store.capabilities.ranges
+        self._fetches_parts = metadata.chunk_nbytes >= worth
 
     def read(self, parts: StoredParts[Projection], version: str | None, out: NDArray, cost: ReadCost) -> str | None:
         """Read what ``parts`` select of one stored object into ``out``; returns the version that was read (None:

@@ -18,19 +18,15 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import (
     ChunkProjection,
-    IndexAxis,
-    ListAxis,
     PointProjection,
-    Selection,
-    SliceAxis,
     StoredParts,
     broadcast_points,
-    normalise,
     project_points,
     project_stored,
     split_rows,
     touched,
 )
+from hyperslab.engine.selection import IndexAxis, ListAxis, Selection, SliceAxis, normalise
 from hyperslab.errors import FieldRequired, FieldUnknown, TooLarge
 from hyperslab.wire import SelectionItem, format_selection
 

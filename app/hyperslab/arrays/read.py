@@ -33,16 +33,8 @@ from hyperslab.arrays.plan import (
 from hyperslab.arrays.shards import GROUP_BYTES, Located, ShardReader, chunk_name, memory_of_shard
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import (
-    ChunkProjection,
-    Selection,
-    SliceAxis,
-    StoredParts,
-    normalise,
-    split_rows,
-    touched,
-    values_of,
-)
+from hyperslab.engine.indexing import ChunkProjection, StoredParts, split_rows, touched, values_of
+from hyperslab.engine.selection import Selection, SliceAxis, normalise
 from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codecs import LEAST_STREAM
+from hyperslab.engine.codecs import MIN_STREAM
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkBlock, ChunkProjection, ShardParts, StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
@@ -23,7 +23,7 @@ from hyperslab.engine.partial import Part
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChunkCorrupt, StoreError
-from hyperslab.storage.base import MOST_TRIES, Entry, VersionConflict
+from hyperslab.storage.base import MAX_ATTEMPTS, Entry, VersionConflict
 from hyperslab.storage.base import Part as StoredPart
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class ShardReader(ChunkReader):
         if version == UNKNOWN:  # what is cached is looked at first; the first request for more shows whether it is old
             version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
         most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MOST_CHUNKS))
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             is_sure, rest = planned != UNKNOWN, self._split(parts.parts, most)
             try:
                 while boxes := list(islice(rest, _MOST_CHUNKS // most)):
@@ -151,7 +151,7 @@ class ShardReader(ChunkReader):
         key, known = shard.key, None
         if wanted is not None:
             known = self._cache.version_of(cache_key(self._array, key))
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             entry, part = self._store.stat(key) if known is None else None, None
             version = known if entry is None else entry.version
             try:
@@ -175,7 +175,7 @@ class ShardReader(ChunkReader):
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:
         """The chunks of a shard in groups of at most so many, small ones as blocks."""
         metadata = self._metadata
-        small = metadata.chunk_nbytes < LEAST_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
+        small = metadata.chunk_nbytes < MIN_STREAM and not metadata.dtype.numpy.hasobject and self._field is None
         if small and isinstance(parts, ShardParts):
             for box in parts.boxes(most):
                 block = box.block(metadata.chunks)
@@ -431,7 +431,7 @@ def memory_of_shard(metadata: ArrayMetadata, chunks: int, *, is_remote: bool) ->
         fetched = 3 * shard  # as stored, as decoded, and the room that a decoder takes meanwhile
     elif is_remote and chunks == metadata.chunks_per_object and shard <= _WHOLE_BYTES:
         fetched = shard
-    block = 2 * group if metadata.chunk_nbytes < LEAST_STREAM else 0  # frames as they are joined, and what they make
+    block = 2 * group if metadata.chunk_nbytes < MIN_STREAM else 0  # frames as they are joined, and what they make
     return 3 * sum([level.index_nbytes for level in metadata.levels]) + fetched + block
 
 

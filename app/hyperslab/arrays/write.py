@@ -29,12 +29,8 @@ from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, object_memory
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import (
-    ChunkProjection,
-    Selection,
-    put_values,
-    values_of,
-)
+from hyperslab.engine.indexing import ChunkProjection, put_values, values_of
+from hyperslab.engine.selection import Selection
 from hyperslab.errors import (
     HyperslabError,
     WriteConflict,

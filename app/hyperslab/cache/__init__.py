@@ -1,4 +1,4 @@
-"""Least-recently-used cache of versioned values: bounded in bytes, with single flight."""
+"""LRU cache of versioned values, limited in bytes, which loads each value once (single flight)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Counters since the start; ``nbytes`` and ``entries`` are what is held now."""
+    """Counters since the start, and the current ``nbytes`` and ``entries``."""
 
     limit: int
     nbytes: int
@@ -34,7 +34,7 @@ class _Entry(Generic[V]):
 
 
 class Loaded(NamedTuple, Generic[V]):
-    """Result of `VersionedCache.load`: the ``version`` of the value, and whether it ``was_there`` already."""
+    """Result of `VersionedCache.load`; ``was_there``: it was cached, or loaded by another call."""
 
     value: V
     version: str
@@ -42,14 +42,11 @@ class Loaded(NamedTuple, Generic[V]):
 
 
 class Vanished(Exception):
-    """A loader found nothing any more: raised by it, and by `VersionedCache.load`."""
+    """The value does not exist any more: raised by loaders and by `VersionedCache.load`."""
 
 
 class VersionedCache(Generic[V]):
-    """Values by key and version, at most ``limit`` bytes of them; safe to call from many threads.
-
-    A key has one version at a time: putting another one replaces it, asking for another one is a miss.
-    """
+    """Values by key, in one version each, at most ``limit`` bytes in all; thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -59,7 +56,7 @@ class VersionedCache(Generic[V]):
         self._nbytes = self._hits = self._misses = self._evictions = 0
 
     def get(self, key: Hashable, version: str, *, count_miss: bool = True) -> V | None:
-        """The value, or None where this version of the key is not held."""
+        """The value, or None if this version of the key is not cached."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.version != version:
@@ -70,22 +67,22 @@ class VersionedCache(Generic[V]):
             return entry.value
 
     def holds(self, key: Hashable, version: str) -> bool:
-        """Whether `get` would hit; counts nothing and changes no order."""
+        """Whether `get` would hit; changes neither counters nor order."""
         entry = self._entries.get(key)
         return entry is not None and entry.version == version
 
     def any_version(self, key: Hashable) -> V | None:
-        """The value of whichever version of a key is held; counts nothing and changes no order."""
+        """The value of a key in any version, or None; changes neither counters nor order."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
     def version_of(self, key: Hashable) -> str | None:
-        """Which version of a key is held; None if none is."""
+        """The cached version of a key, or None."""
         entry = self._entries.get(key)
         return None if entry is None else entry.version
 
     def put(self, key: Hashable, version: str, value: V, nbytes: int) -> None:
-        """Store a value of ``nbytes`` bytes, dropping the least recently used; one above the limit is not stored."""
+        """Store a value of ``nbytes`` bytes, evicting the least recently used; one above the limit is not stored."""
         with self._lock:
             self._remove(key)
             if nbytes > self.limit:
@@ -98,7 +95,7 @@ class VersionedCache(Generic[V]):
                 self._evictions += 1
 
     def drop(self, key: Hashable) -> None:
-        """Remove a key, if it is there."""
+        """Remove a key, if cached."""
         with self._lock:
             self._remove(key)
 
@@ -110,14 +107,14 @@ class VersionedCache(Generic[V]):
     def load(
         self, key: Hashable, version: str, loader: Callable[[], tuple[V, str, int]], *, count_miss: bool = True
     ) -> Loaded[V]:
-        """The value of a key; a miss is loaded once, however many threads ask for it.
+        """The value of a key; a miss is loaded once for all concurrent calls.
 
-        ``loader`` returns (value, its version, its size in bytes). Another version than the one asked for serves only
-        calls that began before it was loaded: for later ones it may be out of date. The same goes for `Vanished`. All
-        waiting threads raise any other exception of the loader, except that a `Cancelled` leader hands over to the next
-        of them. ``count_miss`` is False if `get` has counted it.
+        ``loader`` returns value, version and size in bytes. A version other than the requested one, or `Vanished`, is
+        returned only to calls that began before the load, as it may be outdated for later ones. Other exceptions are
+        raised by all calls, except that after `Cancelled` another call loads. ``count_miss`` is False if `get` has
+        counted it.
         """
-        began_before = False  # whether this call began before the flight that it joins
+        began_before = False  # whether this call began before the load it joins
         while True:
             value = self.get(key, version, count_miss=count_miss)
             if value is not None:
@@ -135,12 +132,12 @@ class VersionedCache(Generic[V]):
                     return Loaded(value, found, True)
             except Cancelled:
                 if leads:
-                    raise  # else the leader's client has left, ours has not
+                    raise  # else only the leader was cancelled
             except Vanished:
                 if leads or began_before:
                     raise
             finally:
-                del flight  # the error in it holds this frame
+                del flight  # breaks a reference cycle through the exception
             began_before = True
 
     def stats(self) -> CacheStats:
@@ -160,7 +157,7 @@ class VersionedCache(Generic[V]):
         except BaseException as error:
             self._flights.pop((key, version), None)
             flight.set_exception(error)
-            del flight  # the error in it holds this frame
+            del flight  # breaks a reference cycle through the exception
             raise
         self._flights.pop((key, version), None)
         flight.set_result((value, found))

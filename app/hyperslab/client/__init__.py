@@ -1,4 +1,4 @@
-"""The Python client: arrays behind URLs, used like numpy's. It needs no part of the server."""
+"""Python client: remote arrays with numpy's indexing, groups and streams. Does not import the server."""
 
 from __future__ import annotations
 

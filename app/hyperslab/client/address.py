@@ -1,4 +1,4 @@
-"""Addresses of nodes, parsed from any of their URLs."""
+"""Addresses of nodes, parsed from URLs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from hyperslab.errors import BadParameter, BadPath
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``base`` is where the service lives (no slash at the end), ``path`` the node in it (``""``: the root group)."""
+    """Address of a node: ``base`` is the URL of the service without a trailing slash, ``path`` that of the node
+    (``""`` for the root group)."""
 
     base: str
     path: str
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…``, ``/zarr3/…``, ``/view/…`` or the service's own root.
-
-        Raises `BadParameter` if it is not the URL of a node.
-        """
+        """The address in a URL of any route of a node, or of the service itself; raises `BadParameter`."""
         parts = _split(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise BadParameter(name="url", value=url, expected="an http or https URL")
         if "@" in parts.netloc:
-            hidden = urlunsplit(parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]))
-            raise BadParameter(name="url", value=hidden, expected="no credentials in it: they go into headers")
+            redacted = urlunsplit(parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]))
+            raise BadParameter(name="url", value=redacted, expected="no credentials in it: they go into headers")
         origin = f"{parts.scheme}://{parts.netloc}"
         routes = r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|stream|tile)|zarr[23]?|view)(?=/|$)"
         found = re.search(routes, parts.path)
@@ -41,19 +39,16 @@ class Address:
         return cls(origin, "")
 
     def url(self, route: str, **query: str | None) -> str:
-        """``{base}/v1/{route}/{path}?{query}``; parameters that are None are left out."""
-        given = {name: value for name, value in query.items() if value is not None}
-        text = "?" + urlencode(given, safe=":,/", quote_via=quote) if given else ""
+        """``{base}/v1/{route}/{path}?{query}``, without parameters that are None."""
+        parameters = {name: value for name, value in query.items() if value is not None}
+        text = "?" + urlencode(parameters, safe=":,/", quote_via=quote) if parameters else ""
         return f"{self.base}/v1/{route}/{quote(self.path)}{text}"
 
     def child(self, name: str) -> Address:
-        """The address of ``name`` (which may hold slashes) below this group.
-
-        Raises `BadPath` for what can be no name of a node: none may ever stand for the group itself.
-        """
+        """The address of a path below this group; raises `BadPath` for an invalid name, or one of the group itself."""
         try:
             name.encode()
-        except (AttributeError, UnicodeEncodeError) as error:  # no text, or with half a character
+        except (AttributeError, UnicodeEncodeError) as error:  # not a str, or with a lone surrogate
             raise BadPath(path=ascii(name)[:256], reason="a name is text in UTF-8") from error
         segments = [segment for segment in name.replace("\\", "/").split("/") if segment]
         if not segments or {".", ".."} & set(segments):
@@ -66,15 +61,17 @@ class Address:
         return self.path.rpartition("/")[2]
 
 
-def with_query(url: str, name: str, given: str | None) -> str | None:
-    """The value of a parameter: ``given``, or else that of ``name`` in the URL; None without either.
+def with_query(url: str, name: str, argument: str | None) -> str | None:
+    """The value of an argument or of the URL's query parameter ``name``; None without either.
 
-    Raises `BadParameter` if both are there and differ.
+    Raises `BadParameter` if they differ.
     """
-    said = {*parse_qs(_split(url).query).get(name, ()), given} - {None, ""}
-    if len(said) > 1:
-        raise BadParameter(name=name, value=sorted(map(str, said)), expected="one value, in the URL or beside it")
-    return next(iter(said), None)
+    values = {*parse_qs(_split(url).query).get(name, ()), argument} - {None, ""}
+    if len(values) > 1:
+        raise BadParameter(
+            name=name, value=sorted(map(str, values)), expected="one value, in the URL or as an argument"
+        )
+    return next(iter(values), None)
 
 
 def _split(url: str) -> SplitResult:
@@ -85,7 +82,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _node_path(route: str, tail: str) -> str:
-    """The node's path, without the key, the chunk coordinates or the tile that may follow it in a URL."""
+    """The node's path from the rest of a URL, without the key, chunk coordinates or tile behind it."""
     if route == "tile":
         tail = re.sub(r"/(info\.json|[0-9]+/[0-9]+/[0-9]+\.\w+)$", "", tail, flags=re.ASCII)
     path = unquote(tail).strip("/")

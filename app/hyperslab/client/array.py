@@ -1,4 +1,4 @@
-"""`RemoteArray`: an array behind a URL that is used like numpy's."""
+"""`RemoteArray`: a remote array with numpy's indexing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hyperslab.client.indexing import (
 )
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.reading import read_selection
-from hyperslab.client.session import until_undisturbed
+from hyperslab.client.session import retry_conflicts
 from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
@@ -35,21 +35,21 @@ from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRang
 class RemoteArray(RemoteNode):
     """An array of a Hyperslab server, with numpy's indexing; each indexing sends requests.
 
-    `shape`, `attrs` and the like are those of the node document as it was last read: `refresh` reads it again. All
-    methods raise the exceptions of `hyperslab.errors` that the server raised, and `Unreachable` (a `ConnectionError`)
-    if it cannot be reached.
+    `shape`, `attrs` and other metadata come from the node document, which `refresh` reads again. All methods raise the
+    server's errors as exceptions of `hyperslab.errors`, and `Unreachable` (a `ConnectionError`) if there is no
+    connection.
 
     Args:
-        url: Any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. Its parameters
-            ``field`` and ``decode`` count, others do not.
+        url: Any URL of the node: ``/v1/metadata/…``, ``/v1/slice/…``, ``/zarr/…`` or ``/view/…``. Of its query
+            parameters, ``field`` and ``decode`` are used.
         field: A field of a structured dtype; the dimensions of its subarray follow the array's.
-        decode: ``"cf"`` reads what the attributes say that the values mean, as xarray does: unpacked floats, NaN for
-            missing values, dates (ISO text if the calendar is not the standard one). Such an array cannot be written.
+        decode: ``"cf"`` decodes values by the CF conventions, as xarray does: unpacked floats, NaN for missing values,
+            dates (ISO text if the calendar is not the standard one). Such an array is read-only.
         connections: Maximum concurrent requests to the server.
         token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
         headers: Request headers that are added to each request.
         progress: True for a progress bar for each transfer, or a function of the bytes done and the bytes in all.
-        transport: What sends requests, instead of an `HTTPTransport` with default settings.
+        transport: By default an `HTTPTransport` with default settings.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class RemoteArray(RemoteNode):
         array._endpoint = endpoint
         return array
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- metadata ------------------------------------------------------------------------------------------------
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The node document, as it was last read."""
+        """The node document, as last read."""
         return self._endpoint.members
 
     @property
@@ -104,7 +104,7 @@ class RemoteArray(RemoteNode):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of values as they are read: of the open field, and decoded if ``decode`` is set."""
+        """The dtype of the values: of the open field, and decoded if ``decode`` is set."""
         return self._endpoint.dtype
 
     @property
@@ -124,23 +124,23 @@ class RemoteArray(RemoteNode):
 
     @property
     def fill_value(self) -> Any:
-        """The value of cells that were never written: a scalar, or an array for a field with a subarray; None if the
-        array does not define one (it is zero then)."""
+        """The value of unwritten cells: a scalar, or an array for a field with a subarray; None if undefined (it is
+        zero then)."""
         return self._endpoint.fill_value
 
     @property
     def order(self) -> str:
-        """Layout inside a stored chunk, ``C`` or ``F``; it makes no difference to what is read."""
+        """Memory layout of stored chunks, ``C`` or ``F``."""
         return str(self.info.get("order", "C"))
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """A name or None for each axis; None if there are no names."""
+        """A name or None for each axis; None without names."""
         names = self.info.get("dimension_names")
         return None if names is None else tuple(names)
 
     def with_field(self, name: str) -> RemoteArray:
-        """The same array with a field of its structured dtype open. No request is sent.
+        """The same array with a field of its structured dtype open; sends no request.
 
         Raises:
             FieldUnknown: There is no such field.
@@ -151,24 +151,24 @@ class RemoteArray(RemoteNode):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        """The values that numpy's indexing with this key gives, as `get` reads them."""
+        """The values of numpy's indexing with this key; as `get`."""
         return self.get(key)
 
     def get(self, selection: Any = ..., *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
         """Read ``self[selection]``.
 
         Args:
-            selection: Anything that numpy's indexing takes; a field name, or field names, may stand first.
+            selection: Any index of numpy, optionally with a field name or list of names.
             out: An array for the result, of exactly its shape and dtype.
             progress: As of the class, for this transfer.
 
         Returns:
-            An array of the shape that numpy gives the selection, then that of a field's subarray; or a scalar.
+            A scalar, or an array of the selection's shape in numpy, followed by that of a field's subarray.
 
         Raises:
-            IndexError: The array has no such selection.
+            IndexError: The selection is invalid or out of bounds.
             ValueError: ``out`` has another shape or dtype, or is read-only.
-            ArrayChanged: The array was resized or replaced meanwhile; `refresh` has been called, so try again.
+            ArrayChanged: The array was resized or replaced meanwhile; it has been refreshed, so try again.
         """
         array, fields, key = self._open_field(selection)
         if fields is not None and out is not None:
@@ -190,29 +190,28 @@ class RemoteArray(RemoteNode):
 
     @property
     def blocks(self) -> Indexer:
-        """Chunk indexing: ``a.blocks[0, 2:4]`` selects whole chunks by their place in the grid; those at the end may be
-        smaller. Reads and writes; raises as `get` and `set`, and `TypeError` where chunks have several lengths."""
+        """Chunk indexing: ``a.blocks[0, 2:4]`` selects whole chunks by grid position; those at the end may be smaller.
+        Reads and writes; raises as `get` and `set`, and `TypeError` for a rectilinear grid."""
         grid = self.info["chunk_grid"]
         if isinstance(grid, Mapping) and grid.get("name") == "rectilinear":
             raise TypeError("blocks counts chunks of one length, and this array has several")
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
-        """All values, for ``numpy.asarray``; raises `ValueError` where no copy is allowed, and as `get`."""
+        """All values, for ``numpy.asarray``; raises `ValueError` for ``copy=False``, and as `get`."""
         if copy is False:
             raise ValueError("the values of a remote array cannot be had without a copy")
         values: AnyArray = self.get(...)
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __len__(self) -> int:
-        """Items along the first axis; raises `TypeError` where there is none."""
+        """Length of the first axis; raises `TypeError` without axes."""
         if not self.shape:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Items along the first axis, fetched by rows of chunks; raises as `get`, and `TypeError` where there is no
-        axis."""
+        """Items along the first axis, fetched by rows of chunks; raises as `get`, and `TypeError` without axes."""
         rows = max(1, (16 << 20) // max(1, self.nbytes // max(1, len(self))))
         if rows > self.chunks[0]:
             rows -= rows % self.chunks[0]
@@ -232,24 +231,24 @@ class RemoteArray(RemoteNode):
     # --- writing -------------------------------------------------------------------------------------------------
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write values where numpy's indexing with this key would, as `set` does."""
+        """Write values, as `set`."""
         self.set(key, value)
 
     def set(self, selection: Any, value: Any, *, progress: Progress | None = None) -> None:
-        """Write ``self[selection] = value``, cut on chunk edges and sent over several connections.
+        """Write ``self[selection] = value``, in requests aligned to chunks, over several connections.
 
         Args:
             selection: As for `get`; at most one field.
-            value: Anything that numpy broadcasts to the shape of the selection.
+            value: Anything that broadcasts to the shape of the selection.
             progress: As of the class, for this transfer.
 
         Raises:
-            IndexError: The array has no such selection.
+            IndexError: The selection is invalid or out of bounds.
             ValueError: The value cannot be broadcast to the selection.
-            TypeError: The value is of another kind than the dtype, such as floats for integers.
+            TypeError: The value has another kind of dtype, such as floats for integers.
             OverflowError: A value does not fit the dtype.
-            ArrayChanged: The array has another shape or dtype now.
-            ReadOnly: The store is not writable; `WriteForbidden` if the token is not.
+            ArrayChanged: The array was resized or replaced meanwhile.
+            ReadOnly: The store is not writable; `WriteForbidden` if the token does not allow writes.
             PartlyWritten: Some chunks are stored and some are not; ``written`` and ``failed`` list them.
         """
         array, fields, key = self._open_field(selection)
@@ -258,17 +257,17 @@ class RemoteArray(RemoteNode):
         array._write(select(key, array.shape), value, progress=progress)
 
     def change(self, selection: Any, function: Callable[[Any], Any]) -> Any:
-        """Write ``self[selection] = function(self[selection])`` without losing what others write meanwhile.
+        """Write ``self[selection] = function(self[selection])``, retried if other writers interfere.
 
         Args:
             selection: Integers, slices and lists.
-            function: Gets the values and returns the new ones. It is called again if another writer came first.
+            function: Maps the values to the new ones; called again after a conflict.
 
         Returns:
-            The values that were written.
+            The values written.
 
         Raises:
-            IndexError: The selection has no tag, as of a mask. Otherwise as `set_tagged`.
+            IndexError: Points, such as of a mask, have no tag. Otherwise as `set_tagged`.
         """
 
         def attempt() -> Any:
@@ -277,7 +276,7 @@ class RemoteArray(RemoteNode):
             self.set_tagged(selection, changed, tag)
             return changed
 
-        return until_undisturbed(attempt)
+        return retry_conflicts(attempt)
 
     def get_tagged(self, selection: Any = ...) -> tuple[Any, str]:
         """Read ``self[selection]`` with its tag, for `set_tagged`.
@@ -289,10 +288,10 @@ class RemoteArray(RemoteNode):
             The values, as of `get`, and the tag.
 
         Raises:
-            IndexError: The selection has no tag, as of a mask. Otherwise as `get`.
+            IndexError: Points, such as of a mask, have no tag. Otherwise as `get`.
         """
         array, box = self._box(selection)
-        tag = read_tag(array._endpoint, box)  # before the values: at worst it is older than they are
+        tag = read_tag(array._endpoint, box)  # before the values, so that it is never newer than they are
         return array._read(box), tag
 
     def set_tagged(self, selection: Any, value: Any, tag: str) -> str:
@@ -307,8 +306,8 @@ class RemoteArray(RemoteNode):
             The new tag.
 
         Raises:
-            PreconditionFailed: Somebody has written to one of its chunks since.
-            Unreachable: The answer was lost: it is not known whether the values were written. Otherwise as `set`.
+            PreconditionFailed: One of the chunks has been written since.
+            Unreachable: No response, so the values may or may not be written. Otherwise as `set`.
         """
         array, box = self._box(selection)
         values = array._values(value, scalar=box.scalar)
@@ -318,7 +317,7 @@ class RemoteArray(RemoteNode):
     def resize(
         self, shape: int | Sequence[int | None], *, expand_only: bool = False, shrink_only: bool = False
     ) -> None:
-        """Change the shape. New cells have the fill value; cells that are cut off are lost.
+        """Change the shape. New cells have the fill value; cells beyond the new shape are deleted.
 
         Args:
             shape: A length for each axis, None to keep it; an integer for an array with one axis.
@@ -326,30 +325,30 @@ class RemoteArray(RemoteNode):
             shrink_only: No axis may become longer.
 
         Raises:
-            BadDefinition: An axis would become shorter or longer although it may not.
-            TypeError: A length is no integer.
-            ValueError: The subarray of a field would have another shape.
+            BadDefinition: ``expand_only`` or ``shrink_only`` would be violated.
+            TypeError: A length is not an integer.
+            ValueError: The shape of a field's subarray would change.
         """
         lengths = read_lengths(shape)
         inner = self._endpoint.item_shape
         if inner and len(lengths) == self.ndim:
-            if any(given not in (None, size) for given, size in zip(lengths[-len(inner) :], inner, strict=True)):
+            if any(length not in (None, size) for length, size in zip(lengths[-len(inner) :], inner, strict=True)):
                 raise ValueError(f"the subarrays of a field have the shape {inner}, for good")
             lengths = lengths[: -len(inner)]
         self._patch({"shape": lengths}, expand_only=expand_only, shrink_only=shrink_only)
 
     def append(self, data: Any, axis: int = 0) -> int:
-        """Append along an axis. The server picks the place; a repeated request stores nothing twice.
+        """Append along an axis, at an offset that the server assigns. Retries do not append twice.
 
         Args:
-            data: As many axes as the array, with its lengths along all of them but ``axis``.
+            data: Values with the array's lengths along all axes but ``axis``.
             axis: The axis along which the array grows.
 
         Returns:
-            The index at which the data begins.
+            The index of the first appended item along the axis.
 
         Raises:
-            AppendConflict: The data went in several requests, and another writer came in between.
+            AppendConflict: The data needed several requests, and another writer appended between them.
             ValueError: The data has another shape; `TypeError` or `OverflowError` if its values do not fit the dtype.
         """
         offset, shape = append_values(self._endpoint, self._values(data), axis)
@@ -367,19 +366,18 @@ class RemoteArray(RemoteNode):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Refresh the node document after an error that suggests a changed array; raises `ArrayChanged` if its shape or
-        dtype has changed."""
+        """Refresh the node document after an error that a changed array may cause; raises `ArrayChanged` if its shape
+        or dtype has changed."""
         try:
             yield
         except ArrayChanged:
-            self.refresh()  # so that a second try sees the array as it is now
+            self.refresh()  # for the next attempt
             raise
-        except (BadBody, IndexOutOfRange, TooManyIndices) as error:  # the array may be another by now
-            known, found = self.info, self.refresh().info
+        except (BadBody, IndexOutOfRange, TooManyIndices) as error:  # the array may have changed
+            before, after = self.info, self.refresh().info
             for member in ("shape", "dtype"):
-                if known[member] != found[member]:
-                    changed = {"path": self.path, "member": member, "expected": known[member], "found": found[member]}
-                    raise ArrayChanged(**changed) from error
+                if before[member] != after[member]:
+                    raise ArrayChanged(self.path, member, before[member], after[member]) from error
             raise
 
     @property
@@ -387,7 +385,7 @@ class RemoteArray(RemoteNode):
         return self._endpoint.decode
 
     def _values(self, value: Any, *, scalar: bool = False) -> AnyArray:
-        """``value`` cast for this array. If the selection is ``scalar``, a list is one object, as in numpy."""
+        """``value`` cast to the array's dtype; for a ``scalar`` selection a list is one object, as in numpy."""
         if self._decode is not None:
             raise TypeError("decoded values cannot be written: open the array without decode=")
         if not self.dtype.hasobject:
@@ -396,26 +394,26 @@ class RemoteArray(RemoteNode):
         return as_stored(values, object_codec(self.info))
 
     def _box(self, selection: Any) -> tuple[RemoteArray, Selection]:
-        """The array, with a field opened if ``selection`` names one, and a selection that has one tag."""
+        """The array, with a field opened if ``selection`` names one, and the selection as a box, which has a tag."""
         array, fields, key = self._open_field(selection)
-        chosen = select(key, array.shape)
-        if fields is not None or chosen.pointwise:
+        box = select(key, array.shape)
+        if fields is not None or box.pointwise:
             raise IndexError("points and lists of fields have no tag: a box of whole items, or of one field, has")
-        return array, chosen
+        return array, box
 
     def _open_field(self, selection: Any) -> tuple[RemoteArray, str | list[str] | None, Any]:
-        """The array, with a field opened if ``selection`` names one, the fields that it names else, and its key."""
+        """The array, with a field opened if ``selection`` names one; other field names; the rest of the selection."""
         fields, key = split_fields(selection)
         if isinstance(fields, str) and self.field is None:
             return self.with_field(fields), None, key
         return self, fields, key
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
-        if self._decode is not None and "decoded" not in members:  # as in the answer to a change
+        if self._decode is not None and "decoded" not in members:  # the response to a change
             members, etag = read_document(self._session, self._address, decode=self._decode)
         self._endpoint = self._endpoint.with_document(members, etag, self.field)
 
-    # --- being an object -----------------------------------------------------------------------------------------
+    # --- representation ------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         field = f" field {self.field!r}" if self.field is not None else ""
@@ -427,7 +425,7 @@ class RemoteArray(RemoteNode):
         return table(array_facts(self.info, url=self.url, **known))
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Names to complete ``array["`` with: the fields."""
+        """Field names, to complete ``array["``."""
         return list(self.dtype.names or ())
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Response bodies, read to their end with resumption after broken connections."""
+"""Response bodies that resume after broken connections."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Response
 from hyperslab.errors import RemoteProblem
 
 RESTARTS = 5
-"""How often a body that cannot be resumed is read from its beginning."""
+"""Attempts to read a body that cannot be resumed."""
 
 OnBytes = Callable[[int], None]
-"""Progress callback: called with the number of new bytes, negative if some have to be read again."""
+"""Progress callback, called with the number of new bytes; negative for bytes to be read again."""
 
 
 class BodyChanged(Exception):
-    """The body cannot be resumed: it has changed, or has no ETag (of a weak one, servers send no parts)."""
+    """The body cannot be resumed: it has changed, or has no strong ETag."""
 
 
 class Body:
-    """Body of one response, resumed with ``Range`` and ``If-Range`` after a broken connection (RFC 9110 §14).
+    """Response body, resumed with ``Range`` and ``If-Range`` after a broken connection (RFC 9110 §14).
 
-    ``check`` validates a response before its body is read from the beginning. ``begun`` is the initial `position` and
-    `etag`: how many bytes an earlier attempt has read, and of which body.
+    ``check`` validates the first response. ``start`` is the initial `position` and `etag`, from an earlier attempt.
     """
 
     def __init__(
@@ -33,17 +32,17 @@ class Body:
         *,
         check: Callable[[Response], None],
         on_bytes: OnBytes = lambda _: None,
-        begun: tuple[int, str | None] = (0, None),
+        start: tuple[int, str | None] = (0, None),
     ) -> None:
         self._session = session
         self._request = request
         self._check = check
         self.on_bytes = on_bytes
         self._response: Response | None = None
-        self.position, self.etag = begun
+        self.position, self.etag = start
 
     def open(self) -> int:
-        """Send the request and return the number of bytes that remain to be read.
+        """Send the request and return the number of remaining bytes.
 
         Raises as `read`, and `RemoteProblem` for a response without a length.
         """
@@ -54,14 +53,14 @@ class Body:
         return int(length)
 
     def fill(self, buffer: memoryview) -> None:
-        """Read exactly as many bytes as ``buffer`` holds; raises as `read`."""
+        """Fill the whole buffer; raises as `read`."""
         while buffer.nbytes:
             buffer = buffer[self.read(buffer) :]
 
     def read(self, buffer: memoryview) -> int:
-        """Read some bytes, at least one, and return how many.
+        """Read at least one byte and return the number read.
 
-        Raises `BodyChanged` if the rest cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
+        Raises `BodyChanged` if the body cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
         """
         CURRENT.cancel.check()
         if self._response is not None:
@@ -72,7 +71,7 @@ class Body:
         return self._session.attempt(self._rest(), lambda response: self._read_some(self._take(response), buffer))
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         if self._response is not None:
             self._response.close()
             self._response = None
@@ -86,15 +85,15 @@ class Body:
         return count
 
     def _rest(self) -> Request:
-        """The request for what has not been read yet."""
+        """The request for the remaining bytes."""
         if not self.position:
             return self._request
         if self.etag is None:
-            raise BodyChanged("a part of this body cannot be asked for")
+            raise BodyChanged("the body has no ETag, so its rest cannot be requested")
         return self._request.with_headers({"Range": f"bytes={self.position}-", "If-Range": self.etag})
 
     def _take(self, response: Response) -> Response:
-        """Go on with this response; raises `BodyChanged` if it is not the rest."""
+        """Continue with a response; raises `BodyChanged` if it is not the remaining part."""
         if not self.position:
             self._check(response)
             self.etag = response.headers.get("ETag")

@@ -1,4 +1,4 @@
-"""Definitions of new arrays: the JSON that creates them."""
+"""Array definitions: the request bodies that create arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SupportsConfig(Protocol):
 
 
 Codec = str | Mapping[str, Any] | SupportsConfig
-"""A codec by its name, its configuration, or as an object of numcodecs."""
+"""A codec as name, configuration, or object of numcodecs."""
 
 
 def define_array(
@@ -37,9 +37,9 @@ def define_array(
 ) -> dict[str, Any]:
     """Request body that creates an array; shape and dtype default to those of ``values``.
 
-    A fill value becomes JSON after it has become an item of the array's dtype: text for ``S`` is text, as it is to
-    numpy, and not base64. Raises `ValueError` where there is no shape or no dtype, or text has no length, and
-    `TypeError`, `ValueError` or `OverflowError` for a fill value that the dtype cannot hold.
+    Fill values are cast to the dtype first, so that text for ``S`` is text and not base64. Raises `ValueError` without
+    a shape or dtype and for text without a length; `TypeError`, `ValueError` or `OverflowError` for a fill value that
+    does not fit.
     """
     if values is not None:
         shape = values.shape if shape is None else shape
@@ -48,23 +48,23 @@ def define_array(
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
     stored = _dtype_json(dtype)
     if members.get("zarr_format") == 3:
-        if isinstance(stored, list):  # which Zarr v3 stores in little-endian order
+        if isinstance(stored, list):  # Zarr v3 stores records in little-endian order
             stored = _dtype_json(wire.dtype_from_json(stored).newbyteorder("<"))
         elif stored == "|O" and members.keys().isdisjoint(("filters", "codecs")):
             members = {**members, "filters": ["vlen-utf8"]}
-    found = {name: value for name, value in members.items() if name != "fill_value"}
+    encoded = {name: value for name, value in members.items() if name != "fill_value"}
     if "compressor" in members:
-        found["compressor"] = _codec(members["compressor"])
+        encoded["compressor"] = _codec(members["compressor"])
     if members.get("filters") is not None:
-        found["filters"] = [_codec(codec) for codec in members["filters"]]
+        encoded["filters"] = [_codec(codec) for codec in members["filters"]]
     if "fill_value" in members:
-        found["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
+        encoded["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
     lengths = [operator.index(length) for length in read_lengths(shape)]  # type: ignore[arg-type]  # refuses None
-    return {"kind": "array", "shape": lengths, "dtype": stored, **found}
+    return {"kind": "array", "shape": lengths, "dtype": stored, **encoded}
 
 
 def read_data(data: Any, dtype: Any) -> AnyArray:
-    """Initial values of a new array, cast to its ``dtype`` if that is not None; raises as `as_values`."""
+    """Initial values of a new array, checked against ``dtype`` if not None; raises as `as_values`."""
     if dtype is None:
         return np.asarray(data)
     return as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
@@ -79,24 +79,24 @@ def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
 
 
 def _as_item(value: Any, stored: Any) -> Any:
-    """``value`` as an item of the dtype, where its bytes would else be taken for those of another, or be cut."""
+    """``value`` as an item of the dtype, unless it is Zarr's JSON already."""
     if not isinstance(value, np.ndarray | np.generic | tuple | date | timedelta | str | bytes | float):
-        return value  # is JSON, or becomes JSON, whatever the dtype
+        return value
     dtype = wire.dtype_from_json(stored)
-    if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None) or _is_spelled(value, dtype):
+    if dtype.hasobject or (isinstance(value, tuple) and dtype.names is None) or _is_zarr_json(value, dtype):
         return value
     if isinstance(value, np.ndarray):
-        value = value.reshape(())[()]  # raises where it is more than one value
-    whole = isinstance(value, np.floating) and value.is_integer() and dtype.kind in "iu"
-    item = np.zeros((), dtype)  # between the fields of records there are zeros
-    item[...] = as_values(int(value) if whole else value, dtype)
+        value = value.reshape(())[()]  # raises ValueError for more than one value
+    is_integer = isinstance(value, np.floating) and value.is_integer() and dtype.kind in "iu"
+    item = np.zeros((), dtype)  # zeros in the padding of records
+    item[...] = as_values(int(value) if is_integer else value, dtype)
     return item[()]
 
 
-def _is_spelled(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether text or bytes stand for an item as Zarr spells it: "NaN", or the bytes of a record, also in base64.
+def _is_zarr_json(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a value is Zarr's encoding of an item: "NaN", the bytes of a record (also base64), or a float.
 
-    So does a number, but in place of a complex one "NaN" would be taken for base64.
+    Not a float for complex dtypes, for which "NaN" would be taken for base64.
     """
     if type(value) is float:
         return dtype.kind != "c"
@@ -106,9 +106,9 @@ def _is_spelled(value: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def read_lengths(shape: Any) -> list[int | None]:
-    """The length of each axis, None where it is to stay; an integer alone stands for one axis.
+    """The length of each axis, None for unchanged ones; an integer is the length of a single axis.
 
-    Raises `TypeError` for lengths that are no integers: a part of one would be lost.
+    Raises `TypeError` for lengths that are not integers.
     """
     if hasattr(shape, "__index__") and np.ndim(shape) == 0:
         shape = [shape]
@@ -118,10 +118,7 @@ def read_lengths(shape: Any) -> list[int | None]:
 
 
 def _dtype_json(dtype: Any) -> Any:
-    """The Zarr v2 spelling: numpy's dtypes and their names are translated, what is Zarr's JSON already stays.
-
-    In a list, numpy's fields are tuples and Zarr's are lists.
-    """
+    """Zarr v2's JSON of a dtype of numpy; Zarr's JSON is unchanged (fields are lists in it, tuples in numpy)."""
     if isinstance(dtype, list) and all(isinstance(field, list) for field in dtype):
         return dtype
     if isinstance(dtype, str) and wire.is_extension_name(dtype):
@@ -130,18 +127,18 @@ def _dtype_json(dtype: Any) -> Any:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """numpy's reading, in which fields may have Zarr's names of what numpy lacks."""
+    """``numpy.dtype(dtype)``, where fields may also have names of ml_dtypes."""
     if isinstance(dtype, str) and wire.is_extension_name(dtype):
         return wire.dtype_from_json(dtype)
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]
-    found: np.dtype[Any] = np.dtype(dtype)
-    if found.kind in "SU" and not found.itemsize:
+    parsed: np.dtype[Any] = np.dtype(dtype)
+    if parsed.kind in "SU" and not parsed.itemsize:
         raise ValueError(
-            f"dtype {found} does not say how long a text may be: 'U10' does, and for any length there is dtype=object "
-            'with filters=[{"id": "vlen-utf8"}]'
+            f"dtype {parsed} has no length: use for example 'U10', or for text of any length dtype=object with "
+            'filters=[{"id": "vlen-utf8"}]'
         )
-    return found
+    return parsed
 
 
 def _codec(codec: Codec | None) -> Mapping[str, Any] | None:

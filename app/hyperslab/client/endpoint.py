@@ -1,4 +1,4 @@
-"""An array as a target of requests: its node document, parsed once, and how parts of it are asked for."""
+"""Endpoint: the parsed node document of an array, and requests for its parts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, TooLarge, 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An array of a server, with at most one field opened, and its node document (docs/reference/http.md).
+    """Array of a server, with at most one open field; ``members`` is its node document (docs/reference/http.md).
 
-    ``grid_shape`` and ``grid_chunks``: the array's own axes; a field's subarray follows in ``item_shape``. ``dtype`` is
-    that of one item as it travels, without the subarray. ``etag`` is the document's validator. ``decode``: ``cf`` where
-    values travel decoded.
+    ``grid_shape`` and ``grid_chunks`` are of the array, ``item_shape`` is that of the field's subarray. ``dtype`` is
+    that of a scalar on the wire, decoded if ``decode`` is ``cf``. ``etag`` is the document's.
     """
 
     session: Session
@@ -52,9 +51,8 @@ class Endpoint:
         field: str | None = None,
         decode: str | None = None,
     ) -> Endpoint:
-        """Raises `WrongKind` for a group, `FieldUnknown`, `BadMetadata` for a member that cannot be understood, and
-        `ModuleNotFoundError` for a dtype of ml_dtypes where that is not installed.
-        """
+        """The endpoint of a node document. Raises `WrongKind` for a group, `FieldUnknown`, `BadMetadata`, and
+        `ModuleNotFoundError` for a dtype of ml_dtypes if that is not installed."""
         if members.get("kind") != "array":
             raise WrongKind(path=address.path, kind=str(members.get("kind")), wanted="array")
         try:
@@ -75,31 +73,32 @@ class Endpoint:
         return cls(session, address, members, etag, field, decode, shape, chunks, item_dtype, dtype, item_shape)
 
     def with_document(self, members: Mapping[str, Any], etag: str | None, field: str | None) -> Endpoint:
-        """The same array with another node document or another field; raises as `parse`."""
+        """The same array with another node document or field; raises as `parse`."""
         return Endpoint.parse(self.session, self.address, members, etag, field=field, decode=self.decode)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The array's axes, then the field's."""
+        """The shape of the array, followed by that of the field's subarray."""
         return self.grid_shape + self.item_shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
+        """The shape of a chunk, followed by that of the field's subarray."""
         return self.grid_chunks + self.item_shape
 
     @property
     def item_nbytes(self) -> int:
-        """Bytes of one item with its subarray."""
+        """Bytes of an item, with its subarray."""
         return self.dtype.itemsize * prod(self.item_shape)
 
     @cached_property
     def dtype_text(self) -> str:
-        """`Array-Dtype` header of responses with this array's values."""
+        """``Array-Dtype`` header of this array's values."""
         return wire.format_dtype(self.dtype)
 
     @cached_property
     def fill_value(self) -> Any:
-        """A scalar of `dtype` (an array for a field with a subarray), or None if it is undefined."""
+        """A scalar of `dtype` (an array for a field with a subarray), or None if undefined."""
         value = self.members.get("fill_value")
         if value is None:
             return None
@@ -108,26 +107,25 @@ class Endpoint:
 
     @property
     def accept(self) -> str:
-        """The media type of the values."""
+        """Media type of the values."""
         return wire.OBJECTS if self.dtype.hasobject else wire.RAW
 
     @property
     def limits(self) -> Mapping[str, int | None]:
-        """Request limits by the server's names for them."""
+        """Limits of requests, by the server's names."""
         return self.members.get("limits") or {}
 
     @property
     def response_limit(self) -> int | None:
-        """Maximum bytes of values in one response, None without a limit; the limit for JSON applies to objects."""
+        """Maximum bytes of values in a response, if limited; for objects that of JSON."""
         return self.limits.get("max_json_bytes" if self.dtype.hasobject else "max_response_bytes")
 
-    # --- parts of it ---------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------------
 
     def cells(self, selection: Selection) -> tuple[Endpoint, tuple[Axis, ...], tuple[Axis, ...]]:
-        """The endpoint and the axes for a selection that takes whole items, or parts of a field's subarrays.
+        """The endpoint and axes to request for a selection, and the axes of a field's subarray to select locally.
 
-        Parts are taken by the server, with the axes of the subarray among the array's, but for those at points: these
-        axes come third, and are to be taken from whole items.
+        The server selects within subarrays, as axes of the array; only for points they are selected locally.
         """
         axes, inner = selection.axes[: len(self.grid_shape)], selection.axes[len(self.grid_shape) :]
         whole = (range(size) for size in self.item_shape)
@@ -142,20 +140,20 @@ class Endpoint:
         return self.address.url("slice", field=self.field, decode=self.decode, select=box.text)
 
     def cut(self, box: Box, limit: int, *, inside_chunks: bool = False) -> list[Box]:
-        """Boxes of at most ``limit`` bytes, see `Box.cut`."""
+        """Boxes of at most ``limit`` bytes; see `Box.cut`."""
         return box.cut(self.grid_chunks, self.item_nbytes, limit, inside_chunks=inside_chunks)
 
     def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
-        """Boxes within the limit in ``problem``, or of half the size; raises ``problem`` for a single item."""
+        """Boxes within the limit in ``problem``, at most of half the size; raises ``problem`` for a single item."""
         nbytes = prod(box.shape) * self.item_nbytes
-        share = problem.limit / max(problem.requested, 1)  # of objects, this is what the ones that were read suggest
+        share = problem.limit / max(problem.requested, 1)  # an estimate for objects
         parts = self.cut(box, max(1, min(int(nbytes * share), nbytes // 2)), inside_chunks=True)
         if len(parts) < 2:
             raise problem
         return parts
 
     def check_response(self, response: Response, shape: tuple[int, ...]) -> None:
-        """Raises `ArrayChanged` if the values have another shape (without the item's) or dtype than expected."""
+        """Raises `ArrayChanged` unless the values have this shape (without that of items) and the array's dtype."""
         headers, expected = response.headers, shape + self.item_shape
         dtype, found_shape = headers.get(wire.ARRAY_DTYPE, self.dtype_text), headers.get(wire.ARRAY_SHAPE)
         length, nbytes = headers.get("Content-Length"), prod(expected) * self.dtype.itemsize

@@ -1,4 +1,4 @@
-"""`RemoteGroup`: a group behind a URL, used like a mapping from names to nodes."""
+"""`RemoteGroup`: a remote group, a mapping of names to nodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hyperslab.client.values import dump_json
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, WrongKind
 
 PAGE = 1000
-"""Children in one request."""
+"""Children per request."""
 
 Kind = Literal["array", "group"]
 Mode = Literal["create", "open", "replace"]
 
 
 class NoSuchNode(KeyError):
-    """A missing name, with similar ones."""
+    """`KeyError` of a missing node, with similar names."""
 
     def __str__(self) -> str:
         name, *similar = self.args
@@ -42,7 +42,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     Args:
         url: Any URL of the group, or of the service for the group of all stores.
-        connections: As of `RemoteArray`, like all others; what is opened through a group shares its connections.
+        connections: As for `RemoteArray`, like all others; nodes opened through a group share its connections.
     """
 
     def __init__(
@@ -72,14 +72,13 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The node document, as it was last read."""
+        """The node document, as last read."""
         return self._members
 
-    # --- its children --------------------------------------------------------------------------------------------
+    # --- children ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
-        """The node at a path below this group; raises `KeyError`, which names similar ones, where there is none, or can
-        be none by that name."""
+        """The node at a path below this group; raises `KeyError`, with similar names, if there is none."""
         try:
             return self._open(name)
         except KeyError as error:
@@ -87,11 +86,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         try:
             similar = self._similar(name)
         except HyperslabError:
-            similar = []  # that the node is missing is what counts
+            similar = []  # report the missing node, not this error
         raise NoSuchNode(name, *similar) from missing
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The node at a path below this group, or ``default`` if there is none; raises the server's other errors."""
+        """The node at a path below this group, or ``default`` if there is none; raises the server's errors."""
         try:
             return self._open(name)
         except KeyError:
@@ -102,7 +101,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return open_node(self._session, address, members, etag, progress=self._progress)
 
     def _similar(self, name: str) -> list[str]:
-        """Paths of nodes that may be meant: where the first missing segment is, its siblings with names like it."""
+        """Suggestions for a missing path: its first missing segment replaced by siblings with similar names."""
         try:
             segments = self._address.child(name).path.removeprefix(self.path).strip("/").split("/")
         except BadPath:
@@ -114,8 +113,8 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
                 break
             group, rest = found, rest[1:]
         names = {each.lower(): each for each in group._ipython_key_completions_()}
-        known = segments[: len(segments) - len(rest)]
-        return ["/".join([*known, names[near], *rest[1:]]) for near in get_close_matches(rest[0].lower(), names, 3)]
+        parents = segments[: len(segments) - len(rest)]
+        return ["/".join([*parents, names[near], *rest[1:]]) for near in get_close_matches(rest[0].lower(), names, 3)]
 
     def _find(self, name: str) -> tuple[Address, Mapping[str, Any], str | None]:
         """Address, node document and ETag of the node at a path below this group; raises `KeyError`."""
@@ -126,19 +125,19 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             raise KeyError(name) from error
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the direct children, fetched page by page; raises what the server raised, and `Unreachable`."""
+        """Names of the direct children, fetched page by page; raises the server's errors, and `Unreachable`."""
         return (name for name, _ in self.children())
 
     def __len__(self) -> int:
-        """How many direct children there are: all pages are fetched; raises as iteration does."""
+        """Number of direct children; fetches all pages, and raises as iteration does."""
         return sum(1 for _ in self.children())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a node at a path below this group; raises what the server raised otherwise."""
+        """Whether there is a node at a path below this group; raises the server's errors."""
         return isinstance(name, str) and self.get(name) is not None
 
     def children(self) -> Iterator[tuple[str, Kind]]:
-        """Names and kinds of the direct children, read page by page; raises the server's errors."""
+        """Names and kinds of the direct children, fetched page by page; raises the server's errors."""
         cursor: str | None = None
         while True:
             url = self._address.url("metadata", limit=str(PAGE), cursor=cursor)
@@ -149,11 +148,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
                 return
 
     def arrays(self) -> Iterator[tuple[str, RemoteArray]]:
-        """Names and arrays of the direct children: one request for each; raises as `open_array`."""
+        """Names and arrays of the direct children, one request each; raises as `open_array`."""
         return ((name, self.open_array(name)) for name, kind in self.children() if kind == "array")
 
     def groups(self) -> Iterator[tuple[str, RemoteGroup]]:
-        """Names and groups of the direct children: one request for each; raises as `open_group`."""
+        """Names and groups of the direct children, one request each; raises as `open_group`."""
         return ((name, self.open_group(name)) for name, kind in self.children() if kind == "group")
 
     def open_array(self, name: str) -> RemoteArray:
@@ -181,16 +180,16 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return node
 
     def tree(self, level: int | None = None) -> Tree:
-        """All nodes below, for people: it prints as a tree, broken nodes included. One request for each node.
+        """All nodes below, printed as a tree, broken ones included. Sends one request per node.
 
         Raises the server's errors.
 
         Args:
-            level: Maximum depth; None for all.
+            level: Maximum depth; by default unlimited.
         """
         return Tree(f"{self.name}/", tuple(_branches(self, level)))
 
-    # --- changing it ---------------------------------------------------------------------------------------------
+    # --- changes -------------------------------------------------------------------------------------------------
 
     def create_array(
         self,
@@ -216,36 +215,36 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         codecs: Sequence[str | Mapping[str, Any]] | None = None,
         chunk_key_encoding: str | Mapping[str, Any] | None = None,
     ) -> RemoteArray:
-        """Create an array at a path below this group. The server chooses what is left out.
+        """Create an array at a path below this group. Omitted members get defaults of the server.
 
         Args:
             name: The path.
-            shape: Length of each axis; that of ``data`` if left out.
-            dtype: Anything that numpy takes, or Zarr's JSON; that of ``data`` if left out.
-            data: Values to fill the array with.
-            mode: If something is there already, ``create`` refuses, ``open`` takes an array that has everything that is
-                asked for, ``replace`` deletes it first.
-            chunks: Items along each axis (None or -1: the whole axis; 0: chosen), one number for all axes, True for
+            shape: Length of each axis; by default that of ``data``.
+            dtype: A dtype of numpy, or Zarr's JSON; by default that of ``data``.
+            data: Initial values.
+            mode: If the path exists, ``create`` raises, ``open`` opens an array that matches all members given, and
+                ``replace`` deletes it first.
+            chunks: Items along each axis (None or -1: the whole axis; 0: automatic), one number for all axes, True for
                 zarr-python's guess, or False for one chunk.
-            chunk_elements: Number of items in a chunk whose shape is chosen.
-            chunk_aspect_ratio: Proportions of a chunk whose shape is chosen.
+            chunk_elements: Number of items of an automatic chunk shape.
+            chunk_aspect_ratio: Proportions of an automatic chunk shape.
             chunk_layout: TensorStore's chunk layout.
-            compressor: A codec: its name (``"zstd"``), its configuration, or an object of numcodecs; None for none.
+            compressor: A codec as name (``"zstd"``), configuration, or object of numcodecs; None for none.
             filters: A list of codecs.
             fill_value: A value of the dtype, or Zarr's JSON of it; None for undefined.
-            order: Layout inside a chunk.
-            dimension_separator: What stands between the numbers of chunk keys.
+            order: Memory layout of chunks.
+            dimension_separator: Separator in chunk keys.
             dimension_names: A name or None for each axis.
             attributes: Any JSON object.
             zarr_format: 2 or 3; by default that of this group.
-            shards: Shape of what is stored under one key, or True to have it chosen (Zarr v3).
-            codecs: Codecs as in a ``zarr.json``, in place of compressor, filters and order (Zarr v3).
+            shards: Shard shape, or True for an automatic one (Zarr v3).
+            codecs: Codecs as in a ``zarr.json``, instead of compressor, filters and order (Zarr v3).
             chunk_key_encoding: As in a ``zarr.json`` (Zarr v3).
 
         Raises:
-            NodeExists: Something is there already.
-            BadPath: No node can have this path.
-            BadDefinition: A member is wrong; ``member`` names it.
+            NodeExists: The path exists.
+            BadPath: The path is invalid.
+            BadDefinition: A member is invalid; ``member`` names it.
             ValueError: Data or fill value do not fit, also as `TypeError` or `OverflowError`; nothing was created.
         """
         members: dict[str, Any] = {
@@ -257,7 +256,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             "dimension_separator": dimension_separator,
             "dimension_names": dimension_names,
             "attributes": attributes,
-            "zarr_format": self._format_of_new(zarr_format),
+            "zarr_format": self._child_format(zarr_format),
             "shards": shards,
             "codecs": codecs,
             "chunk_key_encoding": chunk_key_encoding,
@@ -292,10 +291,10 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             zarr_format: 2 or 3; by default that of this group.
 
         Raises:
-            NodeExists: Something is there already.
-            BadPath: No node can have this path.
+            NodeExists: The path exists.
+            BadPath: The path is invalid.
         """
-        members = {"attributes": attributes, "zarr_format": self._format_of_new(zarr_format)}
+        members = {"attributes": attributes, "zarr_format": self._child_format(zarr_format)}
         definition = {"kind": "group", **{member: value for member, value in members.items() if value is not None}}
         group = self._create(name, definition, mode)
         assert isinstance(group, RemoteGroup)
@@ -305,15 +304,15 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """Delete the node at a path below this group.
 
         Args:
-            name: The path; a group is deleted through one above it.
-            recursive: Delete all Zarr v2 nodes below it too.
-            foreign: Delete keys that are not of Zarr v2 too.
+            name: The path; not the group itself.
+            recursive: Also delete all nodes below it.
+            foreign: Also delete keys that do not belong to Zarr.
 
         Returns:
-            The number of keys that stayed as ``count`` and the first of them as ``keys``; an empty mapping if none did.
+            The ``count`` of remaining keys and the first of them as ``keys``; an empty mapping if none remain.
 
         Raises:
-            NodeExists: There is anything else below it, and ``recursive`` is not set.
+            NodeExists: There are keys below it, and ``recursive`` is not set.
             KeyError: There is no such node.
         """
         flags = {"recursive": recursive, "foreign": foreign}
@@ -322,25 +321,25 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             answer = self._session.read(Request("DELETE", url, removes=True))
         except (NodeNotFound, BadPath) as error:
             raise KeyError(name) from error
-        kept: Mapping[str, Any] = json.loads(answer.body)["kept"] if answer.status == HTTPStatus.OK else {}
-        return kept
+        remaining: Mapping[str, Any] = json.loads(answer.body)["kept"] if answer.status == HTTPStatus.OK else {}
+        return remaining
 
     def __delitem__(self, name: str) -> None:
         self.delete(name)
 
-    def _format_of_new(self, asked: int | None) -> int | None:
-        """None leaves it to the server."""
-        return 3 if asked is None and self._members.get("zarr_format") == 3 else asked
+    def _child_format(self, requested: int | None) -> int | None:
+        """The Zarr format of a new child; None for the server's default."""
+        return 3 if requested is None and self._members.get("zarr_format") == 3 else requested
 
     def _create(self, name: str, definition: Mapping[str, Any], mode: Mode) -> RemoteArray | RemoteGroup:
         address = self._address.child(name)
-        once = mode == "create"  # a second request would find the node that the first has made
+        once = mode == "create"  # a retry would conflict with the node that the first request created
         url = address.url("metadata", mode=mode)
         request = Request("PUT", url, {"Content-Type": wire.JSON}, dump_json(definition), once=once)
         document, answer = self._session.read_json(request)
         return open_node(self._session, address, document, answer.get("ETag"), progress=self._progress)
 
-    # --- being an object -----------------------------------------------------------------------------------------
+    # --- representation ------------------------------------------------------------------------------------------
 
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:  # noqa: ARG002 - only arrays keep it
         if members.get("kind") != "group":
@@ -351,12 +350,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return f"<RemoteGroup {self.path or '/'} at {self.url}>"
 
     def _repr_html_(self) -> str:
-        """A small table for notebooks, with the first children."""
-        shown = list(islice(self.children(), 51))
-        return group_as_html(self.path or "/", self.url, self.attrs, shown, most=50)
+        """Tables of attributes and the first children."""
+        return group_as_html(self.path or "/", self.url, self.attrs, list(islice(self.children(), 51)), limit=50)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """Names to complete ``group["`` with."""
+        """Names of children, to complete ``group["``."""
         return list(islice(self, PAGE))
 
     def __eq__(self, other: object) -> bool:
@@ -372,7 +370,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 def open_node(
     session: Session, address: Address, members: Mapping[str, Any], etag: str | None, *, progress: Progress = False
 ) -> RemoteArray | RemoteGroup:
-    """The node that a node document describes."""
+    """The node of a node document."""
     if members.get("kind") == "group":
         return RemoteGroup.from_parts(session, address, members, progress=progress)
     return RemoteArray.from_parts(Endpoint.parse(session, address, members, etag), progress=progress)
@@ -391,4 +389,4 @@ def _branches(group: RemoteGroup, level: int | None) -> Iterator[Tree]:
         except BrokenData as error:
             yield Tree(f"{name}, which is broken: {error}")
         except KeyError:
-            continue  # deleted since it was listed
+            continue  # deleted meanwhile

@@ -1,10 +1,9 @@
-"""From numpy's brackets to what the wire can ask for.
+"""Numpy's indexing as requests.
 
-A key becomes a `Selection`: per axis an index, a range or an array of indices, always explicit and within the shape
-that the client knows, so that an array that grows meanwhile does not change the answer. Index arrays that vary along
-result axes of their own (one list, or an open mesh as of `numpy.ix_`) are *orthogonal*: one box on the wire. All
-others pick *points*. The rules are numpy's, "Advanced indexing" in its user guide. Boxes that are too big for one
-request are cut on the edges of chunks.
+A key becomes a `Selection`: an index, a range or an array of indices per axis, resolved against the shape known to the
+client, so that a concurrent resize does not change its meaning. If each index array varies along its own axes of the
+result (one list, or an open mesh of `numpy.ix_`), the selection is *orthogonal* and sent as boxes; otherwise it selects
+*points*. See "Advanced indexing" in numpy's user guide. Large boxes are divided along chunk boundaries.
 """
 
 from __future__ import annotations
@@ -24,22 +23,21 @@ from hyperslab.errors import IndexOutOfRange, TooManyIndices
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Axis = int | range | IntArray
-"""Selection along one axis: an index, which drops the axis, a range, or a 1-d array of indices."""
+"""Selection along an axis: an index (which drops the axis), a range, or a 1-d array of indices."""
 
 _Item = tuple[int | None, Axis]
-"""An axis and the selection along it. Without an axis: `_NEW_AXIS`, `_NO_AXES`, or an array for a 0-d boolean."""
+"""An axis and the selection along it; the axis is None for `_NEW_AXIS`, `_NO_AXES` and 0-d booleans (an array)."""
 _NEW_AXIS = range(1)
-_NO_AXES = range(0)  # an ellipsis that stands for nothing still separates index arrays, as any slice does
+_NO_AXES = range(0)  # an ellipsis of no axes separates index arrays like a slice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Selection along each axis, and how values on the wire map to the result.
+    """Selection along each axis, and the mapping of values on the wire to the result.
 
-    Where ``pointwise``, the index arrays in ``axes`` have one length and vary together. ``raw`` is the shape on the
-    wire: the axes in their order or, for points, the points first and then the ranges. ``split`` is the same with the
-    axes of index arrays taken apart, ``order`` its transposition, and ``shape`` the result's. ``scalar``: numpy would
-    give a scalar.
+    ``pointwise``: the index arrays in ``axes`` have one length and select points. ``raw`` is the shape on the wire: the
+    axes in order, but points first. ``split`` is ``raw`` with the axes of index arrays unraveled, ``order`` the
+    transposition of ``split`` to the result, ``shape`` the shape of the result. ``scalar``: numpy returns a scalar.
     """
 
     axes: tuple[Axis, ...]
@@ -59,14 +57,14 @@ class Selection:
         return raw.reshape(self.split).transpose(self.order).reshape(self.shape)
 
     def to_raw(self, result: AnyArray) -> AnyArray:
-        """The values of ``result`` as they go over the wire; a view where numpy can give one."""
+        """The values of ``result`` in the shape ``raw``; a view if possible."""
         transposed = result.reshape(tuple(self.split[i] for i in self.order))
         return transposed.transpose(np.argsort(self.order)).reshape(self.raw)
 
 
 @dataclass(frozen=True, slots=True)
 class Indexer:
-    """``a.oindex``, ``a.vindex`` or ``a.blocks``: ``select`` reads a key, ``read`` and ``write`` are the array's."""
+    """``a.oindex``, ``a.vindex`` or ``a.blocks``: ``select`` parses a key, ``read`` and ``write`` are the array's."""
 
     select: Callable[[Any], Selection]
     read: Callable[[Selection], Any]
@@ -77,7 +75,7 @@ class Indexer:
         return self.read(self.select(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write values, which are broadcast; raises as `RemoteArray.set`."""
+        """Write values, with broadcasting; raises as `RemoteArray.set`."""
         self.write(self.select(key), value)
 
 
@@ -85,7 +83,7 @@ class Indexer:
 
 
 def split_fields(key: Any) -> tuple[str | list[str] | None, Any]:
-    """The field or list of fields that a key names, and its rest: ``"x"``, ``["x", "y"]``, ``("x", 0)``."""
+    """The field or list of fields in a key (``"x"``, ``["x", "y"]``, ``("x", 0)``), and the rest of the key."""
 
     def names(part: Any) -> bool:
         return isinstance(part, str) or (
@@ -101,17 +99,23 @@ def split_fields(key: Any) -> tuple[str | list[str] | None, Any]:
 
 
 def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Selection:
-    """Selection of ``array[key]`` on a numpy array of this shape.
+    """The selection of ``array[key]`` on a numpy array of this shape.
 
-    For ``vindex``, ``points_first``: the result axes of index arrays come first in any case.
+    ``points_first``: as in ``vindex``, the axes of index arrays always come first in the result.
 
-    Raises `IndexOutOfRange`, `TooManyIndices` and, for what numpy does not take either, `IndexError`.
+    Raises `IndexOutOfRange`, `TooManyIndices`, and `IndexError` for other invalid keys.
     """
     items = _read_key(key, shape)
-    together = _broadcast([taken for _, taken in items if isinstance(taken, np.ndarray)])
-    # Axes have labels: an array's axis its number, axis j of the broadcast index arrays -1 - j, a new axis None.
-    block = [-1 - j for j in range(len(together))]
-    sizes: dict[int | None, int] = {None: 1, **dict(zip(block, together, strict=True))}
+    arrays = [taken for _, taken in items if isinstance(taken, np.ndarray)]
+    try:
+        points_shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError as error:
+        shapes = " ".join(str(array.shape) for array in arrays)
+        message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexError(message) from error
+    # Labels of axes: an array's axis its number, axis j of the broadcast index arrays -1 - j, a new axis None.
+    block = [-1 - j for j in range(len(points_shape))]
+    sizes: dict[int | None, int] = {None: 1, **dict(zip(block, points_shape, strict=True))}
     varying = {
         axis: [
             label for label, length in zip(block[len(block) - taken.ndim :], taken.shape, strict=True) if length != 1
@@ -122,46 +126,46 @@ def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Sel
     on_wire = [label for axis, labels in varying.items() if axis is not None for label in labels]
     pointwise = len(on_wire) > len(set(on_wire))
     axes: list[Axis] = []
-    found = block.copy() if pointwise else []
+    labels = block.copy() if pointwise else []
     for axis, taken in items:
         if axis is None:
             continue
         if isinstance(taken, np.ndarray):
-            axes.append(np.broadcast_to(taken, together).reshape(-1) if pointwise else _simplify(taken))
-            found += [] if pointwise else varying[axis]
+            axes.append(np.broadcast_to(taken, points_shape).reshape(-1) if pointwise else _simplify(taken))
+            labels += [] if pointwise else varying[axis]
         else:
             axes.append(taken)
         if isinstance(taken, range):
-            found.append(axis)
+            labels.append(axis)
             sizes[axis] = len(taken)
-    wanted = _result_labels(items, block, points_first=points_first)
-    raw = (prod(together), *(len(axis) for axis in axes if isinstance(axis, range))) if pointwise else lengths(axes)
+    result = _result_labels(items, block, points_first=points_first)
+    raw = (prod(points_shape), *(len(axis) for axis in axes if isinstance(axis, range))) if pointwise else lengths(axes)
     return Selection(
         tuple(axes),
         pointwise,
         all(isinstance(taken, int) for _, taken in items),
         raw,
-        tuple(sizes[label] for label in found),
-        tuple(found.index(label) for label in wanted if label in found),
-        tuple(sizes[label] for label in wanted),
+        tuple(sizes[label] for label in labels),
+        tuple(labels.index(label) for label in result if label in labels),
+        tuple(sizes[label] for label in result),
     )
 
 
 def select_orthogonal(key: Any, shape: Sequence[int]) -> Selection:
-    """What ``oindex`` takes: each axis is indexed by itself and stays in its place; raises as `select`."""
+    """The selection of ``oindex``: each axis is indexed independently; raises as `select`."""
     if any(np.ndim(part) > 1 for part in (key if isinstance(key, tuple) else (key,)) if not isinstance(part, slice)):
         raise IndexError("oindex takes integers, slices, and 1-d integer or boolean arrays, one for each axis")
     items = [item for item in _read_key(key, shape) if item[1] is not _NO_AXES]
     if any(axis is None for axis, _ in items):
         raise IndexError("oindex takes no new axes")
     axes = tuple(_simplify(taken) for _, taken in items)
-    raw, kept = lengths(axes), lengths([taken for _, taken in items])
+    raw, shape_of_result = lengths(axes), lengths([taken for _, taken in items])
     scalar = all(isinstance(taken, int) for _, taken in items)
-    return Selection(axes, False, scalar, raw, raw, tuple(range(len(raw))), kept)
+    return Selection(axes, False, scalar, raw, raw, tuple(range(len(raw))), shape_of_result)
 
 
 def select_blocks(key: Any, shape: Sequence[int], chunks: Sequence[int]) -> Selection:
-    """What ``blocks`` takes: integers and slices that count chunks; no axis is dropped. Raises as `select`."""
+    """The selection of ``blocks``: integers and slices in units of chunks; no axis is dropped. Raises as `select`."""
     counts = [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
     parts = []
     for axis, taken in _read_key(key, counts):
@@ -180,19 +184,19 @@ def lengths(axes: Sequence[Axis]) -> tuple[int, ...]:
 
 
 def open_mesh(axes: Sequence[Axis]) -> tuple[IntArray, ...]:
-    """Index arrays of all cells at points, which broadcast: the points come first, then an axis for each range."""
-    width = 1 + sum(isinstance(axis, range) for axis in axes)
+    """Index arrays of all cells at points, to be broadcast: the first axis is the points, then one for each range."""
+    rank = 1 + sum(isinstance(axis, range) for axis in axes)
     columns = []
-    place = 0
+    ranges = 0
     for axis in axes:
-        place += isinstance(axis, range)
-        along = place if isinstance(axis, range) else 0
-        columns.append(np.asarray(axis, np.int64).reshape([-1 if i == along else 1 for i in range(width)]))
+        ranges += isinstance(axis, range)
+        along = ranges if isinstance(axis, range) else 0
+        columns.append(np.asarray(axis, np.int64).reshape([-1 if i == along else 1 for i in range(rank)]))
     return tuple(columns)
 
 
 def coordinates(axes: Sequence[Axis]) -> IntArray:
-    """(cells, rank) indices of all cells at points: one point after the other, each with its ranges in C order."""
+    """``(cells, rank)`` indices of all cells at points, point by point, each with its ranges in C order."""
     return np.stack(np.broadcast_arrays(*open_mesh(axes)), axis=-1).reshape(-1, len(axes))
 
 
@@ -218,7 +222,7 @@ _Part = int | slice | EllipsisType | AnyArray | None
 
 
 def _read_part(part: Any) -> _Part:
-    """One part of a key as one of few types: integers lose their numpy type, sequences become arrays."""
+    """One part of a key: integers become int, sequences arrays; raises `IndexError` for invalid types."""
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if hasattr(part, "__index__") and not isinstance(part, bool | np.bool_ | np.ndarray):
@@ -243,7 +247,7 @@ def _axes_used(part: _Part) -> int:
 
 
 def _read_axes(part: _Part, axis: int, sizes: Sequence[int]) -> list[_Item]:
-    """Selection of one part of a key along the axes that it covers, from ``axis`` on."""
+    """Selection of one part of a key along the axes it consumes, from ``axis`` on."""
     if part is None:
         return [(None, _NEW_AXIS)]
     if isinstance(part, EllipsisType):
@@ -268,30 +272,20 @@ def _read_array(array: AnyArray, axis: int, sizes: Sequence[int]) -> list[_Item]
                     f"but size of corresponding boolean axis is {length}"
                 )
         return [(axis + i, indices) for i, indices in enumerate(array.nonzero())]
-    outside = (array < -sizes[0]) | (array >= sizes[0])  # before the conversion, which would fold unsigned ones
+    outside = (array < -sizes[0]) | (array >= sizes[0])  # before the conversion, in which uint64 would wrap around
     if outside.any():
         raise IndexOutOfRange(axis=axis, index=int(array[outside][0]), size=sizes[0])
     signed = array.astype(np.int64)
     return [(axis, np.where(signed < 0, signed + sizes[0], signed))]
 
 
-def _broadcast(arrays: Sequence[IntArray]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*(array.shape for array in arrays))
-    except ValueError as error:
-        shapes = " ".join(str(array.shape) for array in arrays)
-        message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
-        raise IndexError(message) from error
-
-
 def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bool) -> list[int | None]:
-    """The axes of the result: those of the index arrays stand where the arrays do if these are side by side, else
-    first."""
+    """Labels of the result's axes: those of index arrays replace the arrays if these are adjacent, else come first."""
     at = [i for i, (_, taken) in enumerate(items) if not isinstance(taken, range)]
-    side_by_side = bool(block) and at[-1] - at[0] + 1 == len(at) and not points_first
-    labels: list[int | None] = [] if side_by_side else [*block]
+    adjacent = bool(block) and at[-1] - at[0] + 1 == len(at) and not points_first
+    labels: list[int | None] = [] if adjacent else [*block]
     for i, (axis, taken) in enumerate(items):
-        if side_by_side and i == at[0]:
+        if adjacent and i == at[0]:
             labels += block
         if isinstance(taken, range) and taken is not _NO_AXES:
             labels.append(axis)
@@ -299,8 +293,7 @@ def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bo
 
 
 def _simplify(taken: Axis) -> Axis:
-    """An index for an array of one, and a range for an array that is one: shorter on the wire, cheaper for the
-    server."""
+    """An array of one index as an index, and of evenly spaced ones as a range."""
     if not isinstance(taken, np.ndarray):
         return taken
     flat = taken.reshape(-1)
@@ -317,18 +310,19 @@ def _simplify(taken: Axis) -> Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """``axes`` of the array, and the region ``where`` of the result (its raw axes) that they fill."""
+    """Orthogonal selection ``axes`` that fills the region ``where`` of a result."""
 
     axes: tuple[Axis, ...]
     where: tuple[slice, ...]
 
     @classmethod
     def of(cls, axes: Sequence[Axis]) -> Box:
-        """Box that fills a whole result."""
+        """The box that fills a whole result."""
         return cls(tuple(axes), tuple(slice(0, length) for length in lengths(axes)))
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of its values."""
         return lengths(self.axes)
 
     @property
@@ -336,7 +330,7 @@ class Box:
         """The value of ``select=``."""
         items: list[wire.SelectionItem] = []
         for axis in self.axes:
-            if isinstance(axis, range):  # a stop below zero would be counted from the end
+            if isinstance(axis, range):  # a negative stop would count from the end
                 stop = axis.stop if axis.stop >= 0 else None
                 items.append(slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0))
             else:
@@ -344,15 +338,15 @@ class Box:
         return wire.format_selection(items)
 
     def region_of(self, result: AnyArray) -> AnyArray:
-        """The view of ``result`` that this box fills; an array even where it has no axes."""
+        """The view of ``result`` that the box fills, an array even if it is 0-d."""
         index: tuple[Any, ...] = (*self.where, ...)
         return np.asarray(result[index])
 
     def cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, *, inside_chunks: bool = False) -> list[Box]:
-        """Boxes of at most ``limit`` bytes that fill the same region, in C order of the array's axes.
+        """Boxes of at most ``limit`` bytes that together fill the same region, in C order.
 
-        Ranges are cut on the edges of ``chunks``, the first axes first, so that a box fills contiguous memory where
-        that is possible; a single chunk is cut only where ``inside_chunks``.
+        Divided along chunk boundaries, first axes first, so that boxes fill contiguous memory if possible. Boxes of
+        single chunks may exceed the limit unless ``inside_chunks`` allows to divide them.
         """
         boxes = list(self._cut(chunks, item_nbytes, limit, 0))
         if not inside_chunks:
@@ -360,11 +354,11 @@ class Box:
         return [part for box in boxes for part in box._cut([1] * len(chunks), item_nbytes, limit, 0)]
 
     def _cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, axis: int) -> Iterator[Box]:
-        """Cut along ``axis``, then each piece along the axes after it, as far as needed."""
+        """Divide along ``axis``, then each part along the following axes, as far as needed."""
         nbytes = prod(self.shape) * item_nbytes
         lists = [taken for taken in self.axes if isinstance(taken, np.ndarray) and taken.size]
         digits = max((len(str(int(taken.max()))) for taken in lists), default=0)
-        longest = max(1, 4096 // max(1, len(lists)) // (digits + 1))  # with 4 KiB of lists, a URL stays below 6 KiB
+        longest = max(1, 4096 // max(1, len(lists)) // (digits + 1))  # 4 KiB of lists keep URLs below 6 KiB
         if axis == len(self.axes) or (nbytes <= limit and max(map(len, lists), default=0) <= longest):
             yield self
             return
@@ -376,14 +370,14 @@ class Box:
         start = 0
         while start < len(taken):
             if isinstance(taken, range):
-                stop = _aligned(taken, chunks[axis], start, start + count)
+                stop = _align(taken, chunks[axis], start, start + count)
             else:
                 stop = min(start + min(count, longest), len(taken))
             yield from self._part(axis, start, stop)._cut(chunks, item_nbytes, limit, axis + 1)
             start = stop
 
     def _part(self, axis: int, start: int, stop: int) -> Box:
-        """Positions ``start:stop`` of the selection along ``axis``."""
+        """The part of positions ``start:stop`` along ``axis``."""
         taken = self.axes[axis]
         assert not isinstance(taken, int)
         out = len(lengths(self.axes[:axis]))
@@ -392,11 +386,11 @@ class Box:
         return Box((*self.axes[:axis], taken[start:stop], *self.axes[axis + 1 :]), where)
 
 
-def _aligned(taken: range, chunk: int, start: int, stop: int) -> int:
-    """The last edge of a chunk after ``start`` and up to ``stop``, as a position in ``taken``, else the next one."""
+def _align(taken: range, chunk: int, start: int, stop: int) -> int:
+    """Position in ``taken`` of the last chunk boundary in ``(start, stop]``, else of the next one."""
     if stop >= len(taken):
         return len(taken)
-    edge = taken[stop] // chunk * chunk  # of the chunk that ``stop`` lies in: where that is entered, and left
+    edge = taken[stop] // chunk * chunk
     entered, left = (edge, edge + chunk) if taken.step > 0 else (edge + chunk - 1, edge - 1)
     first, after = (-((taken.start - bound) // taken.step) for bound in (entered, left))
     return first if first > start else min(after, len(taken))

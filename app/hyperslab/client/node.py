@@ -1,4 +1,4 @@
-"""What arrays and groups have in common: an address, a node document, attributes."""
+"""Base class of remote arrays and groups: address, node document, attributes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, Final, Self
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.session import Request, Session, until_undisturbed
+from hyperslab.client.session import Request, Session, retry_conflicts
 from hyperslab.client.text import Progress
 from hyperslab.client.transport import HTTPTransport, Transport
 from hyperslab.client.values import dump_json
 from hyperslab.errors import BadParameter
 
 TOKEN: Final = "HYPERSLAB_TOKEN"
-"""The variable of the environment that holds a bearer token for whoever gives none."""
+"""The environment variable of the default bearer token."""
 
 
 class RemoteNode(ABC):
-    """A node of a server, seen through a session that it may share with others."""
+    """A node of a server; several nodes may share a session."""
 
     def __init__(self, session: Session, address: Address, *, progress: Progress) -> None:
         self._session = session
@@ -53,15 +53,15 @@ class RemoteNode(ABC):
     @property
     @abstractmethod
     def info(self) -> Mapping[str, Any]:
-        """The node document, as it was last read."""
+        """The node document, as last read."""
 
     @property
     def attrs(self) -> Attributes:
-        """The attributes, a mapping; setting one writes it."""
+        """The attributes, a mutable mapping."""
         return Attributes(self)
 
     def refresh(self) -> Self:
-        """Read the node document again, since others may have resized the array or set attributes. Returns the node.
+        """Read the node document again and return the node.
 
         Raises:
             NodeNotFound: The node was deleted.
@@ -71,7 +71,7 @@ class RemoteNode(ABC):
         return self
 
     def close(self) -> None:
-        """Close idle connections. The node, and all that share them, can still be used."""
+        """Close idle connections. The node and others with the same session stay usable."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -84,36 +84,35 @@ class RemoteNode(ABC):
 
     @abstractmethod
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
-        """Take over a newer node document."""
+        """Replace the node document."""
 
     def _patch(self, patch: Mapping[str, Any], *, guard: Mapping[str, str] | None = None, **flags: bool) -> None:
-        """Change the node document by a merge patch, and take over what came of it.
+        """Change the node document by a merge patch, and adopt the result.
 
-        The patches of this client have the same effect when they come twice, and a key tells the server that they are
-        one; but for those with a ``guard``, a header with a precondition.
+        Patches are retried under an idempotency key, except with a ``guard``, a precondition header.
         """
         headers = {"Content-Type": wire.MERGE_PATCH, **(guard or {wire.IDEMPOTENCY_KEY: str(uuid.uuid4())})}
-        url = self._address.url("metadata", **{name: "true" for name, given in flags.items() if given})
+        url = self._address.url("metadata", **{name: "true" for name, is_set in flags.items() if is_set})
         request = Request("PATCH", url, headers, dump_json(patch), once=guard is not None)
         members, answer = self._session.read_json(request)
         self._adopt(members, answer.get("ETag"))
 
     def _reload(self) -> str | None:
-        """Take over the node document as it is now; its ETag."""
+        """Read and adopt the node document, and return its ETag."""
         members, etag = read_document(self._session, self._address, decode=self._decode)
         self._adopt(members, etag)
         return etag
 
 
 class Attributes(MutableMapping[str, Any]):
-    """Attributes of a node, a mapping of JSON values, as they were last read; each change is one request.
+    """Attributes of a node, as last read: a mutable mapping of JSON values; each change is one request.
 
-    A change is a merge patch (RFC 7396), so members that others set meanwhile are kept. Scalars and arrays of numpy
-    become numbers and lists.
+    Changes are merge patches (RFC 7396) and keep members that others set meanwhile. Scalars and arrays of numpy are
+    stored as numbers and lists.
 
     Raises:
-        ValueError: A value is None, or contains None in a mapping: a merge patch cannot store it.
-        TypeError: A value has no form in JSON.
+        ValueError: A value is None, or a mapping in it contains None: a merge patch cannot store it.
+        TypeError: A value cannot be represented in JSON.
         ReadOnly: The store is not writable.
     """
 
@@ -144,70 +143,70 @@ class Attributes(MutableMapping[str, Any]):
         return repr(dict(self._read()))
 
     def update(self, *args: Any, **members: Any) -> None:
-        """Set several members by one request; raises as all changes do."""
-        if patch := self._changed(dict(*args, **members)):
+        """Set several members in one request; raises as the class says."""
+        if patch := self._patch_of(dict(*args, **members)):
             self._node._patch({"attributes": patch})
 
     def change(self, function: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-        """Set what a function makes of all members as they are now, without losing what others set meanwhile.
+        """Set members from their current values, retried if other writers interfere.
 
         Args:
-            function: Gets all members and returns those to set. It is called again if another writer came first.
+            function: Maps all members to those to set; called again after a conflict.
 
         Raises:
-            Unreachable: The answer was lost: it is not known whether the members were set.
+            Unreachable: No response, so the members may or may not be set.
         """
 
         def attempt() -> None:
             etag = self._node._reload()
-            patch = self._changed(function(deepcopy(self.asdict())))
+            patch = self._patch_of(function(deepcopy(self.asdict())))
             self._node._patch({"attributes": patch}, guard={"If-Match": etag or "*"})
 
-        until_undisturbed(attempt)
+        retry_conflicts(attempt)
 
     def clear(self) -> None:
-        """Remove all members by one request; raises as all changes do."""
+        """Remove all members in one request; raises as the class says."""
         if self._read():
             self._node._patch({"attributes": dict.fromkeys(self._read())})
 
-    def _changed(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The patch that sets members."""
+    def _patch_of(self, members: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The merge patch that sets members."""
         current = self._read()
-        return {name: _replacement(current.get(name), value, name) for name, value in wanted.items()}
+        return {name: _replacement(current.get(name), value, name) for name, value in members.items()}
 
     def asdict(self) -> dict[str, Any]:
         """All members, as plain JSON values."""
         return dict(self._read())
 
 
-def _replacement(current: Any, wanted: Any, where: str) -> Any:
-    """The patch that turns ``current`` into ``wanted``: members that ``wanted`` lacks are taken away."""
-    if wanted is None:
+def _replacement(current: Any, new: Any, where: str) -> Any:
+    """The merge patch from ``current`` to ``new``, which removes members that ``new`` lacks."""
+    if new is None:
         raise ValueError(f"attribute {where}: a merge patch cannot store None; delete the member, or leave it out")
-    if not isinstance(wanted, Mapping):
-        return wanted
-    known = current if isinstance(current, Mapping) else {}
-    members = {name: _replacement(known.get(name), value, f"{where}.{name}") for name, value in wanted.items()}
-    return {**dict.fromkeys(known.keys() - wanted.keys()), **members}
+    if not isinstance(new, Mapping):
+        return new
+    old = current if isinstance(current, Mapping) else {}
+    members = {name: _replacement(old.get(name), value, f"{where}.{name}") for name, value in new.items()}
+    return {**dict.fromkeys(old.keys() - new.keys()), **members}
 
 
 def open_session(
     connections: int, headers: Mapping[str, str] | None, transport: Transport | None, token: str | None
 ) -> Session:
-    """A session over ``transport``, or over HTTP with as many connections.
+    """A session over ``transport``, by default an `HTTPTransport` with at most ``connections`` connections.
 
-    Its requests carry the ``token``, or where that is None and the ``headers`` say nothing of the kind, that of the
-    environment. Raises `ValueError` where both are given, and `BadParameter` for what is no token.
+    The token defaults to the environment's, unless ``headers`` have an Authorization. Raises `ValueError` for both
+    token and Authorization, and `BadParameter` for an invalid token.
     """
-    sent = dict(headers or {})
-    if not any(name.lower() == "authorization" for name in sent):
+    all_headers = dict(headers or {})
+    if not any(name.lower() == "authorization" for name in all_headers):
         token = os.environ.get(TOKEN, "") if token is None else token
         if not (token.isascii() and token.isprintable()):
             raise BadParameter(name="token", value="…", expected="printable ASCII, without line breaks")
-        sent |= {"Authorization": f"Bearer {token}"} if token else {}
+        all_headers |= {"Authorization": f"Bearer {token}"} if token else {}
     elif token is not None:
-        raise ValueError("token= and an Authorization header are two answers to one question: give one of them")
-    return Session(transport or HTTPTransport(connections=connections), headers=sent, connections=connections)
+        raise ValueError("give token= or an Authorization header, not both")
+    return Session(transport or HTTPTransport(connections=connections), headers=all_headers, connections=connections)
 
 
 def read_document(

@@ -1,8 +1,7 @@
-"""Reading a selection: boxes and points, over several connections where they are big.
+"""Reads selections: boxes and points, over several connections if large.
 
-Points are read in parts. Where a part is dense (rows of a mask, say), the box around it costs fewer bytes than its
-coordinates, and the points are picked from it here; where each point stands for much (the axes that a key leaves
-whole), each is a box of its own; the rest is gathered by the server.
+Points are read in parts, by one of three ways: dense points from their bounding box, if that is smaller than their
+coordinates; points with many cells each as one box per point; others by the server's ``points`` route.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from hyperslab.errors import ArrayChanged, TooLarge
 
 SMALLEST_BOX = 8 << 20
 LARGEST_BOX = 32 << 20
-"""Bytes of one request of a big read; the benchmark of them is the suite ``http``."""
+"""Bytes per request of a large read; set by the benchmark suite ``http``."""
 
 
 def read_selection(
@@ -32,7 +31,7 @@ def read_selection(
 ) -> AnyArray:
     """The selected values, in ``out`` (of the selection's shape and the array's dtype) or in a new array.
 
-    Raises what the server raised, what the transport raised once attempts ran out, and `ArrayChanged`.
+    Raises the server's errors, `Unreachable` and `ArrayChanged`.
     """
     dtype = endpoint.dtype
     if 0 in selection.shape:
@@ -48,31 +47,31 @@ def read_selection(
         reader.read_box(axes, raw)
     if out is None:
         return selection.to_result(raw)
-    if not np.may_share_memory(raw, out):  # numpy had to copy to take its axes apart
+    if not np.may_share_memory(raw, out):  # `to_raw` made a copy
         out[...] = selection.to_result(raw)
     return out
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads values of one array into memory; ``on_bytes`` is the progress callback."""
+    """Reads values of an array into memory; ``on_bytes`` is the progress callback."""
 
     endpoint: Endpoint
     on_bytes: OnBytes
 
     def read_box(self, axes: Sequence[Axis], raw: AnyArray) -> None:
-        """Read an orthogonal selection, as boxes over several connections where it is big."""
+        """Read an orthogonal selection."""
         session, cap = self.endpoint.session, self.endpoint.response_limit
         limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
         boxes = self.endpoint.cut(Box.of(axes), limit, inside_chunks=cap is not None)
         session.for_each(lambda box: self._fill_box(box, raw), boxes)
 
     def read_points(self, axes: Sequence[Axis], raw: AnyArray) -> None:
-        """Read points: one after the other, each with its ranges."""
+        """Read points, each with its ranges, in parts."""
         endpoint = self.endpoint
-        most = min(1 << 16, (8 << 20) // endpoint.item_nbytes)  # cells of one part: a few MiB of coordinates or values
-        most = min(most, endpoint.limits.get("max_points") or most)
-        step = max(1, most * len(raw) * prod(endpoint.item_shape) // raw.size)
+        cells = min(1 << 16, (8 << 20) // endpoint.item_nbytes)  # a few MiB of coordinates or values
+        cells = min(cells, endpoint.limits.get("max_points") or cells)
+        step = max(1, cells * len(raw) * prod(endpoint.item_shape) // raw.size)
 
         def read_part(part: slice) -> None:
             self._fill_points([axis[part] if isinstance(axis, np.ndarray) else axis for axis in axes], raw[part])
@@ -80,7 +79,7 @@ class _Reader:
         self.endpoint.session.for_each(read_part, [slice(i, i + step) for i in range(0, len(raw), step)])
 
     def read_parts_of_items(self, axes: Sequence[Axis], inner: Sequence[Axis], raw: AnyArray) -> None:
-        """Read whole items of a field with a subarray, and take what index arrays take of ``inner``, its axes."""
+        """Read whole items of a field with a subarray, and select ``inner``, its axes, locally."""
         endpoint = self.endpoint
         points = [len(axis) for axis in axes if isinstance(axis, np.ndarray)][:1]
         ranges = [len(axis) for axis in axes if isinstance(axis, range)]
@@ -89,7 +88,7 @@ class _Reader:
         raw[...] = items[open_mesh([*map(np.arange, points), *map(range, ranges), *inner])]
 
     def _fill_box(self, box: Box, raw: AnyArray) -> None:
-        """Read a box into its region of ``raw``; smaller ones where the server wants that."""
+        """Read a box into its region of ``raw``, in parts if the server refuses it as too large."""
         request = Request("GET", self.endpoint.slice_url(box), {"Accept": self.endpoint.accept})
         try:
             self._receive(request, box.region_of(raw), box.shape)
@@ -101,7 +100,7 @@ class _Reader:
         count, cells = len(region), region.size // prod(self.endpoint.item_shape)
         if count > 1 and self._fill_from_hull(axes, region, cells):
             return
-        if count > 1 and cells < count * 512:  # more cells are worth a request for each point
+        if count > 1 and cells < count * 512:  # from there on one request per point is faster
             flat = region.reshape(cells, *self.endpoint.item_shape)
             self._gather(coordinates(axes), flat)
             return
@@ -110,17 +109,18 @@ class _Reader:
             self._fill_box(Box.of(point), region[i, ...])
 
     def _fill_from_hull(self, axes: Sequence[Axis], region: AnyArray, cells: int) -> bool:
-        """Whether the box around the points costs no more bytes than gathering them; then they are read with it."""
+        """Read points from their bounding box if that is no larger than coordinates and values; returns whether it
+        is."""
         endpoint = self.endpoint
         hull: list[Axis] = []
         local: list[Axis] = []
         for axis in axes:
             if isinstance(axis, np.ndarray):
-                values, places = np.unique(axis, return_inverse=True)
+                values, inverse = np.unique(axis, return_inverse=True)
                 first, last = int(values[0]), int(values[-1])
                 dense = last - first < 2 * values.size
                 hull.append(range(first, last + 1) if dense else values)
-                local.append(axis - first if dense else places)
+                local.append(axis - first if dense else inverse)
             else:
                 hull.append(axis)
                 local += [] if isinstance(axis, int) else [range(len(axis))]
@@ -128,18 +128,18 @@ class _Reader:
         if nbytes > cells * (8 * len(axes) + endpoint.item_nbytes):
             return False
         boxes = self.endpoint.cut(Box.of(hull), nbytes)
-        if len(boxes) > 4:  # one request for all points is quicker
+        if len(boxes) > 4:  # one request for all points is faster
             return False
-        read = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
-        quiet = replace(self, on_bytes=lambda _: None)
+        values_of_hull = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
+        silent = replace(self, on_bytes=lambda _: None)
         for box in boxes:
-            quiet._fill_box(box, read)
-        region[...] = read[open_mesh(local)]
+            silent._fill_box(box, values_of_hull)
+        region[...] = values_of_hull[open_mesh(local)]
         self.on_bytes(region.nbytes)
         return True
 
     def _gather(self, cells: IntArray, region: AnyArray) -> None:
-        """Read one item for each row of ``cells`` (n, rank)."""
+        """Read one item for each row of ``cells`` ``(n, rank)`` through the ``points`` route."""
         endpoint, count = self.endpoint, len(cells)
         url = endpoint.address.url("points", field=endpoint.field, decode=endpoint.decode)
         headers = {"Accept": endpoint.accept, "Content-Type": wire.NPY}
@@ -152,7 +152,7 @@ class _Reader:
                 self._gather(cells[half], region[half])
 
     def _receive(self, request: Request, region: AnyArray, shape: tuple[int, ...]) -> None:
-        """Send ``request``, and send it again where its body breaks and cannot be resumed."""
+        """Read the response into ``region``; the request is repeated if the body changes on resumption."""
         endpoint = self.endpoint
 
         def check(response: Response) -> None:
@@ -181,15 +181,15 @@ class _Reader:
 
 
 def _read_into(body: Body, region: AnyArray) -> None:
-    """Read C-order values from the socket straight to their place where that is contiguous, else by pieces."""
-    piece = 1 << 20  # bytes that pass through a temporary
+    """Read C-order values into ``region``: directly if it is contiguous, else through temporaries of up to 1 MiB."""
+    limit = 1 << 20
     if region.flags.c_contiguous:
         body.fill(bytes_of(region))
-    elif region.nbytes <= piece:
-        scratch = np.empty(region.shape, region.dtype)
-        body.fill(bytes_of(scratch))
-        region[...] = scratch
+    elif region.nbytes <= limit:
+        temporary = np.empty(region.shape, region.dtype)
+        body.fill(bytes_of(temporary))
+        region[...] = temporary
     else:
-        rows = piece * len(region) // region.nbytes
+        rows = limit * len(region) // region.nbytes
         for i in range(0, len(region), max(1, rows)):
             _read_into(body, region[i : i + rows] if rows else region[i, ...])

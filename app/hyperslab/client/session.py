@@ -1,4 +1,4 @@
-"""Requests with retries: backoff, problems as exceptions, worker threads, and changes on condition."""
+"""Sessions: requests with retries, problems as exceptions, worker threads, and optimistic updates."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ log = logging.getLogger("hyperslab.client")
 T = TypeVar("T")
 
 CHANGE_ATTEMPTS: Final = 100
-"""That many times others may come first in `until_undisturbed`; each time, one of them has written."""
+"""Attempts of `retry_conflicts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``safe`` marks a POST that may come twice, such as a gather of points; ``once`` what may not, whatever it is.
+    """HTTP request. ``safe``: may be repeated although it is a POST or PATCH; ``once``: must not be repeated.
 
-    ``removes``: where an answer was lost, a 404 to the next attempt says that the first one was carried out.
+    ``removes``: after a lost response, 404 to a repeated request means success.
     """
 
     method: str
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the effect of sending it twice is that of sending it once (RFC 9110 §9.2.2)."""
+        """Whether the request is idempotent (RFC 9110 §9.2.2)."""
         guarded = self.safe or wire.IDEMPOTENCY_KEY in self.headers or "If-Match" in self.headers
         return not self.once and (guarded or self.method not in ("POST", "PATCH"))
 
@@ -66,10 +66,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``attempts`` without progress before giving up; waits in seconds, doubled each time, with jitter.
-
-    A ``Retry-After`` longer than ``longest_wait`` is not waited for: the problem is raised at once.
-    """
+    """Exponential backoff with jitter; waits in seconds. A ``Retry-After`` beyond ``longest_wait`` is an error."""
 
     attempts: int = 6
     first_wait: float = 0.2
@@ -80,7 +77,7 @@ class RetryPolicy:
         return backoff(attempt, self.first_wait, self.longest_wait)
 
 
-class Whole(NamedTuple):
+class BufferedResponse(NamedTuple):
     """A response with its body."""
 
     status: int
@@ -89,7 +86,7 @@ class Whole(NamedTuple):
 
 
 class Session:
-    """Connection to one server over one transport, with retries; thread-safe, and picklable without its sockets."""
+    """Requests over a transport, with retries. Thread-safe, and picklable (without sockets)."""
 
     def __init__(self, transport: Transport, *, headers: Mapping[str, str], connections: int) -> None:
         if connections < 1:
@@ -99,32 +96,32 @@ class Session:
         self.retry = RetryPolicy()
         self._headers = {"User-Agent": f"hyperslab/{__version__}", **headers}
 
-    def read(self, request: Request) -> Whole:
-        """The response to ``request`` with its body, both in the same series of attempts; raises as `attempt`."""
+    def read(self, request: Request) -> BufferedResponse:
+        """The response with its body; raises as `attempt`."""
         return self.attempt(request, _read_whole)
 
     def read_json(self, request: Request) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """The JSON object in the response body, and its headers; raises as `attempt`, and `RemoteProblem` if none."""
+        """The JSON object in the response body, and the headers; raises as `attempt`, and `RemoteProblem` if none."""
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         members = _parse_object(answer.body)
         if members is None:  # a sign-in page, say, or the wrong port
-            shown = _snippet(answer.body) or "nothing"
-            raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {shown}")
+            found = _snippet(answer.body) or "nothing"
+            raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {found}")
         return members, answer.headers
 
     def for_each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
-        """Run ``work`` on each item, at most ``connections`` at a time; the first failure stops the rest."""
+        """Run ``work`` on each item in up to ``connections`` threads; the first failure cancels the rest."""
         if len(items) == 1 or self.connections == 1:
             for item in items:
                 work(item)
             return
         cancel = Cancel()
-        failures: list[Exception] = []  # the first is the cause; those after it are of work that was cancelled
+        failures: list[Exception] = []  # the first is the cause, later ones are cancellations
 
         def run(item: T) -> None:
             try:
                 cancel.check()
-                with cancel.at_work():
+                with cancel.scope():
                     work(item)
             except Exception as error:
                 failures.append(error)
@@ -133,8 +130,7 @@ class Session:
         with ThreadPoolExecutor(self.connections, thread_name_prefix="hyperslab-client") as threads:
             try:
                 waiting = {threads.submit(run, item) for item in items}
-                # Polled, because a signal that comes between Python's last look at signals and the system call would be
-                # noticed only when the wait has ended by itself.
+                # Polled: a signal that arrives right before the system call would otherwise go unnoticed until it ends.
                 while waiting:
                     waiting = wait(waiting, 0.5).not_done
             except BaseException:  # such as Ctrl-C
@@ -148,11 +144,10 @@ class Session:
         self.transport.close()
 
     def attempt(self, request: Request, take: Callable[[Response], T]) -> T:
-        """Result of ``take`` on the first response with a status below 300, or 304.
+        """The result of ``take`` on the first response with a status below 300, or 304.
 
-        A connection that breaks in ``take`` is a failed attempt; where it raises, the response is closed. Raises the
-        server's own exception for any other response, `Unreachable` when attempts run out, and `Cancelled` where the
-        work of this thread is cancelled.
+        A connection that breaks in ``take`` counts as a failed attempt; the response is closed if it raises. Raises the
+        server's error for other responses, `Unreachable` after the last attempt, and `Cancelled`.
         """
         lost, attempts = False, self.retry.attempts
         for attempt in range(1, attempts + 1):
@@ -167,44 +162,45 @@ class Session:
                     except BaseException:
                         response.close()
                         raise
-                lost |= request.removes and response.status in (502, 504)  # a proxy has lost the response
+                lost |= request.removes and response.status in (502, 504)  # the request may have been processed
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
-            except (SSLError, ProxyError) as error:  # the same at every attempt
+            except (SSLError, ProxyError) as error:  # permanent
                 raise _unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
-                CURRENT.cancel.check()  # which may have broken it
+                CURRENT.cancel.check()  # cancellation breaks connections
                 if last:
                     raise _unreachable(request, error, attempt) from error
                 lost |= request.removes and not isinstance(error, ConnectTimeoutError)
                 pause, failure = self.retry.backoff(attempt), _reason(error)
-            told = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
-            log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *told)
+            facts = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
+            log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *facts)
             CURRENT.cancel.pause(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
-        """Seconds to wait after a temporary refusal; raises the problem if it is permanent or would take too long."""
+        """Seconds to wait after a temporary error; raises the problem if it is permanent or would take too long."""
         problem = read_problem(response)
-        may_pass = response.status in (429, 502, 503, 504) and not isinstance(problem, BrokenData | StoreDenied)
-        if last or not may_pass:
+        is_temporary = response.status in (429, 502, 503, 504) and not isinstance(problem, BrokenData | StoreDenied)
+        if last or not is_temporary:
             raise problem
-        asked = parse_retry_after(response.headers.get("Retry-After"))
-        if asked is not None and asked > self.retry.longest_wait:
+        retry_after = parse_retry_after(response.headers.get("Retry-After"))
+        if retry_after is None:
+            return self.retry.backoff(attempt)
+        if retry_after > self.retry.longest_wait:
             raise problem
-        jitter = random.uniform(0, self.retry.first_wait)  # so that clients do not all come back at once
-        return self.retry.backoff(attempt) if asked is None else asked + jitter
+        return retry_after + random.uniform(0, self.retry.first_wait)  # jitter
 
 
 def _unreachable(request: Request, error: Exception, attempts: int) -> Unreachable:
-    """The error for the caller from a transport's exception."""
+    """`Unreachable` from a transport's exception."""
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Unreachable(parts.hostname or parts.netloc, port, _reason(error), attempts)
 
 
 def _reason(error: Exception) -> str:
-    """Short reason of a connection error, without the names of urllib3's objects."""
+    """Reason of a connection error, without urllib3's prefixes."""
     cause = error.__cause__ or error.__context__
     if isinstance(error, NewConnectionError | ConnectTimeoutError) and isinstance(cause, OSError):
         return cause.strerror or str(cause)
@@ -215,7 +211,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds from a ``Retry-After`` header: a number or an HTTP date (RFC 9110 §10.2.3); None where it is neither."""
+    """Seconds of a ``Retry-After`` header, a number or HTTP date (RFC 9110 §10.2.3); None if missing or invalid."""
     if value is None:
         return None
     if value.strip().isdecimal():
@@ -228,12 +224,12 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def read_problem(response: Response) -> HyperslabError:
-    """Read and close a refusal: the error that the server raised, by the ``code`` in it, or `RemoteProblem`."""
+    """The server's error in a response, which is read and closed: by its ``code``, else `RemoteProblem`."""
     status, headers, body = _read_whole(response)
     document = _parse_object(body) or {}
-    known = from_facts(str(document.get("code")), document)
-    if known is not None:
-        return known
+    problem = from_facts(str(document.get("code")), document)
+    if problem is not None:
+        return problem
     location = headers.get("Location")
     if 300 <= status < 400 and location:
         return RemoteProblem(status=status, detail=f"redirected to {location}: use that address")
@@ -241,17 +237,17 @@ def read_problem(response: Response) -> HyperslabError:
     return RemoteProblem(status=status, detail=str(detail))
 
 
-def until_undisturbed(attempt: Callable[[], T]) -> T:
-    """The result of the first ``attempt`` to read, change and write that no other writer interferes with.
+def retry_conflicts(attempt: Callable[[], T]) -> T:
+    """The result of an optimistic update: ``attempt`` is repeated after conflicts with other writers.
 
-    Where others keep coming, raises what the last attempt did: `PreconditionFailed`, `WriteConflict` or `Overloaded`.
+    Raises the error of the last attempt: `PreconditionFailed`, `WriteConflict` or `Overloaded`.
     """
     for number in range(1, CHANGE_ATTEMPTS):
         try:
             return attempt()
         except (PreconditionFailed, WriteConflict):
             time.sleep(backoff(number, first=0.01, longest=0.5))
-        except Overloaded as busy:  # refused before anything was done
+        except Overloaded as busy:
             time.sleep(busy.retry_after + random.uniform(0, 0.005))
     return attempt()
 
@@ -259,7 +255,7 @@ def until_undisturbed(attempt: Callable[[], T]) -> T:
 def _parse_object(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
-    except ValueError:  # a proxy's HTML, or nothing at all
+    except ValueError:  # such as a proxy's HTML
         return None
     return document if isinstance(document, dict) else None
 
@@ -268,8 +264,8 @@ def _snippet(body: bytes) -> str:
     return body[:500].decode("utf-8", "replace").strip()
 
 
-def _read_whole(response: Response) -> Whole:
+def _read_whole(response: Response) -> BufferedResponse:
     try:
-        return Whole(response.status, response.headers, response.read())
+        return BufferedResponse(response.status, response.headers, response.read())
     finally:
         response.close()

@@ -1,4 +1,4 @@
-"""`RemoteStream`: sends frames of an instrument in the background, buffered until the server has stored them."""
+"""`RemoteStream`: sends frames of an instrument in the background, and buffers them until they are stored."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from hyperslab.client.values import as_values, dump_json
 from hyperslab.errors import BadParameter, MismatchingUploadOffset
 from hyperslab.wire.streams import StreamSettings
 
-PATIENCE: Final = RetryPolicy(attempts=20, longest_wait=10.0)
-"""About two minutes, in which a server may be restarted."""
-LARGEST_BODY: Final = 256 << 20
-"""Most bytes of frames in one request, except for a single larger frame. Set by the benchmark suite ``streams``."""
+RETRY: Final = RetryPolicy(attempts=20, longest_wait=10.0)
+"""About two minutes, enough for a restart of the server."""
+MAX_BODY: Final = 256 << 20
+"""Bytes of frames per request; a larger frame is sent alone. Set by the benchmark suite ``streams``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
-    """A buffered frame, or skipped frames (``data`` is None) with their ``reason``: bytes ``[start, stop)`` of the
-    array."""
+class _Frames:
+    """Queued frames: bytes ``[start, stop)`` of the array; ``data`` is None for skipped frames, with a ``reason``."""
 
     start: int
     stop: int
@@ -44,13 +43,13 @@ class _Pending:
 
 @dataclass(slots=True)
 class StreamedArray:
-    """One array of a stream: shape and dtype of its frames, and their counts.
+    """An array of a stream.
 
     Attributes:
-        key: Key of the array in the settings.
+        key: The key of the array in the settings.
         path: ``{store}/{path in the store}``.
         frame_shape: Lines and columns of a frame.
-        dtype: Dtype of the items of a frame.
+        dtype: The dtype of the items.
     """
 
     key: str
@@ -60,17 +59,17 @@ class StreamedArray:
     _stored: int
     _sent: int
     _end: int
-    _waiting: deque[_Pending] = field(default_factory=deque)
+    _queue: deque[_Frames] = field(default_factory=deque)
     _busy: bool = False
 
     @classmethod
     def parse(cls, key: str, members: Mapping[str, Any]) -> StreamedArray:
-        """From the state of a stream."""
+        """The array in the state of a stream."""
         frame = members["frame"]
-        begin = members["offset"] - members["offset"] % frame["nbytes"]  # a partial frame is sent again, and compared
-        stored = min(begin, members["durable"] * frame["nbytes"])
+        start = members["offset"] - members["offset"] % frame["nbytes"]  # a partial frame is sent again, and compared
+        stored = min(start, members["durable"] * frame["nbytes"])
         dtype = wire.dtype_from_json(frame["dtype"])
-        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, begin, begin)
+        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, start, start)
 
     @property
     def frame_nbytes(self) -> int:
@@ -79,36 +78,36 @@ class StreamedArray:
 
     @property
     def appended(self) -> int:
-        """Frames that were appended or skipped, with those of earlier senders."""
+        """Frames appended or skipped, also by earlier senders."""
         return self._end // self.frame_nbytes
 
     @property
     def durable(self) -> int:
-        """Frames that the server has stored durably. With ``ack=memory``, those stored by the last `flush` or
+        """Frames in the server's storage, which survive restarts; with ``ack=memory``, as of the last `flush` or
         `finish`."""
         return self._stored // self.frame_nbytes
 
 
 class RemoteStream:
-    """A stream of a Hyperslab server. An instrument appends frames; threads send them in the background.
+    """A stream of a Hyperslab server, to which an instrument appends frames; they are sent in the background.
 
-    A frame is buffered until the server has acknowledged it, and sent again if a connection breaks or the server is
-    restarted. `append` blocks while too many are buffered. The end of a ``with`` block finishes the stream; if the
-    block raises, the frames that were appended are stored, and the stream can be resumed. Methods may be called from
-    several threads. An error in the background is raised by the next call.
+    Frames are buffered until the server acknowledges them, and sent again after a broken connection or a restart of
+    the server. `append` blocks while the buffer is full. Leaving a ``with`` block finishes the stream; after an
+    exception, appended frames are still stored, and the stream can be resumed. Errors in the background are raised by
+    the next call. Thread-safe.
 
     Args:
-        url: URL of the stream, ``…/v1/stream/{store}/{path}``, or any URL of its group.
-        settings: Settings as JSON or as `StreamSettings`; None for an existing stream.
-        if_exists: What to do with an existing stream: ``"error"``, ``"resume"`` it at its durable offset, or
-            ``"replace"`` it and its arrays.
-        max_pending: Frames that may be buffered before `append` blocks.
-        connections: Maximum concurrent requests, each for another array.
+        url: The URL of the stream, ``…/v1/stream/{store}/{path}``, or any other URL of the group.
+        settings: Stream settings, as JSON or `StreamSettings`; None for an existing stream.
+        if_exists: For an existing stream: ``"error"``, ``"resume"`` after its last frame, or ``"replace"`` it and its
+            arrays.
+        max_pending: Maximum number of appended frames that are not yet stored.
+        connections: Maximum number of concurrent requests, one per array.
         token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
         headers: Request headers that are added to each request.
-        progress: True for a progress bar, or a function of the bytes stored and the bytes appended, which a thread of
-            its own calls when they have changed.
-        transport: What sends requests, instead of an `HTTPTransport` with default settings.
+        progress: True for a progress bar, or a function of the bytes stored and the bytes appended, called in a thread
+            of its own.
+        transport: By default an `HTTPTransport` with default settings.
     """
 
     def __init__(
@@ -128,12 +127,12 @@ class RemoteStream:
             raise ValueError(f"max_pending={max_pending}: expected at least 1")
         self._address = Address.parse(url)
         self._session = open_session(connections, headers, transport, token)
-        self._session.retry = PATIENCE
+        self._session.retry = RETRY
         self._max_pending, self._pending = max_pending, 0
         self._failure: BaseException | None = None
         self._closing = False
         self._ready: deque[StreamedArray] = deque()
-        self._spare: deque[memoryview] = deque(maxlen=max_pending)
+        self._free_buffers: deque[memoryview] = deque(maxlen=max_pending)
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
@@ -142,7 +141,7 @@ class RemoteStream:
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
-            once = if_exists == "error"  # a second one would meet what the first has made
+            once = if_exists == "error"  # a retry would conflict with the stream that the first request created
             request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
         with ExitStack() as stack:
             advance = stack.enter_context(report(progress, None, self._address.name))
@@ -151,12 +150,12 @@ class RemoteStream:
         epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
-        begun = sum(array._sent for array in self._arrays.values())
-        self._counts = (begun, begun)
+        sent = sum(array._sent for array in self._arrays.values())
+        self._counts = (sent, sent)
         if progress is not False:
             self._start(partial(self._report, advance))
 
-    # --- properties ----------------------------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -165,11 +164,11 @@ class RemoteStream:
 
     @property
     def arrays(self) -> Mapping[str, StreamedArray]:
-        """The arrays by key, each with its counts of ``appended`` and ``durable`` frames."""
+        """The arrays by key."""
         return self._arrays
 
     def array(self, key: str | None = None) -> StreamedArray:
-        """The array of a key, which may be left out if there is only one. Raises `BadParameter`."""
+        """The array of a key, by default the only one; raises `BadParameter`."""
         if key is None and len(self._arrays) == 1:
             return next(iter(self._arrays.values()))
         if key not in self._arrays:
@@ -178,7 +177,7 @@ class RemoteStream:
 
     @property
     def durable(self) -> int:
-        """Durable frames of all arrays together."""
+        """Stored frames of all arrays; see `StreamedArray.durable`."""
         return sum(array.durable for array in self._arrays.values())
 
     def state(self) -> dict[str, Any]:
@@ -188,14 +187,14 @@ class RemoteStream:
     # --- sending -------------------------------------------------------------------------------------------------
 
     def append(self, frame: Any, key: str | None = None) -> int:
-        """Append a frame (lines, columns), or a stack of frames (…, lines, columns) in order; returns the index of the
-        first. The values are copied. Blocks while `max_pending` frames are buffered.
+        """Append a frame (lines, columns) or a stack of frames (…, lines, columns), and return the index of the first.
+        The values are copied. Blocks while ``max_pending`` frames are not stored.
 
         Raises:
             TypeError: The values do not fit the dtype of the array.
             ValueError: The shape is not that of frames.
-            BadParameter: No array has this key, or there are several and none is given.
-            HyperslabError: What the server raised for earlier frames; nothing more is sent.
+            BadParameter: The key is unknown, or missing with several arrays.
+            HyperslabError: The server's error for an earlier frame; nothing more is sent.
         """
         array = self.array(key)
         values = as_values(frame, array.dtype)
@@ -210,7 +209,7 @@ class RemoteStream:
         return array.appended if first is None else first
 
     def skip(self, frames: int, key: str | None = None, *, reason: str = "dropped") -> int:
-        """Record dropped frames: they read as fill values, and are listed as missing. Returns the index of the
+        """Skip frames that are lost: they read as fill values, and are listed as missing. Returns the index of the
         first."""
         array = self.array(key)
         if frames < 0:
@@ -218,29 +217,29 @@ class RemoteStream:
         return self._enqueue(array, frames * array.frame_nbytes, None, reason) if frames else array.appended
 
     def flush(self) -> dict[str, Any]:
-        """Wait until all appended frames are stored, and have the server write them to chunks; returns the state."""
+        """Wait until all appended frames are stored as chunks, also partial ones; returns the state."""
         self._drain()
         request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
-        return self._update_counts(self._session.read_json(request)[0])
+        return self._update(self._session.read_json(request)[0])
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
-        """Wait until all appended frames are stored, and finish the stream; returns its last state.
+        """Wait until all frames are stored, and end the stream, which then takes no more frames; returns the state.
 
-        ``pad`` fills up a partial last frame, ``drop`` leaves it out.
+        A partial last frame is an error, unless ``pad`` completes it or ``drop`` discards it.
         """
         self._drain()
-        flags = {name: "true" for name, given in (("pad", pad), ("drop", drop)) if given}
+        flags = {name: "true" for name, is_set in (("pad", pad), ("drop", drop)) if is_set}
         state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
         self._stop()
-        return self._update_counts(state)
+        return self._update(state)
 
     def discard(self) -> None:
-        """Discard the stream and everything that it has created."""
+        """End the stream, and delete its arrays."""
         self._stop()
         self._session.read(Request("DELETE", self._url(discard="true"), self._epoch, removes=True))
 
     def close(self) -> None:
-        """Wait until all appended frames are stored, and leave the stream open, to be resumed."""
+        """Wait until all appended frames are stored, without ending the stream: it can be resumed."""
         try:
             self._drain()
         finally:
@@ -268,14 +267,14 @@ class RemoteStream:
         appended = sum(array.appended for array in self._arrays.values())
         return f"<RemoteStream {self.path}, {len(self._arrays)} arrays, {self.durable} of {appended} frames stored>"
 
-    # --- buffers -------------------------------------------------------------------------------------------------
+    # --- queue ---------------------------------------------------------------------------------------------------
 
     def _buffer(self, array: StreamedArray) -> memoryview:
-        """A buffer for a frame, by preference that of a stored frame: new pages cost more than the copy."""
+        """A buffer for a frame, reused if possible: page faults of a new one cost more than the copy."""
         with self._changed:
-            data = self._spare.pop() if self._spare else None
+            data = self._free_buffers.pop() if self._free_buffers else None
         if data is None or len(data) != array.frame_nbytes or array.dtype.names:
-            return np.zeros(array.frame_nbytes, np.uint8).data  # zeros also between the fields of a record
+            return np.zeros(array.frame_nbytes, np.uint8).data  # zeros in the padding of records
         return data
 
     def _enqueue(self, array: StreamedArray, nbytes: int, data: memoryview | None, reason: str = "") -> int:
@@ -285,7 +284,7 @@ class RemoteStream:
             if self._closing:
                 raise ValueError("the stream is closed")
             start, array._end = array._end, array._end + nbytes
-            array._waiting.append(_Pending(start, array._end, data, reason))
+            array._queue.append(_Frames(start, array._end, data, reason))
             self._pending += 1
             self._counts = (self._counts[0], self._counts[1] + nbytes)
             if not array._busy:
@@ -293,7 +292,7 @@ class RemoteStream:
                 self._ready.append(array)
             if self._senders < min(self._session.connections, len(self._arrays)):
                 self._senders += 1
-                self._start(self._send_ready)
+                self._start(self._send_queued)
             self._changed.notify_all()
         return start // array.frame_nbytes
 
@@ -307,7 +306,7 @@ class RemoteStream:
             self._check()
 
     def _stop(self) -> None:
-        """Cancel requests and end the threads."""
+        """Stop the threads, and cancel their requests."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -318,10 +317,10 @@ class RemoteStream:
         self._progress.close()
         self._session.close()
 
-    # --- the threads ---------------------------------------------------------------------------------------------
+    # --- sender threads ------------------------------------------------------------------------------------------
 
     def _start(self, work: Callable[[], None]) -> None:
-        """Run work in a thread. The next call raises what it raises."""
+        """Start a thread, whose error the next call raises."""
 
         def run() -> None:
             try:
@@ -346,26 +345,26 @@ class RemoteStream:
                 return
             advance(stored - before, appended - expected)
 
-    def _send_ready(self) -> None:
-        """Send buffered frames, of one array at a time; the array that has waited longest comes first."""
+    def _send_queued(self) -> None:
+        """Send queued frames, of one array at a time, first come first served."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
                 if self._closing or self._failure:
                     return
                 array = self._ready.popleft()
-            with self._cancel.at_work():
+            with self._cancel.scope():
                 self._send(array)
             with self._changed:
-                array._busy = bool(array._waiting)
-                self._ready += [array] if array._waiting else []
+                array._busy = bool(array._queue)
+                self._ready += [array] if array._queue else []
                 self._changed.notify_all()
 
     def _send(self, array: StreamedArray) -> None:
-        """Send the oldest buffered frames of an array in one request."""
-        most = max(1, min(self._max_pending // 2, LARGEST_BODY // array.frame_nbytes))
+        """Send one request with the first queued frames of an array."""
+        limit = max(1, min(self._max_pending // 2, MAX_BODY // array.frame_nbytes))
         with self._changed:
-            first, *others = islice(array._waiting, most)
+            first, *others = islice(array._queue, limit)
         if first.data is None:
             at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
             document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
@@ -376,16 +375,16 @@ class RemoteStream:
         parts = [first, *takewhile(lambda part: part.data is not None, others)]
         self._send_bytes(array, parts, array._sent, parts[-1].stop)
 
-    def _send_bytes(self, array: StreamedArray, frames: Sequence[_Pending], start: int, stop: int) -> None:
-        """Send the bytes ``[start, stop)``. If the server has the first of them, after a broken connection or from an
-        earlier sender, these are sent again to be compared; the rest follows."""
-        said = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
+    def _send_bytes(self, array: StreamedArray, frames: Sequence[_Frames], start: int, stop: int) -> None:
+        """Send the bytes ``[start, stop)``. If the server already has some of them, after a broken connection or from
+        an earlier sender, these are sent on their own for it to compare, then the rest."""
         body = [
             each.data[max(0, start - each.start) : stop - each.start]
             for each in frames
             if each.data is not None and each.start < stop and start < each.stop
         ]
-        headers = {"Content-Type": wire.RAW, **said, **self._epoch}
+        position = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
+        headers = {"Content-Type": wire.RAW, **position, **self._epoch}
         request = Request("PATCH", self._url(key=array.key), headers, body, safe=True)
         try:
             answer = self._session.read(request)
@@ -399,19 +398,19 @@ class RemoteStream:
             self._acknowledge(array, sent, stored=answer.status != 202)
 
     def _acknowledge(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
-        """Record the new offset of an array, which is durable if ``stored``, and release the buffers before it."""
+        """Record the bytes that the server has received, and perhaps ``stored``, and drop their frames."""
         with self._changed:
             self._counts = (self._counts[0] + max(0, sent - array._sent), self._counts[1])
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
-            while array._waiting and array._waiting[0].stop <= array._sent:
-                data = array._waiting.popleft().data
-                self._spare += [] if data is None else [data]
+            while array._queue and array._queue[0].stop <= array._sent:
+                data = array._queue.popleft().data
+                self._free_buffers += [] if data is None else [data]
                 self._pending -= 1
             self._changed.notify_all()
 
-    def _update_counts(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Update the durable counts from a state, and return it."""
+    def _update(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Update `durable` from a state, which is returned."""
         for key, array in self._arrays.items():
             array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
         return state

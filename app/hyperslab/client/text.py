@@ -1,4 +1,4 @@
-"""Text for people: descriptions of nodes, trees and progress."""
+"""Human-readable output: descriptions of nodes, trees and progress bars."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 from hyperslab import wire
 
 Progress = bool | Callable[[int, int], None]
-"""True: a bar on stderr. A function is called with the bytes done and in all, from whatever thread."""
+"""True for a bar on stderr, or a function of the bytes done and in all, called from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A group and what lies below it: prints as a tree, in notebooks too."""
+    """Printable tree of a group."""
 
     label: str
     branches: tuple[Tree, ...] = ()
@@ -41,11 +41,11 @@ class Tree:
 
 
 def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
-    """Summary of an array for people, in order: from its node document, overridden by ``known``."""
+    """Facts about an array from its node document, overridden by ``known``; without None values."""
     names = members.get("dimension_names")
     filters = members.get("filters") or ()
     dtype, *size = dtype_and_size(members)
-    told: Mapping[str, Any] = {
+    facts: Mapping[str, Any] = {
         "array": members.get("path"),
         "field": None,
         "shape": tuple(members["shape"]),
@@ -61,17 +61,17 @@ def array_facts(members: Mapping[str, Any], **known: Any) -> dict[str, Any]:
         "url": None,
         **known,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def group_as_html(
-    path: str, url: str, attributes: Mapping[str, Any], children: Sequence[tuple[str, str]], most: int
+    path: str, url: str, attributes: Mapping[str, Any], children: Sequence[tuple[str, str]], limit: int
 ) -> str:
-    """A group as tables: its attributes, and at most so many of its children with their kinds."""
-    listed = dict(children[:most]) | ({"…": "and more"} if len(children) > most else {})
-    own = {name: json.dumps(value, ensure_ascii=False) for name, value in attributes.items()}
-    shown = {name: text if len(text) <= 200 else f"{text[:200]}…" for name, text in own.items()}
-    sections = {"attributes": shown, "children": listed}
+    """HTML tables of a group's attributes, and of names and kinds of at most ``limit`` children."""
+    listed = dict(children[:limit]) | ({"…": "and more"} if len(children) > limit else {})
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in attributes.items()}
+    short = {name: text if len(text) <= 200 else f"{text[:200]}…" for name, text in texts.items()}
+    sections = {"attributes": short, "children": listed}
     tables = [
         f"<details open><summary>{title}</summary>{table(rows)}</details>" for title, rows in sections.items() if rows
     ]
@@ -89,7 +89,7 @@ def table(rows: Mapping[str, Any]) -> str:
 
 
 def dtype_and_size(members: Mapping[str, Any]) -> tuple[str, ...]:
-    """An array's dtype as numpy names it, and the size of its values; where that needs ml_dtypes, Zarr's name alone."""
+    """An array's dtype in numpy's notation and the size of its values; without ml_dtypes, Zarr's name of its dtypes."""
     try:
         dtype = wire.dtype_from_json(members["dtype"])
     except (ImportError, ValueError):
@@ -98,7 +98,7 @@ def dtype_and_size(members: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def size_text(nbytes: int) -> str:
-    """Bytes with a unit: ``32.0 MiB``."""
+    """A number of bytes with a unit, such as ``32.0 MiB``."""
     if nbytes < 1024:
         return f"{nbytes} B"
     power = min((nbytes.bit_length() - 1) // 10, 5)
@@ -106,7 +106,7 @@ def size_text(nbytes: int) -> str:
 
 
 def codec_text(codec: Mapping[str, Any] | None) -> str:
-    """``blosc(cname=lz4, clevel=5)``."""
+    """A codec's configuration, such as ``blosc(cname=lz4, clevel=5)``."""
     if codec is None:
         return "none"
     parameters = ", ".join(f"{name}={value}" for name, value in codec.items() if name != "id")
@@ -115,10 +115,10 @@ def codec_text(codec: Mapping[str, Any] | None) -> str:
 
 @contextmanager
 def report(progress: Progress, total: int | None, title: str) -> Iterator[Callable[..., None]]:
-    """Progress of one transfer of ``total`` bytes, None where that is not known.
+    """Progress of a transfer of ``total`` bytes (None if unknown).
 
-    Yields a callback for new bytes, negative if some have to be transferred again, and for how many more are to come.
-    Raises `ImportError` if a bar is wanted and tqdm is not installed.
+    Yields a callback for new bytes (negative to repeat some) and for an increase of the total. Raises `ImportError` if
+    a progress bar needs tqdm and that is not installed.
     """
     if progress is False or total == 0:
         yield lambda *_: None

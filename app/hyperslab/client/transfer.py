@@ -1,6 +1,6 @@
-"""Commands on a running service: ``get``, ``put``, ``info``, ``tree`` and ``stream``.
+"""Client commands: ``get``, ``put``, ``info``, ``tree`` and ``stream``.
 
-Interrupted downloads are resumed: a JSON file next to the partial file holds the URL and the ETag of its body.
+Interrupted downloads are resumable: a JSON file next to the partial file has the URL and ETag of its body.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hyperslab.errors import (
 )
 from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings, StreamSettings
 
-_PIPE: Final = Path("-")  # stdin or stdout, as with other tools
+_PIPE: Final = Path("-")  # stdin or stdout
 _FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
 
 
@@ -55,16 +55,14 @@ def download(
     token: str | None = None,
     progress: Progress,
 ) -> None:
-    """Download a selection into a file, as npy, raw, csv or json: in the ``form`` that is asked for, or by the file's
-    suffix.
+    """Download a selection into a file, as npy, raw, csv or json, by ``form`` or else the file's suffix.
 
-    An interrupted download goes on when it is started again. Behind a link to a file it is the file that is replaced.
-    A device or a pipe is no file that could be: it gets the bytes as they come, and nothing is resumed later; so does
-    stdout, ``-``. ``select`` and ``field`` may stand in the URL instead; a URL of the viewer page stands for the plane
-    that it shows. Raises `BadSelection`, `BadParameter` (also for a suffix of another form, and an output that cannot
-    be written), `ArrayChanged` where the values change again and again, and what the server raised.
+    An interrupted download is resumed by the next call. Links to files are followed. Pipes, devices and stdout (``-``)
+    are written directly, without resumption. ``select`` and ``field`` default to those of the URL; a URL of the viewer
+    page selects the displayed plane. Raises `BadSelection`, `BadParameter` (also for an unknown suffix or an output
+    that cannot be written), `ArrayChanged` if the values keep changing, and the server's errors.
     """
-    wire.parse_selection(with_query(url, "select", select) or "")  # before anything is asked for
+    wire.parse_selection(with_query(url, "select", select) or "")  # before any request
     piped = _is_pipe(output)
     suffix, folder = output.suffix.lower(), Path(os.path.realpath(output)).parent
     if output.is_dir():
@@ -73,13 +71,13 @@ def download(
         expected = f"a file in a folder that is there and can be written to, which {folder} is not"
         raise BadParameter(name="output", value=str(output), expected=expected)
     if form is None and suffix and suffix not in _FORMATS and not piped:
-        expected = f"a name that ends in {', '.join(_FORMATS)}, or a format beside it: these can be written"
+        expected = f"a name that ends in {', '.join(_FORMATS)}, or an explicit format"
         raise BadParameter(name="output", value=str(output), expected=expected)
     query = {"field": with_query(url, "field", field), "decode": with_query(url, "decode", None)}
     with closing(open_session(1, None, None, token)) as session:
-        address, chosen = _chosen(session, url, select)
+        address, selection = _resolve(session, url, select)
         form = form or _FORMATS.get(suffix, "npy")
-        request = Request("GET", address.url("slice", select=chosen, **query, format=form))
+        request = Request("GET", address.url("slice", select=selection, **query, format=form))
         if piped:
             _write_to_pipe(session, request, output, progress)
         else:
@@ -98,8 +96,8 @@ def upload(
 ) -> None:
     """Write an npy file into a selection of an array, or ``create`` the array with the shape and dtype of the file.
 
-    ``select`` and ``field`` may stand in the URL instead, as for `download`. Raises `BadSelection`, `BadParameter`,
-    `BadBody` for a file that cannot be read as npy or does not fit, and what the server raised.
+    ``select`` and ``field`` as for `download`. Raises `BadSelection`, `BadParameter`, `BadBody` for a file that is not
+    npy or does not fit, and the server's errors.
     """
     text = with_query(url, "select", select)
     wire.parse_selection(text or "")
@@ -114,9 +112,9 @@ def upload(
                 root.create_array(address.path, data=values)
             return
         with closing(open_session(1, None, None, token)) as session:
-            address, chosen = _chosen(session, url, select)
+            address, selection = _resolve(session, url, select)
         with RemoteArray(address.url("metadata"), field=field, token=token, progress=progress) as array:
-            array.oindex[wire.parse_selection(chosen or "")] = values
+            array.oindex[wire.parse_selection(selection or "")] = values
     except (TypeError, ValueError, OverflowError) as error:
         raise BadBody(reason=f"{source}: {error}") from error
 
@@ -124,17 +122,14 @@ def upload(
 def describe(
     url: str, *, token: str | None = None, transport: Transport | None = None, place: str | None = None
 ) -> str:
-    """Description of a node for people: the facts of an array, or the tree of a group.
-
-    ``place`` is where it lies, if that is not the URL.
-    """
+    """Description of a node: the facts of an array, or the tree of a group. ``place`` is shown instead of the URL."""
     address = Address.parse(url)
     with closing(open_session(1, None, transport, token)) as session:
         members, _ = read_document(session, address)
         if members["kind"] == "array":
-            known = array_facts(members, url=place or address.url("metadata"))
-            width = max(map(len, known))
-            lines = [f"{name:{width}}  {value}" for name, value in known.items()]
+            facts = array_facts(members, url=place or address.url("metadata"))
+            width = max(map(len, facts))
+            lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
         else:
             tree = RemoteGroup.from_parts(session, address, members).tree()
             lines = [str(tree), *([] if tree.branches else ["no arrays and no groups"])]
@@ -144,32 +139,31 @@ def describe(
 
 
 def draw_tree(url: str, *, level: int | None, token: str | None = None, transport: Transport | None = None) -> str:
-    """The groups and arrays below a group, at most ``level`` deep."""
+    """The tree of a group, at most ``level`` deep."""
     with RemoteGroup(url, token=token, transport=transport) as group:
         return str(group.tree(level))
 
 
 def page_url(url: str) -> str:
-    """Where the viewer page shows a node, given any of its URLs; one of the page stays as it is."""
+    """The URL of a node's viewer page, from any URL of the node; one of the page is unchanged."""
     address = Address.parse(url)
     below = f"view/{quote(address.path)}" if address.path else ""
     return url if "/view/" in url else f"{address.base}/{below}"
 
 
-# --- the selection that a URL of the viewer page shows ---------------------------------------------------------------
+# --- viewer URLs -----------------------------------------------------------------------------------------------------
 
 
-def _chosen(session: Session, url: str, select: str) -> tuple[Address, str | None]:
-    """Array and selection text of a URL: the explicit selection, or what the viewer page shows.
+def _resolve(session: Session, url: str, select: str) -> tuple[Address, str | None]:
+    """Array and selection of a URL: the explicit selection, or for a viewer page the displayed plane or range.
 
-    The page shows a whole plane at its positions, or the range of a plot. A picture of several resolutions stands for
-    its largest array. Any other URL, and what has no plane, is the node itself. Raises what the server raises.
+    An image of several levels resolves to the finest one. Raises the server's errors.
     """
-    address, given = Address.parse(url), with_query(url, "select", select)
+    address, explicit = Address.parse(url), with_query(url, "select", select)
     parts = urlsplit(url)
     state = parse_qs(parts.query)
-    if given or not re.search(r"/view(/|$)", parts.path) or not state.keys() - {"field", "select"}:
-        return address, given
+    if explicit or not re.search(r"/view(/|$)", parts.path) or not state.keys() - {"field", "select"}:
+        return address, explicit
     if ends := re.fullmatch(r"([0-9]+),([0-9]+)", state.get("range", [""])[-1]):
         return address, f"{ends[1]}:{int(ends[2]) + 1}"
     query = {name: state[name][-1] for name in ("axes", "field") if name in state}
@@ -190,7 +184,7 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
     if name in info["plane"]:
         return ":"
     parameters = ("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c")
-    own = [] if name in parameters else state.get(name, [])  # an axis with such a name stands in sel=name:position
+    own = [] if name in parameters else state.get(name, [])  # axes with such names use sel=name:position
     escaped = [text.rpartition(":")[2] for text in state.get("sel", ()) if text.rpartition(":")[0] == name]
     return [str(info["selection"].get(name, 0)), *own, *escaped][-1]
 
@@ -199,10 +193,10 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
 
 
 def _is_pipe(output: Path) -> bool:
-    """Whether the output is a stream that cannot be replaced: a pipe, a device, or an open file."""
+    """Whether the output is a pipe, a device, or an open file, none of which can be replaced."""
     if output == _PIPE or (output.exists() and not output.is_file() and not output.is_dir()):
         return True
-    open_files = r"/dev|/proc/[^/]+(/task/[^/]+)?/fd"  # folders of links, such as /dev/stdout
+    open_files = r"/dev|/proc/[^/]+(/task/[^/]+)?/fd"  # such as /dev/stdout
     return output.is_symlink() and bool(re.fullmatch(open_files, os.path.realpath(output.parent)))
 
 
@@ -210,47 +204,47 @@ def _write_to_pipe(session: Session, request: Request, output: Path, progress: P
     def open_pipe(_: str | None) -> BinaryIO:
         if output != _PIPE:
             return output.open("ab" if output.is_file() else "wb")  # append to an open file
-        if sys.stdout is None:  # closed by the parent; its number may be reused by a socket
+        if sys.stdout is None:  # closed by the parent; its descriptor may be reused by a socket
             raise OSError(errno.EBADF, "stdout is closed")
         return open(sys.stdout.fileno(), "wb", closefd=False)
 
     try:
         _copy(session, request, open_pipe, title=output.name, progress=progress)
     except BodyChanged as error:
-        raise _changed(request, "others") from error
+        raise _array_changed(request, "others") from error
 
 
 def _write_to_file(session: Session, request: Request, target: Path, progress: Progress) -> None:
-    """GET a body into a file; the part that an earlier attempt left is resumed where the body is still the same."""
+    """Download a body into a file, resuming the partial file of an earlier attempt if the body is unchanged."""
     data, origin = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     for _ in range(RESTARTS):
-        begun = _begun(data, origin, request.url)
+        start = _partial_file(data, origin, request.url)
 
-        def open_part(etag: str | None, mode: str = "ab" if begun[0] else "wb") -> Any:
+        def open_part(etag: str | None, mode: str = "ab" if start[0] else "wb") -> Any:
             origin.write_text(json.dumps({"url": request.url, "etag": etag}), encoding="utf-8")
             return data.open(mode)
 
         try:
-            _copy(session, request, open_part, begun=begun, title=target.name, progress=progress)
+            _copy(session, request, open_part, start=start, title=target.name, progress=progress)
         except (BodyChanged, RangeNotSatisfiable) as error:
-            whole = isinstance(error, RangeNotSatisfiable) and error.size == begun[0]
+            is_complete = isinstance(error, RangeNotSatisfiable) and error.size == start[0]
             origin.unlink(missing_ok=True)
-            if not whole:
+            if not is_complete:
                 continue
         data.replace(target)
         origin.unlink(missing_ok=True)
         return
-    raise _changed(request, "others at every attempt")
+    raise _array_changed(request, "others at every attempt")
 
 
-def _begun(data: Path, origin: Path, url: str) -> tuple[int, str | None]:
+def _partial_file(data: Path, origin: Path, url: str) -> tuple[int, str | None]:
     """Size of the partial file and ETag of its body; (0, None) if it is of another URL."""
     try:
-        known = json.loads(origin.read_text(encoding="utf-8"))
+        document = json.loads(origin.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return 0, None
-    match known:
-        case {"url": str(begun), "etag": str(etag)} if begun == url and data.exists():
+    match document:
+        case {"url": str(source), "etag": str(etag)} if source == url and data.exists():
             return data.stat().st_size, etag
     return 0, None
 
@@ -260,20 +254,20 @@ def _copy(
     request: Request,
     open_file: Callable[[str | None], AbstractContextManager[BinaryIO]],
     *,
-    begun: tuple[int, str | None] = (0, None),
+    start: tuple[int, str | None] = (0, None),
     title: str,
     progress: Progress,
 ) -> None:
-    """Copy a body, or its rest, into the file that ``open_file`` gives for its ETag.
+    """Copy a body, from a start, into the file that ``open_file`` opens for its ETag.
 
-    The body comes first: where the request is refused, nobody has to wait for a pipe's reader.
+    The request comes first: opening a pipe may block until there is a reader.
     """
-    body = Body(session, request, check=_check, begun=begun)
+    body = Body(session, request, check=_check, start=start)
     try:
         remaining = body.open()
-        with open_file(body.etag) as file, report(progress, begun[0] + remaining, title) as advance:
+        with open_file(body.etag) as file, report(progress, start[0] + remaining, title) as advance:
             body.on_bytes = advance
-            advance(begun[0])
+            advance(start[0])
             buffer = memoryview(bytearray(min(1 << 20, remaining)))
             while remaining:
                 count = body.read(buffer[: min(len(buffer), remaining)])
@@ -290,7 +284,7 @@ def _check(response: Response) -> None:
         raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {found}")
 
 
-def _changed(request: Request, found: str) -> ArrayChanged:
+def _array_changed(request: Request, found: str) -> ArrayChanged:
     return ArrayChanged(path=request.url, member="values", expected="the same bytes", found=found)
 
 
@@ -298,10 +292,10 @@ def _load(source: Path) -> AnyArray:
     try:
         if source != _PIPE and source.is_file():
             values = np.load(source, mmap_mode="r", allow_pickle=False)
-        else:  # a pipe, which numpy could neither map nor look into twice
+        else:  # a pipe, which numpy cannot map or seek
             with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
                 values = np.load(io.BytesIO(file.read()), allow_pickle=False)
-    except (ValueError, EOFError) as error:  # of which numpy says that it may be code, whatever it is
+    except (ValueError, EOFError) as error:  # numpy takes any unknown file for a pickle
         reason: object = "objects, or no array" if "allow_pickle" in str(error) else error
         raise BadBody(reason=f"{source} is not an npy file: {reason}") from error
     if not isinstance(values, np.ndarray):
@@ -310,7 +304,7 @@ def _load(source: Path) -> AnyArray:
     return values
 
 
-# --- frames of an instrument -----------------------------------------------------------------------------------------
+# --- streams ---------------------------------------------------------------------------------------------------------
 
 
 def send_frames(
@@ -323,12 +317,12 @@ def send_frames(
     token: str | None = None,
     progress: Progress = False,
 ) -> dict[str, Any]:
-    """Stream the frames of a folder of ``.npy`` and TIFF files in order of their names, of one such file, or raw frames
-    of a pipe (``-``: stdin); returns the last state.
+    """Send frames as a new stream, and return its last state: of a folder of ``.npy`` and TIFF files in order of name,
+    of one such file, or raw frames of a pipe (``-``: stdin).
 
-    ``settings``: a JSON file; by default an image with a pyramid, of the first frame's size and dtype. ``resume``: skip
-    the frames that an earlier run has stored. Raises `BadParameter` for a source without frames, `BadBody` for a file
-    that cannot be read or does not fit the array, and what the server raised.
+    ``settings``: a JSON file; by default an image with a pyramid, of the first frame's shape and dtype. ``resume``
+    continues an interrupted stream after its last frame. Raises `BadParameter` for a source without frames, `BadBody`
+    for an unreadable file or frames of another shape or dtype, and the server's errors.
     """
     files = [] if source == _PIPE or source.is_fifo() else _frame_files(source)
     document: dict[str, Any] | StreamSettings | None = None
@@ -344,7 +338,7 @@ def send_frames(
     if_exists: Any = "resume" if resume else "error"
     with RemoteStream(url, document, if_exists=if_exists, token=token, progress=progress) as stream:
         array = stream.array(key)
-        frames = chain.from_iterable(map(_load_frames, files)) if files else _piped_frames(source, array)
+        frames = chain.from_iterable(map(_load_frames, files)) if files else _read_frames(source, array)
         try:
             for frame in islice(frames, array.appended, None):
                 stream.append(frame, key)
@@ -354,7 +348,7 @@ def send_frames(
 
 
 def _frame_files(source: Path) -> list[Path]:
-    """Files with frames, sorted by name, with numbers in names as numbers."""
+    """Files with frames in natural order of their names."""
     if source.is_file():
         return [source]
     suffixes = (".npy", ".tif", ".tiff")
@@ -370,7 +364,7 @@ def _frame_files(source: Path) -> list[Path]:
 
 
 def _load_frames(path: Path) -> AnyArray:
-    """Frames of a file, as (frame, line, column)."""
+    """Frames of a file as ``(frames, lines, columns)``; raises `BadBody`."""
     axes = ""
     try:
         if path.suffix.lower() == ".npy":
@@ -384,14 +378,14 @@ def _load_frames(path: Path) -> AnyArray:
         raise BadBody(reason=f"{path}: TIFF files need tifffile: pip install 'hyperslab[cli]'") from error
     except (ValueError, EOFError) as error:
         raise BadBody(reason=f"{path} cannot be read: {error}") from error
-    if values.ndim < 2 or "S" in axes:  # samples of a colour
+    if values.ndim < 2 or "S" in axes:  # tifffile's axis of colour samples
         found = f"axes {axes}" if axes else f"shape {values.shape}"
         raise BadBody(reason=str(path), expected="a frame, or a stack of frames, of single numbers", found=found)
     return values.reshape(-1, *values.shape[-2:])
 
 
-def _piped_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
-    """Frames of raw bytes, in the dtype of the array. Raises `BadBody` for a partial last frame."""
+def _read_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
+    """Raw frames of a pipe; raises `BadBody` for a partial last one."""
     nbytes = array.frame_nbytes
     with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
         while data := file.read(nbytes):
@@ -403,7 +397,7 @@ def _piped_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
 
 
 def _image_settings(frames: AnyArray) -> StreamSettings:
-    """An image with a pyramid, in chunks of about 4 MiB."""
+    """Settings of an image with a pyramid, in chunks of about 4 MiB."""
     height, width = frames.shape[-2:]
     rows = (4 << 20) // (min(height, 512) * min(width, 512) * frames.dtype.itemsize)
     dimensions = (

@@ -1,6 +1,6 @@
-"""HTTP exchanges: the transport protocol that tests and other runtimes replace, the one over urllib3, cancellation.
+"""HTTP transport: the interface, its implementation over urllib3, and cancellation.
 
-A transport makes a single attempt and reports what happened; retries, problems and resuming live above it.
+A transport makes single attempts; `Session` retries, and `Body` resumes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib3.response import BaseHTTPResponse, HTTPResponse
 from hyperslab.errors import Cancelled
 
 Body = bytes | memoryview | Sequence[memoryview]
-"""What a request may carry, and send again by a retry; of several parts its headers state the length."""
+"""Request body, repeatable; with several parts, the headers have a Content-Length."""
 
 BROKEN_CONNECTION: tuple[type[Exception], ...] = (
     urllib3.exceptions.ProtocolError,
@@ -29,39 +29,36 @@ BROKEN_CONNECTION: tuple[type[Exception], ...] = (
     ConnectionError,
     TimeoutError,
 )
-"""What a transport may raise for a connection that a second attempt could mend."""
+"""Exceptions of a transport after which a retry may succeed."""
 
 
 class Response(Protocol):
-    """HTTP response whose body the caller reads and closes."""
+    """HTTP response; the caller reads and closes the body."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Looked up without regard to case."""
+        """Case-insensitive."""
         ...
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read some bytes of the body into ``buffer`` and return how many; 0 at its end."""
+        """Read bytes of the body into ``buffer`` and return their number; 0 at the end."""
         ...
 
     def read(self) -> bytes:
-        """The rest of the body."""
+        """The remaining body."""
         ...
 
     def close(self) -> None:
-        """Give the connection back; a body that was not read to its end costs the connection."""
+        """Release the connection; it is closed if the body was not read to its end."""
         ...
 
 
 class Transport(Protocol):
-    """Something that can exchange one request for one response.
-
-    Raises one of `BROKEN_CONNECTION` where no answer came. Has to be usable from several threads and to survive
-    pickling.
-    """
+    """Sends a request and returns the response; raises one of `BROKEN_CONNECTION` if none arrives. Thread-safe and
+    picklable."""
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Body | None) -> Response: ...
 
@@ -69,52 +66,52 @@ class Transport(Protocol):
 
 
 class Cancel:
-    """Cancellation of one read or write, also for threads that wait for a server which says nothing."""
+    """Cancellation of an operation, including threads that wait for a response."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
-        self._sockets: dict[int, socket.socket] = {}  # by thread: each waits for one answer at a time
+        self._sockets: dict[int, socket.socket] = {}  # by thread
 
     def set(self) -> None:
-        """Let `check` and `pause` raise, and cut the connections of the threads that are `at_work`."""
+        """Cancel: `check` and `pause` raise, and connections of threads in a `scope` are shut down."""
         self._event.set()
         with self._lock:
-            for used in self._sockets.values():
-                _cut(used)
+            for each in self._sockets.values():
+                _shut_down(each)
 
     def check(self) -> None:
-        """Raises `Cancelled` once `set` was called."""
+        """Raises `Cancelled` after `set`."""
         if self._event.is_set():
             raise Cancelled
 
     def pause(self, seconds: float) -> None:
-        """Wait; raises `Cancelled` as soon as `set` is called."""
+        """Sleep; raises `Cancelled` as soon as `set` is called."""
         if self._event.wait(seconds):
             raise Cancelled
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Requests of this thread belong to the work that this cancels: it is `CURRENT` for as long."""
+    def scope(self) -> Iterator[None]:
+        """Context in which this thread's requests are subject to this cancellation, as `CURRENT.cancel`."""
         before, CURRENT.cancel = CURRENT.cancel, self
         try:
             yield
         finally:
             CURRENT.cancel = before
-            with self._lock:  # the connection goes back to the pool
+            with self._lock:
                 self._sockets.pop(threading.get_ident(), None)
 
-    def watch(self, used: socket.socket | None) -> None:
-        """Register the socket that this thread is about to wait for; in a browser there is none."""
-        if used is not None:
+    def watch(self, connection: socket.socket | None) -> None:
+        """Register the socket that this thread is going to wait for (None in a browser)."""
+        if connection is not None:
             with self._lock:
-                self._sockets[threading.get_ident()] = used
+                self._sockets[threading.get_ident()] = connection
             if self._event.is_set():
-                _cut(used)
+                _shut_down(connection)
 
 
 class Current(threading.local):
-    """What cancels the work of this thread; by default nothing does."""
+    """The cancellation of the current thread; by default one that is never set."""
 
     cancel = Cancel()
 
@@ -122,18 +119,18 @@ class Current(threading.local):
 CURRENT: Final = Current()
 
 
-def _cut(used: socket.socket) -> None:
-    """Wake the thread that waits for it, which sees a broken connection."""
-    with suppress(OSError):  # it is closed already
-        socket.socket.shutdown(used, socket.SHUT_RDWR)  # not that of TLS, which is not for two threads
+def _shut_down(connection: socket.socket) -> None:
+    """Break a connection, which wakes the thread that waits for it."""
+    with suppress(OSError):  # already closed
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not SSLSocket's, which is not thread-safe
 
 
 class HTTPTransport:
-    """Keep-alive connections, at most ``connections`` of them to one host.
+    """Transport over urllib3, with at most ``connections`` keep-alive connections per host.
 
-    ``connect_timeout`` and ``read_timeout`` are seconds; the latter bounds the wait for the next bytes, not for the
-    whole body. ``proxy`` is the URL of an HTTP proxy. ``pool_options`` go to urllib3 (``ca_certs``, ``cert_file``, …).
-    Can be pickled; a forked child opens connections of its own.
+    ``connect_timeout`` and ``read_timeout`` are in seconds; the latter is for each read, not for the whole body.
+    ``proxy`` is the URL of an HTTP proxy. ``pool_options`` are arguments of urllib3's pools (``ca_certs``,
+    ``cert_file``, …). Picklable and fork-safe.
     """
 
     def __init__(
@@ -156,9 +153,7 @@ class HTTPTransport:
         self._pid = 0
 
     def request(self, method: str, url: str, *, headers: Mapping[str, str], body: Body | None) -> Response:
-        """Send one request; raises what urllib3 raises, and one of `BROKEN_CONNECTION` also where it was broken off
-        on the way through TLS or a proxy.
-        """
+        """Send one request; raises urllib3's exceptions, and `ProtocolError` if a TLS or proxy connection broke."""
         if self._pools is None or self._pid != os.getpid():  # a forked child must not share sockets
             options, proxy = self._options, self._proxy
             self._pools = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
@@ -175,7 +170,7 @@ class HTTPTransport:
                 redirect=False,
             )
         except (SSLError, ProxyError) as error:
-            if _is_broken_off(error):
+            if _is_broken(error):
                 raise ProtocolError(": ".join(map(str, error.args))) from error
             raise
         return _HTTPResponse(answer)
@@ -189,16 +184,16 @@ class HTTPTransport:
         return {**self.__dict__, "_pools": None}
 
 
-def _is_broken_off(error: SSLError | ProxyError) -> bool:
-    """Whether the peer closed the connection, so that a retry may help; unlike for a bad certificate."""
+def _is_broken(error: SSLError | ProxyError) -> bool:
+    """Whether the peer closed the connection, after which a retry may succeed, unlike after a bad certificate."""
     if isinstance(error, ProxyError):
         return isinstance(error.original_error, BROKEN_CONNECTION)
-    ends = (6, 8)  # SSL_ERROR_ZERO_RETURN and SSL_ERROR_EOF: the module ssl is not there in a browser
+    ends = (6, 8)  # SSL_ERROR_ZERO_RETURN and SSL_ERROR_EOF of the module ssl, which browsers lack
     return getattr(error.args[0], "errno", None) in ends
 
 
 class HTTPConnection(connection.HTTPConnection):
-    """Registers its socket for cancellation; urllib3 shows the name of the class in its errors."""
+    """Registers its socket for cancellation. urllib3 shows the name of the class in errors."""
 
     def send(self, data: Any) -> None:
         CURRENT.cancel.watch(self.sock)
@@ -230,10 +225,10 @@ class _HTTPResponse:
         self.headers: Mapping[str, str] = inner.headers
 
     def readinto(self, buffer: memoryview) -> int:
-        # Unlike urllib3's readinto, read1 hands out what came before a connection broke, and it is as fast.
-        piece = self._inner.read1(min(len(buffer), 1 << 20))  # a temporary that stays in the CPU's cache
-        buffer[: len(piece)] = piece
-        return len(piece)
+        # Unlike urllib3's readinto, read1 returns the bytes received before a connection breaks, and is as fast.
+        data = self._inner.read1(min(len(buffer), 1 << 20))  # a temporary within the CPU cache
+        buffer[: len(data)] = data
+        return len(data)
 
     def read(self) -> bytes:
         return self._inner.read()

@@ -1,7 +1,6 @@
-"""Values on their way between numpy and the wire: casting, fill values, objects, npy and JSON.
+"""Conversion of values between numpy and the wire: casting, fill values, objects, npy and JSON.
 
-Casting refuses what would become something else on the way. Numbers may lose precision as in numpy, and times what is
-finer than their new unit; nothing else is lost.
+Casts may lose precision of floats, and of times below their new unit; all other lossy casts are refused.
 """
 
 from __future__ import annotations
@@ -27,15 +26,13 @@ DType = np.dtype[Any]
 
 
 def as_values(value: Any, dtype: DType) -> AnyArray:
-    """``value`` as an array whose items turn into ``dtype`` unharmed; the items themselves may not be converted yet.
+    """``value`` as an array that can be cast to ``dtype``; the cast itself may be left to the caller.
 
-    Integers may become any integers that hold them all, and everything else what numpy's ``same_kind`` rule allows
-    (so that nothing that may be NaN becomes an integer): floats are rounded to shorter ones, and times are cut to
-    coarser units. Fields of records, by their order, have the same rules. Raises `TypeError` for another kind, and
-    `OverflowError` for an integer that does not fit, text that would be cut, a number that would become infinite and a
-    time too far away for its new unit.
+    Allowed are integers to any integers that hold all values, and otherwise numpy's ``same_kind`` rule: floats are
+    rounded, times truncated to coarser units. The rules apply to fields of records in order. Raises `TypeError` for
+    other kinds, and `OverflowError` for values out of range and text that would be truncated.
     """
-    if dtype.hasobject:  # lists are arrays of objects, as in numpy; anything else but an array is one object
+    if dtype.hasobject:  # lists and tuples are arrays of objects, as in numpy
         return np.asarray(value, object) if isinstance(value, np.ndarray | list | tuple) else as_object(value)
     if dtype.names is not None:
         return _as_records(value, dtype)
@@ -54,61 +51,61 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
 
 
 def as_object(value: Any) -> AnyArray:
-    """Any value as a 0-d object array; of an array without axes, its item."""
+    """Any value as a 0-d object array; a 0-d array is replaced by its item."""
     single = np.empty(1, object)
     single[0] = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
     return single.reshape(())
 
 
 def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    """``values`` for all cells of ``shape``, as numpy assigns them; raises `ValueError` where they do not fit."""
+    """``values`` broadcast to ``shape`` as in numpy's assignments; raises `ValueError`."""
     surplus = max(0, values.ndim - len(shape))
     if all(length == 1 for length in values.shape[:surplus]):
         try:
             return np.broadcast_to(values.reshape(values.shape[surplus:]), shape)
         except ValueError:
-            pass  # said better below
+            pass  # with a message for both cases below
     raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
 
 
 def is_extension(dtype: DType) -> bool:
-    """Whether it is a dtype of ml_dtypes, which numpy takes for void."""
+    """Whether it is a dtype of ml_dtypes, whose kind in numpy is void."""
     return dtype.kind == "V" and dtype.type is not np.void
 
 
 def _as_array(value: Any, dtype: DType) -> AnyArray:
-    """``value`` with a dtype that says what it is: numpy's guess for Python's own values is not always that."""
+    """``value`` as an array of a kind that fits ``dtype``, where numpy's inference from Python's values does not."""
     values = np.asarray(value)
     if not hasattr(value, "dtype"):
         if not values.size:
-            return np.empty(values.shape, dtype)  # an empty list is of no dtype, and numpy takes it for floats
+            return np.empty(values.shape, dtype)  # numpy infers float for an empty list
         if values.dtype.kind == "f" and _is_integer(dtype):
-            values = np.asarray(value, object)  # [2**64 - 1, 0] is floats to numpy
+            values = np.asarray(value, object)  # numpy infers float for [2**64 - 1, 0]
     if values.dtype.kind == "O":
         values = _from_objects(values, dtype)
     if dtype.kind in "mM" and values.dtype.kind in "US":
         return values.astype(dtype)
     if dtype.kind in "US" and values.dtype.kind != dtype.kind and values.dtype.kind in "USbiufc":
-        return values.astype(dtype.kind)  # as long as it takes
+        return values.astype(dtype.kind)  # of sufficient length
     return values
 
 
 def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
-    """Objects as what all of them are, and as they are where they have nothing in common."""
+    """Objects as an array of their common dtype; unchanged if they have none."""
     items = values.reshape(-1).tolist()
     types = {type(item) for item in items}
-    whole = (int, np.integer, np.bool_)
+    integers = (int, np.integer, np.bool_)
 
-    def are(*known: type) -> bool:  # to Python, a timedelta64 is an integer
-        return all(issubclass(each, known) and not issubclass(each, np.timedelta64) for each in types)
+    def are(*classes: type) -> bool:  # timedelta64 is a subclass of np.integer
+        return all(issubclass(each, classes) and not issubclass(each, np.timedelta64) for each in types)
 
     if not items:
         return np.empty(values.shape, dtype)
-    if _is_integer(dtype) and are(*whole):
+    if _is_integer(dtype) and are(*integers):
         _check_range(values, dtype)
         return values.astype(dtype)
-    if (dtype.kind in "fc" or is_extension(dtype)) and are(*whole, float, complex, np.number):
-        return values.astype("f8" if are(*whole, float, np.floating) else "c16")
+    if (dtype.kind in "fc" or is_extension(dtype)) and are(*integers, float, complex, np.number):
+        return values.astype("f8" if are(*integers, float, np.floating) else "c16")
     if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
         return values.astype(dtype)
     found = np.asarray(values.tolist())
@@ -116,7 +113,7 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
 
 
 def _as_records(value: Any, dtype: DType) -> AnyArray:
-    """Records of ``dtype``, field by field; tuples are read as numpy reads them."""
+    """Records of ``dtype``, field by field, from records or tuples."""
     values = value if isinstance(value, np.ndarray | np.void) else np.asarray(value, _of_objects(dtype))
     if values.dtype == dtype:
         return np.asarray(values)
@@ -135,7 +132,7 @@ def _as_records(value: Any, dtype: DType) -> AnyArray:
 
 
 def _of_objects(dtype: DType) -> DType:
-    """The same structure with object fields, which hold values unchanged."""
+    """The same structure with object fields, which accept any values."""
     if dtype.subdtype is not None:
         return np.dtype((_of_objects(dtype.subdtype[0]), dtype.shape))
     return np.dtype([(name, _of_objects(dtype[name])) for name in dtype.names] if dtype.names else object)
@@ -150,31 +147,30 @@ def _is_same_kind(source: DType, target: DType) -> bool:
         numbers = source.kind in "biuf" or is_extension(source)
         return numbers and (_is_integer(source) if _is_integer(target) else target.kind in "fc" or is_extension(target))
     if target.kind == "V":
-        return source.kind in "SV"  # numpy would take the memory of anything
-    whole = source.kind in "biu" and _is_integer(target)
-    return whole or bool(np.can_cast(source, target, "same_kind"))
+        return source.kind in "SV"  # numpy would reinterpret the memory of any dtype
+    return (source.kind in "biu" and _is_integer(target)) or bool(np.can_cast(source, target, "same_kind"))
 
 
 def _check_range(values: AnyArray, dtype: DType) -> None:
-    """Raises `OverflowError` where the least or the greatest value of a kind that fits becomes another one."""
+    """Raises `OverflowError` if the minimum or maximum of the values is out of the range of ``dtype``."""
     times, safe = values.dtype.kind in "mM", np.can_cast(values.dtype, dtype, "safe")
-    unharmed = not safe if times else safe and dtype.kind != "m"  # to numpy, a finer unit and any integer are safe
-    if not values.size or values.dtype.kind == "b" or unharmed:
+    fits_any = not safe if times else safe and dtype.kind != "m"  # numpy's "safe" ignores the range of timedeltas
+    if not values.size or values.dtype.kind == "b" or fits_any:
         return
     if values.dtype.kind == "c":
         _check_range(values.real, dtype)
         _check_range(values.imag, dtype)
         return
-    known = values if values.dtype.kind == "O" or _is_integer(values.dtype) else values[np.isfinite(values)]
-    for extreme in (known.min(), known.max()) if known.size else ():
+    finite = values if values.dtype.kind == "O" or _is_integer(values.dtype) else values[np.isfinite(values)]
+    for extreme in (finite.min(), finite.max()) if finite.size else ():
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.asarray(extreme).astype(dtype)
+            cast = np.asarray(extreme).astype(dtype)
         if times:
-            fits = found.astype(values.dtype) == extreme
+            fits = cast.astype(values.dtype) == extreme
         elif dtype.kind == "m":
-            fits = not np.isnat(found) and int(found.astype("i8")) == int(extreme)
+            fits = not np.isnat(cast) and int(cast.astype("i8")) == int(extreme)
         else:
-            fits = int(found) == int(extreme) if _is_integer(dtype) else np.isfinite(found)
+            fits = int(cast) == int(extreme) if _is_integer(dtype) else np.isfinite(cast)
         if not fits:
             raise OverflowError(f"{extreme} does not fit dtype {dtype}")
 
@@ -185,20 +181,20 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
 def parse_fill_value(value: Any, dtype: DType, object_codec: str | None = None) -> Any:
     """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value (spec: *Fill value encoding*).
 
-    ``object_codec`` is the id of the codec of objects, which says what their JSON means. Raises `ValueError`,
-    `TypeError` or `OverflowError` for what the dtype cannot hold.
+    For objects it depends on ``object_codec``, the id of their codec. Raises `ValueError`, `TypeError` or
+    `OverflowError` for a value that the dtype cannot hold.
     """
-    if dtype.kind == "O":  # what a missing item reads as; old writers put 0 for text and bytes, too
+    if dtype.kind == "O":  # old writers also have 0 for text and bytes
         if object_codec == "vlen-bytes":
             return b"" if value == 0 else base64.b64decode(value, validate=True)
         return "" if value == 0 and object_codec in ("vlen-utf8", "categorize") else value
     stored = dtype.kind in "SUV" and not is_extension(dtype)
-    if stored and value == 0:  # old writers put it for every dtype
+    if stored and value == 0:  # old writers have 0 for every dtype
         return np.zeros((), dtype)[()]
     if dtype.kind == "U":
         return np.asarray(value).astype(dtype)[()]
-    spelled = isinstance(value, str) and dtype.kind not in "mM" and (dtype.kind == "c" or value.endswith("=="))
-    if stored or spelled:  # TensorStore has base64 for complex and 4-bit numbers, too
+    is_base64 = isinstance(value, str) and dtype.kind not in "mM" and (dtype.kind == "c" or value.endswith("=="))
+    if stored or is_base64:  # TensorStore writes base64 for complex and 4-bit numbers, too
         content = base64.b64decode(value, validate=True)
         return np.frombuffer(content.ljust(dtype.itemsize, b"\0") if dtype.kind == "S" else content, dtype)[0]
     return _parse_number(value, dtype)
@@ -209,7 +205,7 @@ def _parse_number(value: Any, dtype: DType) -> Any:
         ticks = np.iinfo(np.int64).min if value == "NaT" else int(value)
         return np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
     if dtype.kind == "c":
-        item = np.empty((), dtype)  # from its parts: re + 1j * im turns an infinite im into NaN
+        item = np.empty((), dtype)  # re + 1j * im would turn an infinite im into NaN
         parts = value if isinstance(value, list) else (value, 0)
         item.real, item.imag = (parse_fill_value(part, item.real.dtype) for part in parts)
         return item[()]
@@ -221,7 +217,7 @@ def _parse_number(value: Any, dtype: DType) -> Any:
 
 
 def format_fill_value(value: Any) -> Any:
-    """JSON of a fill value as Zarr v2 has it (spec: *Fill value encoding*)."""
+    """Zarr v2's JSON of a fill value (spec: *Fill value encoding*)."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind in "mM":
             return int(value.astype(np.int64))
@@ -242,33 +238,31 @@ def format_fill_value(value: Any) -> Any:
 
 
 def object_codec(members: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The codec that turns the objects of an array into bytes: its first one, which may stand for the compressor.
-
-    ``members`` are those of the array's document; empty where no codec is named.
-    """
+    """Configuration of the codec that encodes an array's objects: the first filter or else the compressor; empty if
+    there is none. ``members`` are those of the node document."""
     chain = [*(members.get("filters") or ()), members.get("compressor")]
     return chain[0] or {}
 
 
 def as_stored(values: AnyArray, codec: Mapping[str, Any]) -> AnyArray:
-    """The same objects, with arrays in place of lists where the array's codec wants arrays; raises as `as_values`."""
+    """Objects with lists converted to arrays if the codec is vlen-array; raises as `as_values`."""
     if codec.get("id") != "vlen-array":
         return values
-    wanted = wire.dtype_from_json(codec["dtype"])
-    found = np.empty(values.size, object)
+    dtype = wire.dtype_from_json(codec["dtype"])
+    objects = np.empty(values.size, object)
     for i, item in enumerate(values.reshape(-1).tolist()):
-        held = isinstance(item, list | tuple | np.ndarray)
-        found[i] = as_values(item, wanted).astype(wanted) if held else item
-    return found.reshape(values.shape)
+        is_array = isinstance(item, list | tuple | np.ndarray)
+        objects[i] = as_values(item, dtype).astype(dtype) if is_array else item
+    return objects.reshape(values.shape)
 
 
 def encode_objects(values: AnyArray) -> bytes:
-    """The body that `decode_objects` reads; raises `TypeError` and `ValueError` for objects without a binary form."""
+    """Objects in their binary form (`wire.objects`); raises `TypeError` and `ValueError` for unsupported ones."""
     return wire.pack_objects(values.reshape(values.size).tolist())
 
 
 def decode_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...]) -> AnyArray:
-    """An object array of ``shape``; raises `BadBody` where the body holds none or another number of objects."""
+    """The object array of a body; raises `BadBody` if it is invalid or has another number of objects."""
     try:
         items = wire.unpack_objects(body)
     except ValueError as error:
@@ -285,12 +279,12 @@ def decode_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...])
 
 
 def bytes_of(array: AnyArray) -> memoryview:
-    """The memory of a C-contiguous array, whatever its dtype."""
+    """The memory of a C-contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def encode_npy(array: AnyArray) -> bytes:
-    """``array`` in npy format, C order; the dtype must not hold objects."""
+    """``array`` as npy, in C order; not for object dtypes."""
     buffer = io.BytesIO()
     items = np.asarray(array, order="C")
     np.lib.format.write_array(buffer, items.view(wire.npy_dtype(items.dtype)), allow_pickle=False)
@@ -298,9 +292,9 @@ def encode_npy(array: AnyArray) -> bytes:
 
 
 def dump_json(members: Any) -> bytes:
-    """JSON in which numpy's scalars and arrays are numbers and lists, as they are in Zarr's attributes.
+    """JSON, with numpy's scalars and arrays as numbers and lists.
 
-    Raises `TypeError` for what has no form in JSON, and `ValueError` for NaN and infinities.
+    Raises `TypeError` for unsupported types, and `ValueError` for NaN and infinities.
     """
 
     def plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Writing a selection: boxes cut on chunk edges over several connections, points in one request for many; appending.
+"""Writes selections: boxes along chunk boundaries over several connections, points in batches; appends.
 
-A box that is written twice is as good as one written once, so that a lost answer is no reason to stop. Several boxes
-are not one transaction. Of an append, the server picks the offset, and a repeated request stores nothing twice.
+Writes of boxes and points are idempotent, so they are retried after a lost response; several requests are not a
+transaction. Appends are retried under an idempotency key, at an offset that the server assigns.
 """
 
 from __future__ import annotations
@@ -25,44 +25,42 @@ from hyperslab.errors import TooLarge
 
 SMALLEST_BOX = 4 << 20
 LARGEST_BOX = 16 << 20
-"""Bytes of one request of a big write; the benchmark of them is the suite ``writes``."""
+"""Bytes per request of a large write; set by the benchmark suite ``writes``."""
 
 
 def write_selection(
     endpoint: Endpoint, selection: Selection, values: AnyArray, *, on_bytes: OnBytes = lambda _: None
 ) -> None:
-    """Write ``values`` (see `values.as_values`) where ``selection`` says, broadcast as numpy does.
+    """Write ``values`` (of `values.as_values`) to a selection, with numpy's broadcasting.
 
-    Where an index comes twice, the last value wins. Raises `ValueError` where the shapes do not fit, and what the
-    server raised.
+    Of repeated indices the last value wins. Raises `ValueError` if the shapes do not fit, and the server's errors.
     """
     endpoint, axes = _cells(endpoint, selection)
-    spread = broadcast(values, selection.shape)
+    expanded = broadcast(values, selection.shape)
     if 0 in selection.shape:
         return
     if selection.pointwise:
-        _write_points(endpoint, axes, selection.to_raw(spread), on_bytes)
+        _write_points(endpoint, axes, selection.to_raw(expanded), on_bytes)
     else:
         is_single = values.ndim == 0 and endpoint.item_shape == ()
-        _write_boxes(endpoint, axes, values if is_single else selection.to_raw(spread), is_single, on_bytes)
+        _write_boxes(endpoint, axes, values if is_single else selection.to_raw(expanded), is_single, on_bytes)
 
 
 def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag: str) -> str:
-    """As `write_selection`, by one request that is done only where the selection still has the ``tag``.
+    """`write_selection` in one request, on the condition that the selection has the ``tag``; returns the new tag.
 
-    Returns the tag that it has then. Raises `PreconditionFailed` where it has another, `TooLarge` where one request
-    cannot carry the values, and what the transport raised where the answer was lost: the request is not sent twice,
-    because the second would be refused on account of the first.
+    Raises `PreconditionFailed` for another tag, `TooLarge` if one request cannot carry the values, and `Unreachable`
+    after a lost response: a retry would conflict with the first request.
     """
     endpoint, axes = _cells(endpoint, selection)
-    axes, kept = _without_repetition(axes, selection.to_raw(broadcast(values, selection.shape)))
-    headers, body = {**_headers(endpoint, kept.shape), "If-Match": tag}, _encode(endpoint, kept)
+    axes, distinct = _without_repetition(axes, selection.to_raw(broadcast(values, selection.shape)))
+    headers, body = {**_headers(endpoint, distinct.shape), "If-Match": tag}, _encode(endpoint, distinct)
     request = Request("PUT", _single_url(endpoint, axes), headers, body, once=True)
     return endpoint.session.read(request).headers["ETag"]
 
 
 def read_tag(endpoint: Endpoint, selection: Selection) -> str:
-    """The tag of what a selection holds now, for `write_tagged`; no values are read."""
+    """The current tag of a selection, for `write_tagged`; reads no values."""
     endpoint, axes = _cells(endpoint, selection)
     axes, _ = _without_repetition(axes, np.empty(()))
     request = Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})
@@ -70,10 +68,9 @@ def read_tag(endpoint: Endpoint, selection: Selection) -> str:
 
 
 def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int, list[int]]:
-    """Append ``values`` along ``axis``: where they begin, and the array's shape then.
+    """Append ``values`` along ``axis``; returns their offset and the new shape.
 
-    Raises `ValueError` where the other axes differ, numpy's `AxisError` where there is no such axis, and what the
-    server raised.
+    Raises `ValueError` if other lengths differ, numpy's `AxisError` for an invalid axis, and the server's errors.
     """
     if endpoint.field is not None:
         raise ValueError(f"whole items are appended, and the field {endpoint.field!r} is opened")
@@ -83,17 +80,17 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
         raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {endpoint.shape}")
     begin, end = None, None
     shape = list(endpoint.grid_shape)
-    waiting = deque(_append_parts(endpoint, values, axis))
-    while waiting:
-        part = waiting.popleft()
+    queue = deque(_append_parts(endpoint, values, axis))
+    while queue:
+        part = queue.popleft()
         url = endpoint.address.url("append", axis=str(axis), at=None if end is None else str(end))
         headers = {**_headers(endpoint, part.shape), wire.IDEMPOTENCY_KEY: str(uuid.uuid4())}
         try:
             answer, _ = endpoint.session.read_json(Request("POST", url, headers, _encode(endpoint, part)))
-        except TooLarge:  # how long objects are shows when they are packed
+        except TooLarge:  # the size of objects is not known before encoding
             if part.shape[axis] < 2:
                 raise
-            waiting.extendleft(reversed(np.array_split(part, 2, axis)))
+            queue.extendleft(reversed(np.array_split(part, 2, axis)))
             continue
         shape, offset = answer["shape"], answer["offset"]
         begin, end = offset if begin is None else begin, offset + part.shape[axis]
@@ -101,7 +98,7 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
 
 
 def _append_parts(endpoint: Endpoint, values: AnyArray, axis: int) -> list[AnyArray]:
-    """``values`` in as many parts along ``axis`` as requests are needed, none where it is empty."""
+    """``values`` divided along ``axis`` into parts for one request each."""
     length, chunk = values.shape[axis], endpoint.grid_chunks[axis]
     limit = min(64 << 20, endpoint.limits.get("max_request_bytes") or 64 << 20)
     rows = max(1, limit // max(1, values.size * endpoint.dtype.itemsize // max(1, length)))
@@ -118,7 +115,7 @@ def _cells(endpoint: Endpoint, selection: Selection) -> tuple[Endpoint, tuple[Ax
 
 
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
-    """URL of a request that cannot be split; raises `IndexError` if its lists of indices are too long."""
+    """URL of a request for all of a selection; raises `IndexError` if its lists of indices are too long."""
     boxes = endpoint.cut(Box.of(axes), sys.maxsize)
     if len(boxes) != 1:
         raise IndexError("more indices than one request can name")
@@ -128,15 +125,15 @@ def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
 def _write_boxes(
     endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, is_single: bool, on_bytes: OnBytes
 ) -> None:
-    """Write boxes over several connections. A single value for all cells travels alone, as npy, which keeps every bit
-    of a NaN."""
+    """Write boxes over several connections. A single value for all cells is sent once, as npy, which preserves the
+    bits of a NaN."""
     session, cells = endpoint.session, prod(lengths(axes))
     axes, values = _without_repetition(axes, values)
     cap = endpoint.limits.get("max_request_bytes") or LARGEST_BOX
     limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
     def put(box: Box) -> None:
-        if is_single:  # with the shape, because slices would be cut off of an array that has shrunk
+        if is_single:  # with the shape, so that slices of an array that has shrunk are refused
             media_type = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
             headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
             body = _encode(endpoint, values, npy=True)
@@ -156,17 +153,17 @@ def _write_boxes(
 
 
 def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
-    """Coordinates as npy, and right behind them the values: npy too, or objects in their binary form."""
+    """Write points in requests of coordinates as npy, followed by values as npy or objects in their binary form."""
     cells = coordinates(axes)
     items = values.reshape(len(cells), *endpoint.item_shape)
-    kept = _last_of_each(cells)
+    distinct = _last_occurrences(cells)
     step = max(1, (4 << 20) // (8 * cells.shape[1] + endpoint.item_nbytes))
     step = min(step, endpoint.limits.get("max_points") or step)
     url = endpoint.address.url("points", values="1", field=endpoint.field)
 
     def post(chosen: IntArray) -> None:
         body = encode_npy(cells[chosen]) + bytes(_encode(endpoint, items[chosen], npy=True))
-        try:  # the same values at the same points again change nothing: it is safe to repeat
+        try:
             endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
         except TooLarge:
             if len(chosen) < 2:
@@ -176,14 +173,14 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
         else:
             on_bytes(len(chosen) * endpoint.item_nbytes)
 
-    on_bytes((len(cells) - len(kept)) * endpoint.item_nbytes)
-    endpoint.session.for_each(post, [kept[start : start + step] for start in range(0, len(kept), step)])
+    on_bytes((len(cells) - len(distinct)) * endpoint.item_nbytes)
+    endpoint.session.for_each(post, [distinct[start : start + step] for start in range(0, len(distinct), step)])
 
 
 def _headers(endpoint: Endpoint, shape: tuple[int, ...]) -> dict[str, str]:
-    """The headers that tell the shape and the dtype of values."""
+    """Headers for values of a shape."""
     headers = {"Content-Type": endpoint.accept, wire.ARRAY_SHAPE: _json(shape)}
-    if len(endpoint.dtype_text) <= wire.LONGEST_DTYPE:
+    if len(endpoint.dtype_text) <= wire.MAX_DTYPE_BYTES:
         headers[wire.ARRAY_DTYPE] = endpoint.dtype_text
     return headers
 
@@ -193,35 +190,32 @@ def _json(shape: tuple[int, ...]) -> str:
 
 
 def _encode(endpoint: Endpoint, values: AnyArray, *, npy: bool = False) -> bytes | memoryview:
-    """Values in the array's dtype and C order, raw or as ``npy``; objects in their binary form."""
+    """Values in the array's dtype and C order, raw or as npy; objects in their binary form."""
     if endpoint.dtype.hasobject:
         return encode_objects(values)
     if endpoint.dtype.names is None or (values.dtype == endpoint.dtype and values.flags.c_contiguous):
         items = np.asarray(values, endpoint.dtype, order="C")
-    else:  # numpy copies fields only: between them there would be what memory held before
+    else:  # numpy copies only fields: zeros in the padding instead of uninitialised memory
         items = np.zeros(values.shape, endpoint.dtype)
         items[...] = values
     return encode_npy(items) if npy else bytes_of(items)
 
 
-def _last_of_each(cells: IntArray) -> IntArray:
-    """Row numbers without those that a later row repeats."""
-    _, first_from_behind = np.unique(cells[::-1], axis=0, return_index=True)
-    return np.sort(len(cells) - 1 - first_from_behind)
+def _last_occurrences(cells: IntArray) -> IntArray:
+    """Numbers of the rows that no later row repeats, in order."""
+    _, from_end = np.unique(cells[::-1], axis=0, return_index=True)
+    return np.sort(len(cells) - 1 - from_end)
 
 
 def _without_repetition(axes: tuple[Axis, ...], values: AnyArray) -> tuple[tuple[Axis, ...], AnyArray]:
-    """Axes whose lists name no index twice, and the values for them: each stays where it comes last, as numpy writes.
-
-    Values without axes stay as they are.
-    """
-    kept: list[Axis] = []
+    """Axes without repeated indices, and their values, the last of each index as in numpy; 0-d values are unchanged."""
+    distinct: list[Axis] = []
     for axis in axes:
         if isinstance(axis, np.ndarray):
-            last = _last_of_each(axis[:, None])
+            last = _last_occurrences(axis[:, None])
             if values.ndim and len(last) < len(axis):
-                values = np.take(values, last, axis=len(lengths(kept)))
-            kept.append(axis[last])
+                values = np.take(values, last, axis=len(lengths(distinct)))
+            distinct.append(axis[last])
         else:
-            kept.append(axis)
-    return tuple(kept), values
+            distinct.append(axis)
+    return tuple(distinct), values

@@ -1,4 +1,4 @@
-"""The demo store: a few tens of megabytes, made on first use, the same every time."""
+"""Demo store: some tens of megabytes, generated deterministically on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hyperslab.demo.files import LZ4, ZSTD, consolidate, write_array, write_grou
 from hyperslab.demo.ome import write_corner, write_microscope
 
 VERSION: Final = 2
-"""Goes up when the contents change, so that an older demo is left alone and a new one made."""
+"""Version of the contents: a new one is written beside older ones."""
 
 
 def demo_folder(parent: Path) -> Path:
@@ -23,10 +23,7 @@ def demo_folder(parent: Path) -> Path:
 
 
 def make_demo(parent: Path) -> Path:
-    """The demo store below ``parent``, made if it is not there yet; raises `OSError` if that cannot be written.
-
-    It is made under a temporary name and renamed when complete, so whoever comes first wins and nobody sees half of it.
-    """
+    """Path of the demo store below ``parent``, written atomically if it does not exist; raises `OSError`."""
     folder = demo_folder(parent)
     if folder.is_dir():
         return folder
@@ -45,7 +42,7 @@ def make_demo(parent: Path) -> Path:
 
 
 def write_demo(root: Path) -> None:
-    """Write all nodes of the demo store below ``root``."""
+    """Write the demo store to ``root``."""
     write_group(root, {"title": "Hyperslab's demo: arrays of many kinds, all of them made up"})
     intensity, labels = microscope.stack()
     write_microscope(root / "microscope", intensity, labels)

@@ -1,4 +1,4 @@
-"""A head that never was: a folded cortex, white matter, ventricles and skull, as an uint16 volume."""
+"""Synthetic MRI of a head: cortex, white matter, ventricles and skull."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hyperslab.demo.noise import Field, smooth_noise
 
 SHAPE = (64, 512, 512)
 CSF, GREY, WHITE, BONE, SCALP = 260.0, 900.0, 1350.0, 120.0, 1700.0
-"""How bright each tissue is."""
+"""Intensities of tissues."""
 
 
 def volume() -> NDArray[np.uint16]:
-    """Values (z, y, x); air is exactly zero, so that most chunks at the corners need not be stored."""
+    """Intensities (z, y, x); air is zero, so that chunks at the corners need not be stored."""
     rng = np.random.default_rng(11)
     folds = smooth_noise(rng, SHAPE, (6, 11, 11))
     waves = smooth_noise(rng, SHAPE, (16, 40, 40))
@@ -28,7 +28,7 @@ def volume() -> NDArray[np.uint16]:
 
 
 def _coordinates(z: int) -> tuple[Field, Field]:
-    """The distance from the centre (1 at the brain's surface), and how far left (-1) or right (1) a pixel lies."""
+    """Distance from the centre (1 at the brain's surface), and position from left (-1) to right (1), per pixel."""
     depth, height, width = SHAPE
     up = (z - depth * 0.46) / (depth * 0.52)
     back = (np.arange(height, dtype=np.float32)[:, None] - height / 2) / (height * 0.415)
@@ -45,17 +45,13 @@ def _tissues(radius: Field, side: Field, folds: Field, waves: Field) -> Field:
     furrow = np.exp(-((ridge / width) ** 2)) * _step(radius - 0.70, 0.03)
     fissure = np.exp(-((side / 0.016) ** 2)) * _step(radius - 0.36, 0.03)
     brain = GREY + (WHITE - GREY) * white
-    brain = brain + (CSF - brain) * np.maximum(np.maximum(furrow, fissure), _ventricles(radius, side, waves))
+    horn = ((np.abs(side) - 0.13 - 0.10 * radius) / 0.075) ** 2 + (radius / 0.42) ** 2
+    ventricles = _step(0.95 + 0.10 * waves - horn, 0.12)  # lateral
+    brain = brain + (CSF - brain) * np.maximum(np.maximum(furrow, fissure), ventricles)
     tissue = CSF + (brain - CSF) * _step(0.985 - radius, 0.008)
     tissue = tissue + (BONE - tissue) * _step(radius - 1.02, 0.006)
     tissue = tissue + (SCALP - tissue) * _step(radius - 1.085, 0.008)
     return np.where(radius < 1.135, tissue, np.float32(0))
-
-
-def _ventricles(radius: Field, side: Field, waves: Field) -> Field:
-    """Two horns on both sides of the middle."""
-    horn = ((np.abs(side) - 0.13 - 0.10 * radius) / 0.075) ** 2 + (radius / 0.42) ** 2
-    return _step(0.95 + 0.10 * waves - horn, 0.12)
 
 
 def _step(x: Field, softness: float) -> Field:

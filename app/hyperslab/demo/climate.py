@@ -1,4 +1,4 @@
-"""A year of sea surface temperature on a planet that never was."""
+"""Synthetic sea surface temperature over a year."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def cube() -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(3)
     latitude = (88 - 176 * np.arange(ROWS) / (ROWS - 1)).astype(np.float32)
     longitude = (np.arange(COLUMNS) * 360 / COLUMNS - 179).astype(np.float32)
-    points = _on_sphere(latitude, longitude)
+    north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
+    # unit vectors, so that waves have no seam and no poles
+    points = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
     land = _waves(rng, points, wavelengths=(1.6, 0.8, 0.4, 0.2)) > 0.55
     days = np.arange(DAYS, dtype=np.int32)
     temperature = _temperature(rng, points, latitude, days)
@@ -26,16 +28,10 @@ def cube() -> dict[str, NDArray[Any]]:
     return {"sst": temperature, "land": land, "time": days, "lat": latitude, "lon": longitude}
 
 
-def _on_sphere(latitude: Field, longitude: Field) -> Field:
-    """Unit vectors (lat, lon, 3): waves through them have no seam and no poles."""
-    north, east = np.meshgrid(np.radians(latitude), np.radians(longitude), indexing="ij")
-    return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=-1)
-
-
 def _waves(
     rng: np.random.Generator, points: Field, wavelengths: tuple[float, ...], drift: Field | None = None
 ) -> Field:
-    """A sum of random plane waves, long ones stronger; ``drift`` (time) moves them along."""
+    """Sum of random plane waves of unit variance, long ones stronger; ``drift`` is their phase by time."""
     shift = np.float32(0) if drift is None else drift[:, None, None]
     total = np.zeros(np.broadcast_shapes(np.shape(shift), points.shape[:-1]), np.float32)
     for wavelength in wavelengths:
@@ -54,4 +50,4 @@ def _temperature(rng: np.random.Generator, points: Field, latitude: Field, days:
     eddies = 0.7 * _waves(rng, points, (0.35, 0.22), drift=(days * 0.07).astype(np.float32))
     weather = 0.08 * rng.standard_normal(eddies.shape, dtype=np.float32)
     temperature = np.maximum(climate + currents + eddies + weather, -1.8)
-    return np.asarray((temperature * 64).round() / 64, dtype=np.float32)  # few bits in use: it compresses
+    return np.asarray((temperature * 64).round() / 64, dtype=np.float32)  # rounded for compression

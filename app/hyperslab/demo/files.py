@@ -1,4 +1,4 @@
-"""Zarr nodes written straight into a folder: of v2, and sharded ones of v3."""
+"""Writer of Zarr nodes to a folder: v2, and sharded v3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ZSTD: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "block
 
 
 def write_group(folder: Path, attributes: Mapping[str, Any], *, zarr_format: int = 2) -> Path:
-    """Make a group and return its folder."""
+    """Write a group and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     documents: dict[str, Mapping[str, Any]] = {".zgroup": {"zarr_format": 2}, ".zattrs": attributes}
     if zarr_format == 3:
@@ -45,8 +45,7 @@ def write_array(
     filters: Sequence[Mapping[str, Any]] | None = None,
     sparse: bool = False,
 ) -> None:
-    """Make an array that holds ``values``; its ``.zarray`` comes last. With ``sparse``, chunks of nothing but the fill
-    value are left out."""
+    """Write an array, its ``.zarray`` last. ``sparse``: omit chunks that are zero."""
     document = {
         "zarr_format": 2,
         "shape": list(values.shape),
@@ -67,7 +66,7 @@ def write_array(
 def write_sharded(
     folder: Path, values: NDArray[Any], names: Sequence[str], *, chunks: Sequence[int], shards: Sequence[int]
 ) -> None:
-    """Make an array of Zarr v3 that holds ``values``; ``names`` are those of its axes. Its ``zarr.json`` comes last."""
+    """Write a sharded array of Zarr v3, its ``zarr.json`` last; ``names`` are the names of its axes."""
     request = {"zarr_format": 3, "shape": [*values.shape], "dtype": dtype_to_json(values.dtype), "chunks": [*chunks]}
     document = new_document({**request, "shards": [*shards], "dimension_names": [*names]}, {})
     _write_chunks(folder, checked(document), values)
@@ -75,7 +74,7 @@ def write_sharded(
 
 
 def _write_chunks(folder: Path, metadata: ArrayMetadata, values: NDArray[Any], *, sparse: bool = False) -> None:
-    """Write each stored object: a chunk, or the chunks of a shard."""
+    """Write the chunks or shards of an array."""
     stored: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
     for coords in itertools.product(*map(range, metadata.grid.counts)):
         if not sparse or values[metadata.grid.bounds(coords)].any():
@@ -104,7 +103,7 @@ def _write_chunks(folder: Path, metadata: ArrayMetadata, values: NDArray[Any], *
 
 
 def consolidate(group: Path) -> None:
-    """Gather the metadata of a group and of all below it into its ``.zmetadata``."""
+    """Write consolidated metadata of a group."""
     documents = sorted(path for path in group.rglob(".z*") if path.name in {".zgroup", ".zattrs", ".zarray"})
     metadata = {path.relative_to(group).as_posix(): json.loads(path.read_bytes()) for path in documents}
     _write_json(group / ".zmetadata", {"zarr_consolidated_format": 1, "metadata": metadata})

@@ -1,4 +1,4 @@
-"""A fluorescence stack that never was: nuclei, filaments and membranes of a layer of cells."""
+"""Synthetic fluorescence stack: nuclei, filaments and membranes of a layer of cells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hyperslab.demo.noise import Field, blur, smooth_noise
 
 DEPTH, HEIGHT, WIDTH = 16, 768, 1024
 SPACING = 92.0
-"""The least distance between two nuclei, in pixels."""
+"""Minimum distance of nuclei, in pixels."""
 CAMERA_OFFSET = 100.0
 
 
@@ -24,7 +24,7 @@ def stack() -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
 
 
 def _scatter(rng: np.random.Generator) -> Field:
-    """Centres (y, x) of nuclei, no two of them closer than `SPACING`."""
+    """Centres (y, x) of nuclei, at least `SPACING` apart."""
     centres: list[NDArray[np.float64]] = []
     for candidate in rng.uniform((0, 0), (HEIGHT, WIDTH), size=(4000, 2)):
         if all(np.hypot(*(candidate - other)) > SPACING for other in centres):
@@ -37,19 +37,13 @@ def _nuclei(rng: np.random.Generator, centres: Field) -> tuple[Field, NDArray[np
     labels = np.zeros((DEPTH, HEIGHT, WIDTH), np.uint16)
     texture = 0.9 + 0.24 * smooth_noise(rng, light.shape, (2, 6, 6)) + 0.14 * smooth_noise(rng, light.shape, (1, 3, 3))
     for number, (y, x) in enumerate(centres, start=1):
-        window = (slice(None), *_window(y, x, 52))
+        edges = [slice(max(int(c) - 52, 0), min(int(c) + 52, size)) for c, size in ((y, HEIGHT), (x, WIDTH))]
+        window = (slice(None), *edges)
         depth = _nucleus_depth(rng, window, (y, x))
         inside = 1 / (1 + np.exp(-14 * depth))
         light[window] = np.maximum(light[window], rng.uniform(800, 1700) * inside)
         labels[window][depth > 0] = number
     return light * np.maximum(texture, 0.2), labels
-
-
-def _window(y: float, x: float, radius: int) -> tuple[slice, slice]:
-    return (
-        slice(max(int(y) - radius, 0), min(int(y) + radius, HEIGHT)),
-        slice(max(int(x) - radius, 0), min(int(x) + radius, WIDTH)),
-    )
 
 
 def _nucleus_depth(rng: np.random.Generator, window: tuple[slice, ...], centre: tuple[float, float]) -> Field:
@@ -64,7 +58,7 @@ def _nucleus_depth(rng: np.random.Generator, window: tuple[slice, ...], centre: 
 
 
 def _distances(rng: np.random.Generator, centres: Field) -> tuple[Field, Field]:
-    """How far each pixel (y, x) is from the nearest and from the second nearest centre, on warped ground."""
+    """Distances (y, x) to the nearest and the second nearest centre, in warped coordinates."""
     ground = [9 * smooth_noise(rng, (HEIGHT, WIDTH), (38, 38)) + np.float32(0) for _ in range(2)]
     ys = np.arange(HEIGHT, dtype=np.float32)[:, None] + ground[0]
     xs = np.arange(WIDTH, dtype=np.float32)[None, :] + ground[1]
@@ -90,7 +84,7 @@ def _membranes(rng: np.random.Generator, nearest: Field, second: Field) -> Field
 
 
 def _filaments(rng: np.random.Generator, centres: Field, nearest: Field) -> Field:
-    """Curved threads that run outward from each nucleus, and the haze around them."""
+    """Curved filaments from each nucleus outward, with scattered light."""
     light = np.zeros((DEPTH, HEIGHT, WIDTH), np.float32)
     heading = rng.uniform(0, 2 * np.pi, (len(centres), 110)).astype(np.float32)
     position = centres[:, None, :] + 17 * np.stack([np.sin(heading), np.cos(heading)], axis=-1)
@@ -108,7 +102,7 @@ def _filaments(rng: np.random.Generator, centres: Field, nearest: Field) -> Fiel
 
 
 def _splat(light: Field, position: Field, height: NDArray[np.float64], brightness: Field) -> None:
-    """Add points at (height, y, x), each shared between the two planes next to it."""
+    """Add points at (height, y, x), interpolated between two planes."""
     z, y, x = np.floor(height).astype(int), np.rint(position[..., 0]).astype(int), np.rint(position[..., 1]).astype(int)
     above = (height - z).astype(np.float32)
     for plane, weight in ((z, 1 - above), (z + 1, above)):

@@ -1,4 +1,4 @@
-"""Smooth random fields and small picture filters, with nothing but numpy."""
+"""Smooth random fields and image filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Field = NDArray[np.floating[Any]]
 
 
 def smooth_noise(rng: np.random.Generator, shape: Sequence[int], scale: Sequence[float]) -> Field:
-    """A field of unit variance whose values are alike within ``scale`` (items along each axis)."""
+    """Random field of unit variance with a correlation length of ``scale`` (items along each axis)."""
     spacing = [max(s, 1.0) for s in scale]
     field = rng.standard_normal([int(n / s) + 4 for n, s in zip(shape, spacing, strict=True)], dtype=np.float32)
     for axis, (size, step) in enumerate(zip(shape, spacing, strict=True)):
@@ -21,7 +21,7 @@ def smooth_noise(rng: np.random.Generator, shape: Sequence[int], scale: Sequence
 
 
 def blur(volume: Field, sigma: float) -> Field:
-    """Gaussian blur along the last two axes; what lies outside counts as zero."""
+    """Gaussian blur along the last two axes, zero-padded."""
     radius = int(3 * sigma + 0.5)
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     weights = (weights / weights.sum()).astype(np.float32)
@@ -38,7 +38,7 @@ def halve(volume: NDArray[Any]) -> NDArray[Any]:
 
 
 def _spread(size: int, knots: int, step: float) -> Field:
-    """The matrix that spreads ``knots`` values, ``step`` apart, smoothly over ``size`` items."""
+    """Matrix ``(size, knots)`` that interpolates values ``step`` items apart with a Gaussian kernel."""
     distance = (np.arange(size)[:, None] / step) - (np.arange(knots)[None, :] - 1.0)
     weights = np.exp(-0.5 * (distance / 0.6) ** 2)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)

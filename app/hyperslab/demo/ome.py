@@ -1,5 +1,4 @@
-"""The microscope's image as an OME-Zarr 0.4 multiscale group with labels, and a corner of it as OME-Zarr 0.5 in
-shards."""
+"""The microscope's image as OME-Zarr 0.4 with labels, and a crop of it as sharded OME-Zarr 0.5."""
 
 from __future__ import annotations
 
@@ -16,20 +15,20 @@ from hyperslab.engine.faces import v3_attributes
 
 LEVELS: Final = 4
 CORNER: Final = 384
-"""Pixels along each side of what is stored in shards."""
+"""Sides of the crop, in pixels."""
 TILE: Final = 256
 STEP: Final = {"z": 0.5, "y": 0.25, "x": 0.25}
-"""Micrometres between two items at full resolution."""
+"""Pixel sizes at full resolution, in micrometres."""
 CHANNELS: Final = (
     ("Nuclei", "4D7CFF", 110, 1900),
     ("Filaments", "28E66E", 130, 1500),
     ("Membranes", "FF3CB4", 110, 1500),
 )
-"""Label, colour, and the window of intensities to show."""
+"""Label, colour, start and end of the window."""
 
 
 def write_corner(folder: Path, intensity: NDArray[Any]) -> None:
-    """Two levels of chunks (1, 4, 96, 96), 16 of them in a shard."""
+    """Write the crop: two levels, in chunks (1, 4, 96, 96), 16 to a shard."""
     level = intensity[:, :, :CORNER, :CORNER]
     attributes = {"multiscales": [_multiscale("corner", "czyx", levels=2)], "omero": _omero()}
     write_group(folder, v3_attributes(attributes, folder.name), zarr_format=3)
@@ -39,6 +38,7 @@ def write_corner(folder: Path, intensity: NDArray[Any]) -> None:
 
 
 def write_microscope(folder: Path, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Write the image and its labels."""
     write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
     _write_pyramid(folder, intensity, halve)
     write_group(folder / "labels", {"labels": ["nuclei"]})
@@ -59,7 +59,10 @@ def _multiscale(name: str, axes: str, levels: int = LEVELS) -> dict[str, Any]:
     return {
         "version": "0.4",
         "name": name,
-        "axes": [_axis(axis) for axis in axes],
+        "axes": [
+            {"name": "c", "type": "channel"} if axis == "c" else {"name": axis, "type": "space", "unit": "micrometer"}
+            for axis in axes
+        ],
         "datasets": [
             {"path": str(level), "coordinateTransformations": _transformations(axes, 2**level)}
             for level in range(levels)
@@ -68,14 +71,8 @@ def _multiscale(name: str, axes: str, levels: int = LEVELS) -> dict[str, Any]:
     }
 
 
-def _axis(name: str) -> dict[str, str]:
-    if name == "c":
-        return {"name": "c", "type": "channel"}
-    return {"name": name, "type": "space", "unit": "micrometer"}
-
-
 def _transformations(axes: str, factor: int) -> list[dict[str, Any]]:
-    """Means of ``factor`` pixels lie half a coarse pixel less half a fine one further along."""
+    """Scale and translation of a level; means are shifted by half the difference of the pixel sizes."""
     scale = [STEP.get(axis, 1.0) * (factor if axis in "yx" else 1) for axis in axes]
     shift = [STEP[axis] * (factor - 1) / 2 if axis in "yx" and "c" in axes else 0.0 for axis in axes]
     return [{"type": "scale", "scale": scale}, {"type": "translation", "translation": shift}]
@@ -112,7 +109,7 @@ def _image_label(labels: NDArray[np.uint16]) -> dict[str, Any]:
 
 
 def _colour(number: int) -> list[int]:
-    """Neighbouring numbers get hues far apart: steps of the golden angle around the colour circle."""
+    """RGBA of a label: hues in steps of the golden angle."""
     hue = np.float64(number) * 0.618034 % 1
     rgb = np.clip(np.abs((hue + np.array([0, 2 / 3, 1 / 3])) % 1 * 6 - 3) - 1, 0, 1)
     return [*(int(value) for value in 60 + 195 * rgb), 255]

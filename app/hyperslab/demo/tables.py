@@ -1,4 +1,4 @@
-"""Small arrays of other kinds: a structured table, a signal, texts, a number."""
+"""Small arrays: a structured table, a signal, strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 EVENT: Final = np.dtype(
     [("time", "<f8"), ("id", "<u4"), ("energy", "<f4"), ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("label", "S8")]
 )
-"""Without subarrays: zarr-python 3.1 opens no group that holds any below it."""
+"""Without subarrays, as zarr-python 3.1 cannot open groups above arrays with any."""
 EVENTS: Final = 50_000
 SECONDS: Final = 1800
 SAMPLES_PER_SECOND: Final = 250
@@ -21,7 +21,7 @@ STATIONS: Final = (
 
 
 def events() -> NDArray[np.void]:
-    """Hits in a detector: seconds, serial number, energy in keV, position in mm, kind of particle."""
+    """Synthetic hits in a detector: time in s, serial number, energy in keV, position in mm, particle."""
     rng = np.random.default_rng(5)
     table = np.zeros(EVENTS, EVENT)
     kind = rng.choice(3, EVENTS, p=(0.7, 0.2, 0.1))
@@ -35,7 +35,7 @@ def events() -> NDArray[np.void]:
 
 
 def signal() -> NDArray[np.float32]:
-    """A heart's electrical signal in millivolt: `SECONDS` of it, `SAMPLES_PER_SECOND`."""
+    """Synthetic ECG in mV: `SECONDS` at `SAMPLES_PER_SECOND`."""
     rng = np.random.default_rng(13)
     clock = np.arange(SECONDS * SAMPLES_PER_SECOND) / SAMPLES_PER_SECOND
     count = 2 * SECONDS  # more beats than fit
@@ -48,5 +48,5 @@ def signal() -> NDArray[np.float32]:
 
 
 def stations() -> NDArray[Any]:
-    """Names as an object array of str."""
+    """Names of places, as an object array of str."""
     return np.array(STATIONS, dtype=object)

@@ -1,8 +1,8 @@
-"""Blosc frames: the header, checked before anything is decoded; the library itself; and frames made of some blocks.
+"""Blosc: validation of frames, whole and partial decoding, encoding.
 
-A frame is a 16-byte header, a table with the offset of each block, and the blocks in any order. Blocks are independent:
-to decode some, a small valid frame is put together from a header, a table and only those blocks, and is given to the
-ordinary decoder, which takes care of shuffles, split streams and codecs. [c-blosc README_CHUNK_FORMAT]
+A frame is a 16-byte header, a table of block offsets, and independent blocks in any order. To decode some blocks, a
+valid frame of only these is assembled for the library's decoder, which handles shuffles, split streams and codecs.
+[c-blosc README_CHUNK_FORMAT]
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numcodecs import blosc, lz4
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import BLOSC_MOST_BYTES, CodecConfig
+from hyperslab.engine.codec_config import BLOSC_MAX_BYTES, CodecConfig
 
-blosc.use_threads = False  # chunks are decoded concurrently already, and its global threads would serialise them
+blosc.use_threads = False  # chunks are decoded concurrently; Blosc's global thread pool would serialise them
 
 HEADER_BYTES: Final = 16
 
@@ -35,11 +35,11 @@ _SNAPPY: Final = 2
 _NO_CODEC: Final = 0x1F
 _LENGTH = struct.Struct("<i")
 _ENDS = struct.Struct("<ii")
-"""Where a frame and, if it has one, its first block end and begin."""
+"""End of a frame, and start of its first block."""
 
 
 class BloscHeader(NamedTuple):
-    """``typesize``, ``nbytes`` (decoded), ``blocksize`` and ``cbytes`` (the whole frame) in bytes."""
+    """Header of a frame. Sizes in bytes: ``typesize``, ``nbytes`` (decoded), ``blocksize``, ``cbytes`` (the frame)."""
 
     version: int
     codec_version: int
@@ -51,8 +51,8 @@ class BloscHeader(NamedTuple):
 
     @classmethod
     def parse(cls, head: Buffer, limit: int, *, exact: bool = True) -> BloscHeader:
-        """The header of a frame that holds ``limit`` bytes, or if not ``exact``, up to so many; raises `ValueError` for
-        what cannot be decoded into that."""
+        """The header of a frame of ``limit`` decoded bytes, or if not ``exact``, of at most ``limit``; raises
+        `ValueError`."""
         if len(head) < HEADER_BYTES:
             raise ValueError(f"{len(head)} bytes are too few for the header of a frame")
         header = cls(*_HEADER.unpack_from(head))
@@ -69,40 +69,38 @@ class BloscHeader(NamedTuple):
 
     @property
     def stored(self) -> bool:
-        """The data follow the header as they are ("memcpyed"): no table, no compression, no shuffle."""
+        """Whether the data are stored uncompressed ("memcpyed"), without a table and shuffle."""
         return bool(self.flags & _STORED)
 
     @property
     def fast(self) -> bool:
-        """Decoding is nearly as fast as copying (BloscLZ and LZ4, not zlib and Zstandard)."""
+        """Whether the codec is BloscLZ or LZ4, which decode nearly as fast as copying."""
         return self.flags >> 5 <= _LZ4
 
     @property
     def nblocks(self) -> int:
+        """Number of blocks."""
         return -(-self.nbytes // self.blocksize) if self.blocksize else 0
 
     @property
     def table_stop(self) -> int:
-        """Where the table of offsets ends."""
+        """End of the table of offsets."""
         return HEADER_BYTES if self.stored else HEADER_BYTES + 4 * self.nblocks
 
     def block_nbytes(self, block: int) -> int:
-        """How many bytes a block holds, decoded."""
+        """Decoded bytes of a block."""
         return min(self.blocksize, self.nbytes - block * self.blocksize)
 
     def streams(self, block: int) -> int:
-        """In how many streams a block is stored, all of them of the same size when decoded: one for each byte of an
-        item up to 16, none of fewer than 128 bytes. [c-blosc blosc.c]"""
+        """Number of streams of a block, of equal decoded size: one per byte of an item, if that has at most 16 bytes
+        and streams have at least 128. [c-blosc blosc.c]"""
         if self.flags & _NOT_SPLIT or self.typesize > 16 or self.block_nbytes(block) < self.blocksize:
             return 1
         return self.typesize if self.blocksize // self.typesize >= 128 else 1
 
 
 class BloscFrame:
-    """A frame of which blocks can be taken, from its header and its beginning up to ``header.table_stop``.
-
-    Not for stored frames. Raises `ValueError` if the table cannot be true.
-    """
+    """Block table of a compressed frame, from its first ``header.table_stop`` bytes; raises `ValueError` if invalid."""
 
     def __init__(self, header: BloscHeader, head: Buffer) -> None:
         if not 0 < header.blocksize <= header.nbytes:
@@ -113,20 +111,20 @@ class BloscFrame:
         edges = np.append(np.sort(starts), header.cbytes)
         if edges[0] < header.table_stop or not (edges[1:] > edges[:-1]).all():
             raise ValueError("blocks lie outside the frame or begin at the same byte")
-        stops = edges[np.searchsorted(edges, starts, "right")]  # a block ends at the latest where another one begins
+        stops = edges[np.searchsorted(edges, starts, "right")]  # at the start of the next block in the frame
         self.header = header
         self._extents = list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def blocks(self, start: int, stop: int) -> tuple[int, int]:
-        """The blocks ``[first, last)`` that hold the decoded bytes ``[start, stop)``."""
+        """The blocks ``[first, last)`` of the decoded bytes ``[start, stop)``."""
         return start // self.header.blocksize, -(-stop // self.header.blocksize)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """The decoded bytes that blocks ``[first, last)`` hold."""
+        """The decoded bytes of the blocks ``[first, last)``."""
         return first * self.header.blocksize, min(last * self.header.blocksize, self.header.nbytes)
 
     def extents(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Where each of the blocks ``[first, last)`` is stored."""
+        """The byte ranges of the blocks ``[first, last)`` in the frame."""
         return self._extents[first:last]
 
     def part(self, source: Source, first: int, last: int) -> bytes:
@@ -134,7 +132,7 @@ class BloscFrame:
         header, (start, stop) = self.header, self.span(first, last)
         blocks = [source(*extent) for extent in self.extents(first, last)]
         *table, cbytes = itertools.accumulate(map(len, blocks), initial=HEADER_BYTES + 4 * len(blocks))
-        # The short last block of a frame is never split; if it is alone, and looks full, the header says so.
+        # The short last block is never split; alone it would look like a full one.
         flags = header.flags | (_NOT_SPLIT if stop - start < header.blocksize else 0)
         sizes = header.typesize, stop - start, min(header.blocksize, stop - start), cbytes
         head = _HEADER.pack(header.version, header.codec_version, flags, *sizes)
@@ -142,10 +140,9 @@ class BloscFrame:
 
 
 def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
-    """Decode a whole frame of at most ``limit`` bytes, of exactly so many into ``out`` (uint8 of that size).
+    """Decode a whole frame of at most ``limit`` decoded bytes, or with ``out`` (uint8), of exactly its size.
 
-    The library believes the sizes in the header, so they are first checked against the bytes that are there. Raises
-    `ValueError` and, from the library, `RuntimeError`.
+    The header is checked before, as the library trusts it. Raises `ValueError`, and the library's `RuntimeError`.
     """
     header = BloscHeader.parse(data, limit, exact=out is not None)
     if header.cbytes != len(data):
@@ -155,13 +152,10 @@ def decompress(data: Buffer, out: NDArray[Any] | None, limit: int) -> Any:
 
 
 def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
-    """Decode frames of one block each into the rows of ``out`` (uint8) by one call of the library, as one frame of all
-    their blocks. False where that cannot be, or something is wrong, which `decompress` tells."""
+    """Decode frames of one block each into the rows of ``out`` (uint8) by one call of the library, as a single frame.
+    Returns False if that is not possible, also for invalid frames, for which `decompress` raises."""
     count, size = out.shape
-    if (
-        any(len(frame) < HEADER_BYTES + 8 or frame[:12] != rows[0][:12] for frame in rows)
-        or out.size > BLOSC_MOST_BYTES
-    ):
+    if any(len(frame) < HEADER_BYTES + 8 or frame[:12] != rows[0][:12] for frame in rows) or out.size > BLOSC_MAX_BYTES:
         return False
     try:
         header = BloscHeader.parse(rows[0], size)
@@ -178,7 +172,7 @@ def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
 
 
 def _is_one_block(frame: Buffer, streams: int) -> bool:
-    """Whether a frame is of a block of so many streams and nothing else."""
+    """Whether a frame consists of one block of ``streams`` streams."""
     at, size = HEADER_BYTES + 4, len(frame)
     if _ENDS.unpack_from(frame, 12) != (size, at):
         return False
@@ -191,9 +185,9 @@ def _is_one_block(frame: Buffer, streams: int) -> bool:
 
 
 def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
-    """Encode into one frame; ``config`` as in ``.zarray``. Raises `ValueError` for more bytes than fit a frame."""
-    if data.nbytes > BLOSC_MOST_BYTES:
-        raise ValueError(f"a blosc frame holds at most {BLOSC_MOST_BYTES} bytes, the chunk has {data.nbytes}")
+    """Encode into a frame; ``config`` as in ``.zarray``. Raises `ValueError` for data that are too large."""
+    if data.nbytes > BLOSC_MAX_BYTES:
+        raise ValueError(f"a blosc frame holds at most {BLOSC_MAX_BYTES} bytes, the chunk has {data.nbytes}")
     name, level = config.get("cname", "lz4"), config.get("clevel", 5)
     options = config.get("shuffle", 1), config.get("blocksize", 0), config.get("typesize") or typesize
     frame: bytes = blosc.compress(data, b"lz4" if name == "snappy" else name.encode(), level, *options)
@@ -208,14 +202,14 @@ def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
     return bytes((*frame[:2], frame[2] & _NO_CODEC | _SNAPPY << 5)) + frame[3:]  # the flags are the third byte
 
 
-# --- snappy, which the library is built without: its streams, recoded one by one ----------------------------------
+# --- snappy, which the library lacks: its streams are transcoded from and to LZ4 ----------------------------------
 
 
 def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[memoryview, int], Buffer]) -> bytes:
-    """A frame of the same blocks whose streams are compressed otherwise: ``recode`` is given the bytes of each, and how
-    many they are decoded. A stream of just so many is not compressed."""
+    """The frame with its streams transcoded to another codec. ``recode`` takes a stream and its decoded size; streams
+    of that size are uncompressed."""
     view = memoryview(data)
-    if header.nblocks > 1 and header.blocksize < 64:  # the library makes none
+    if header.nblocks > 1 and header.blocksize < 64:  # never written by the library
         raise ValueError(f"blocks of {header.blocksize} bytes")
     table, streams, at = [], [], header.table_stop
     for block, offset in enumerate(struct.unpack_from(f"<{header.nblocks}i", view, HEADER_BYTES)):
@@ -238,7 +232,7 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
 
 
 def _from_snappy(stream: memoryview, size: int) -> Buffer:
-    """Not compressed."""
+    """A stream of snappy, decoded."""
     if len(stream) == size:
         return stream
     out = bytearray(size)
@@ -252,7 +246,7 @@ def _from_snappy(stream: memoryview, size: int) -> Buffer:
 
 
 def _to_snappy(stream: memoryview, size: int) -> Buffer:
-    """From LZ4; not compressed if that takes no fewer bytes."""
+    """A stream of LZ4 as snappy, or uncompressed if that is not smaller."""
     raw: Buffer = stream if len(stream) == size else lz4.decompress(_LENGTH.pack(size) + stream)
     packed = bytes(cramjam.snappy.compress_raw(raw))
     return packed if len(packed) < size else raw

@@ -1,8 +1,7 @@
-"""CF conventions: attributes in, a transform of stored values out. Packing, missing values, flags and times.
+"""Decoding of values by the CF conventions: packing, missing values, flags and times.
 
-What xarray makes of the same attributes is what this makes of them, dtype included, but that values outside
-``valid_range`` are missing too, spans of time stay numbers with a unit, and times of other than the standard calendar
-are text.
+The results, including dtypes, are those of xarray, except that values outside ``valid_range`` are missing, timedeltas
+stay numbers, and times of non-standard calendars are text.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A meaning of values that are ``value``, in the bits of ``mask`` if there is one."""
+    """Meaning of a value, or of a value in the bits of ``mask``."""
 
     meaning: str
     value: int | float
@@ -47,8 +46,8 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """``number units since a date`` in a calendar; ``first`` is that date in nanoseconds since 1970 and ``step`` the
-    unit in nanoseconds, where datetime64 counts as the calendar does."""
+    """Encoding of times as ``units since a date`` in a calendar. If datetime64 can represent that, ``first`` is the
+    date in nanoseconds since 1970 and ``step`` the unit in nanoseconds."""
 
     units: str
     calendar: str
@@ -60,16 +59,19 @@ class Times:
         return _TIME if self.calendar in _STANDARD else _DATE_TEXT
 
     def decode(self, numbers: NDArray, dtype: DType) -> NDArray:
-        """Dates as ``dtype``; raises `NotRepresentable` for dates that it does not reach."""
-        there = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != _NOT_A_TIME
+        """Dates as ``dtype``; raises `NotRepresentable` for dates out of its range."""
+        valid = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != _NOT_A_TIME
         if self.first is not None:
             numbers = numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
-            roughly = np.where(there, numbers, 0).astype(np.float64) * self.step + self.first
-            if not roughly.size or np.abs(roughly).max() < 2**63 - 2**12:
-                counts = (np.where(there, numbers, 0) * np.int64(self.step)).astype(np.int64) + np.int64(self.first)
-                return np.where(there, counts, _NOT_A_TIME).view(_TIME).astype(dtype, copy=False)
+            estimate = np.where(valid, numbers, 0).astype(np.float64) * self.step + self.first
+            if not estimate.size or np.abs(estimate).max() < 2**63 - 2**12:
+                counts = (np.where(valid, numbers, 0) * np.int64(self.step)).astype(np.int64) + np.int64(self.first)
+                return np.where(valid, counts, _NOT_A_TIME).view(_TIME).astype(dtype, copy=False)
         texts = np.full(numbers.shape, "NaT", _DATE_TEXT)
-        texts[there] = self._texts(numbers[there])
+        try:
+            texts[valid] = [date.isoformat() for date in _dates(numbers[valid], self.units, self.calendar)]
+        except (ValueError, OverflowError):  # one is not a date and stays a number
+            texts[valid] = [self._text(number) for number in numbers[valid]]
         if dtype.kind == "U":
             return texts
         try:
@@ -81,12 +83,6 @@ class Times:
             reason = "times before 1678 or after 2262 do not fit into it: ask for dtype=<M8[us]"
             raise NotRepresentable(self.units, str(dtype), reason)
         return found
-
-    def _texts(self, numbers: NDArray) -> list[str]:
-        try:
-            return [date.isoformat() for date in _dates(numbers, self.units, self.calendar)]
-        except (ValueError, OverflowError):  # one of them is no date: it stays a number
-            return [self._text(number) for number in numbers]
 
     def _text(self, number: Any) -> str:
         try:
@@ -103,10 +99,10 @@ def _dates(numbers: NDArray, units: str, calendar: str) -> NDArray:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """Stored values of ``source`` as what they mean, of ``dtype``; ``numbers`` is the dtype before dates are made.
+    """Decoder of stored values of dtype ``source`` to ``dtype``; ``numbers`` is the dtype before conversion to dates.
 
-    ``low`` and ``high`` bound the stored values, ``least`` and ``most`` the unpacked ones. ``is_packed``: stored
-    numbers are not in the array's unit. ``is_cf``: the attributes say that this is meant, and not only a fill value.
+    ``low`` and ``high`` bound valid stored values, ``least`` and ``most`` valid unpacked ones. ``is_cf``: attributes
+    request decoding, not only a fill value.
     """
 
     source: DType
@@ -127,29 +123,30 @@ class Decoder:
 
     @property
     def is_packed(self) -> bool:
+        """Whether values have a scale or an offset."""
         return self.scale is not None or self.offset is not None
 
     @property
     def changes(self) -> bool:
-        """Whether decoded values are others than the stored ones."""
+        """Whether decoded values may differ from stored ones, in value or dtype."""
         return self.dtype != self.source or self.hides or self.is_packed
 
     @property
     def hides(self) -> bool:
-        """Whether there may be values that stand for none."""
+        """Whether some values may be missing."""
         bounds = (self.low, self.high, self.least, self.most)
         return bool(self.missing) or any(bound is not None for bound in bounds)
 
     def without_times(self) -> Decoder:
-        """The same, but that times stay numbers."""
+        """The decoder that leaves times as numbers."""
         return self if self.times is None else replace(self, dtype=self.numbers, times=None)
 
     def to(self, dtype: DType) -> Decoder:
-        """Dates in another unit of time."""
+        """The decoder to another dtype of dates."""
         return replace(self, dtype=dtype) if self.dtype.kind == dtype.kind == "M" else self
 
     def __call__(self, stored: NDArray) -> NDArray:
-        """A new array; raises `NotRepresentable` for dates that the dtype does not reach."""
+        """Decoded values, as a new array; raises `NotRepresentable` for dates out of range."""
         values = stored if self.signed is None else stored.view(self.signed)
         hidden = self._hidden(values, self.missing, self.low, self.high)
         with np.errstate(all="ignore"):
@@ -177,11 +174,9 @@ class Decoder:
         return hidden
 
     def document(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """What a client has to know of it, for JSON. ``unit`` is that of the decoded numbers; dates have none."""
+        """The description for clients; ``unit`` is that of the decoded numbers, None for dates."""
         unit = attributes.get("units")
-        packed = any(
-            attributes.get(name) is not None for name in ("scale_factor", "add_offset")
-        )  # though nobody could tell how
+        packed = any(attributes.get(name) is not None for name in ("scale_factor", "add_offset"))  # valid or not
         return {
             "dtype": self.dtype.str,
             "cf": self.is_cf,
@@ -197,14 +192,14 @@ class Decoder:
 def make_decoder(
     dtype: DType, attributes: Mapping[str, Any], fill: Any = None, *, named: bool = False, coordinate: bool = False
 ) -> Decoder:
-    """How to decode values of ``dtype``. Malformed attributes become problems and count as not there.
+    """The decoder of values of ``dtype``. Malformed attributes are ignored and reported as problems.
 
-    ``fill`` is the store's own fill value, which stands for missing values as ``_FillValue`` does, unless the array is
-    the ``coordinate`` of its own axis, which has none missing, or it is one of the flags. ``named``: the axes have
-    names, or the values a unit, as in climate data: a fill value other than zero then is meant so.
+    ``fill`` is the array's fill value, which marks missing values like ``_FillValue``, unless the array is the
+    ``coordinate`` of its own axis, or it is a flag's value. ``named``: axes have names or values a unit, as in climate
+    data, so that a fill value other than zero marks missing values on purpose.
     """
     plain = Decoder(dtype, dtype, dtype)
-    if dtype.kind not in "iuf" or dtype.isbuiltin == 2:  # those of ml_dtypes say so too
+    if dtype.kind not in "iuf" or dtype.isbuiltin == 2:  # the latter are of ml_dtypes
         return plain
     read = _Attributes(attributes, dtype)
     signed = read.signed()
@@ -215,7 +210,7 @@ def make_decoder(
     own = None if coordinate or fill is None else _stored(fill.item(), stored, wraps=bool(signed))
     if own is not None and any(flag.mask is None and flag.value == own for flag in flags):
         own = None
-    # a NaN names nothing that would have to be hidden; yet it keeps xarray from choosing a wider dtype
+    # NaN as a fill value hides nothing, but keeps xarray from choosing a wider dtype
     quiet = stored.kind == "f" and any(map(_is_nan, (own, *listed)))
     listed = [value for value in listed if not _is_nan(value)]
     missing = listed if own is None or _is_nan(own) else [*listed, own]
@@ -223,8 +218,8 @@ def make_decoder(
     times = read.times()
     hides = bool(missing) or any(bound is not None for bound in bounds)
     numbers = _numbers(stored, scale, offset, hides=hides, quiet=quiet, times=times is not None)
-    meant = own is not None and named and own != 0 and not _is_nan(own)
-    is_cf = bool(listed or flags or times or signed or meant) or any(
+    on_purpose = own is not None and named and own != 0 and not _is_nan(own)
+    is_cf = bool(listed or flags or times or signed or on_purpose) or any(
         found is not None for found in (scale, offset, *bounds)
     )
     decoder = Decoder(
@@ -239,7 +234,7 @@ def make_decoder(
 def _numbers(
     stored: DType, scale: int | float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
 ) -> DType:
-    """The dtype of decoded numbers, by xarray's rules; little endian if it is another than the stored one."""
+    """The dtype of decoded numbers, by xarray's rules; little endian unless it is the stored one."""
     packed = scale is not None or offset is not None
     if not packed and not hides:
         return stored
@@ -250,7 +245,7 @@ def _numbers(
     if quiet and not hides:
         return stored.newbyteorder("<")
     whole = offset is None and isinstance(scale, int) and abs(scale) < 2**53 and stored.kind in "iu" and not hides
-    return np.dtype("<i8" if whole else "<f8")  # numbers in JSON are doubles or integers
+    return np.dtype("<i8" if whole else "<f8")
 
 
 def _is_nan(value: Any) -> bool:
@@ -258,7 +253,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _stored(value: Any, dtype: DType, *, wraps: bool) -> Any:
-    """A number as values of ``dtype`` have it: rounded to a short float; an integer of the other sign ``wraps``."""
+    """A number as stored in ``dtype``: floats are rounded, integers wrapped around if ``wraps``."""
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             return dtype.type(value).item()
@@ -270,7 +265,7 @@ def _stored(value: Any, dtype: DType, *, wraps: bool) -> Any:
 
 
 class _Attributes:
-    """Reads CF attributes one by one, and notes what is wrong with them."""
+    """Parser of CF attributes, with their ``problems``."""
 
     def __init__(self, attributes: Mapping[str, Any], dtype: DType) -> None:
         self._attributes = attributes
@@ -281,7 +276,7 @@ class _Attributes:
         self.problems.append(f"{name}: expected {expected}, found {str(self._attributes[name])[:60]!r}; it is ignored")
 
     def _list(self, name: str) -> list[Any]:
-        """A value as a list; empty if there is none."""
+        """An attribute as a list; empty if absent."""
         value = self._attributes.get(name)
         return [] if value is None else value if isinstance(value, list) else [value]
 
@@ -296,7 +291,7 @@ class _Attributes:
         return value
 
     def signed(self) -> DType | None:
-        """The dtype of the other sign that ``_Unsigned`` names."""
+        """The dtype that ``_Unsigned`` requests, if it differs."""
         text = str(self._attributes.get("_Unsigned", "")).lower()
         if not text:
             return None
@@ -315,7 +310,7 @@ class _Attributes:
         return [held for value, held in known if not (math.isinf(held) and math.isfinite(value))]
 
     def bounds(self, stored: DType, *, packed: bool) -> tuple[float | None, float | None, float | None, float | None]:
-        """Bounds of the stored values, and of the unpacked ones: of packed integers those that are no integers."""
+        """Bounds of stored values and of unpacked ones; bounds of packed integers are unpacked if one is a float."""
         found = [self.number(name) if name in self._attributes else None for name in ("valid_min", "valid_max")]
         if "valid_range" in self._attributes:
             pair = [_parsed(value) for value in self._list("valid_range")]
@@ -335,12 +330,12 @@ class _Attributes:
         return (None, None, low, high) if unpacked else (low, high, None, None)
 
     def flags(self) -> Iterator[Flag]:
-        """What ``flag_values``, ``flag_masks`` and ``flag_meanings`` say."""
+        """Flags of ``flag_values``, ``flag_masks`` and ``flag_meanings``."""
         names = [name for name in ("flag_values", "flag_masks") if name in self._attributes]
         if not names:
             return
-        said = self._attributes.get("flag_meanings")
-        meanings = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+        text = self._attributes.get("flag_meanings")
+        meanings = text.split() if isinstance(text, str) else text if isinstance(text, list) else []
         values, masks = ([_parsed(value) for value in self._list(name)] for name in ("flag_values", "flag_masks"))
         counts = {len(meanings), *(len(self._list(name)) for name in names)}
         is_good = len(counts) == 1 and all(isinstance(meaning, str) for meaning in meanings)
@@ -356,15 +351,15 @@ class _Attributes:
 
     def times(self) -> Times | None:
         units = self._attributes.get("units")
-        spelled = units if isinstance(units, str) and len(units) < 200 else ""
-        found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", spelled, re.DOTALL | re.ASCII)
+        text = units if isinstance(units, str) and len(units) < 200 else ""
+        found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", text, re.DOTALL | re.ASCII)
         if found is None:
             return None
-        said = self._attributes.get("calendar", "standard")
-        calendar = said.lower() if isinstance(said, str) else str(said)
+        attribute = self._attributes.get("calendar", "standard")
+        calendar = attribute.lower() if isinstance(attribute, str) else str(attribute)
         name = found[1].lower().removesuffix("s") if len(found[1]) > 2 else found[1].lower()
         step = _NANOSECONDS.get(name)
-        unit = found[1] if step != 1 else "microseconds"  # which cftime has nothing below of
+        unit = found[1] if step != 1 else "microseconds"  # the smallest unit of cftime
         try:
             zero = _dates(np.zeros(1, np.int64), f"{unit} since {found[2]}", calendar)[0]
         except (ValueError, OverflowError, TypeError) as error:
@@ -376,7 +371,7 @@ class _Attributes:
 
 
 def _parsed(value: Any) -> int | float | None:
-    """A number as JSON has it, NaN and infinity as words; None for what is none."""
+    """A JSON number of 64 bits, or NaN or an infinity as text; else None."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if isinstance(value, float) or -(2**63) <= value < 2**64 else None
     return SPELLED.get(value) if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""The codec chain: what lies between two codecs, and one codec as a pair of functions."""
+"""Links of a codec chain, and the data between them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Encoded: TypeAlias = Buffer | NDArray[Any]
 
 UNSIZED_LIMIT: Final = 256 << 20
-"""Bytes that may lie between an object codec and a compressor, as nothing says how many there should be."""
+"""Maximum bytes between an object codec and a compressor, where the size is not known in advance."""
 BYTE: Final[np.dtype[Any]] = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The data between two codecs: ``nbytes`` of items of ``dtype``; at most that many if it is not ``exact``.
+    """Description of the data between two codecs: ``nbytes`` (at most, unless ``exact``) of items of ``dtype``.
 
-    ``shape`` and ``order``: of the chunk, as long as the items are those of the chunk; else None, and items are flat.
+    ``shape`` and ``order`` are those of the chunk; ``shape`` is None after the first codec, where items are flat.
     """
 
     nbytes: int
@@ -35,21 +35,21 @@ class Stage:
         return self.nbytes // self.dtype.itemsize
 
     def typed(self, before: np.dtype[Any], after: np.dtype[Any]) -> Stage:
-        """After a filter that takes items of ``before`` and gives as many of ``after``."""
+        """The stage after a filter that maps items of ``before`` to as many of ``after``."""
         fits = self.nbytes % before.itemsize == 0
         return Stage(self.nbytes // before.itemsize * after.itemsize, self.exact and fits, after)
 
     def raw(self, nbytes: int, *, exact: bool) -> Stage:
-        """After a codec that gives bytes."""
+        """The stage after a codec that returns bytes."""
         return Stage(nbytes, exact and self.exact, BYTE)
 
     def compressed(self) -> Stage:
-        """After a compressor: about as many bytes at the worst."""
+        """The stage after a compressor, with a bound for incompressible data."""
         return self.raw(2 * self.nbytes + (64 << 10), exact=False)
 
 
 class Inflates(ValueError):
-    """A codec, ``index`` in the order of encoding, makes more of a chunk than it can need."""
+    """The encoded size at a codec (``index`` in the chain) exceeds the limit."""
 
     def __init__(self, index: int, nbytes: int, limit: int) -> None:
         super().__init__(f"makes {nbytes} bytes of a chunk, the limit is {limit}")
@@ -57,19 +57,18 @@ class Inflates(ValueError):
 
 
 Decode: TypeAlias = Callable[[Buffer, NDArray[Any] | None], Any]
-"""Takes encoded bytes and a destination (uint8, exactly as long as the decoded data) or None; returns the destination,
-filled, or something else that holds the items."""
+"""Takes encoded bytes and an optional destination (uint8, of the decoded size); returns the filled destination, or
+another buffer or array with the items."""
 Encode: TypeAlias = Callable[[NDArray[Any]], Encoded]
-"""Takes a flat array of the dtype of the stage before; in stored order, or in the chunk's shape: `Link.shaped`."""
+"""Takes a flat array of the previous stage's dtype in stored order, or if `Link.shaped`, of the chunk's shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A codec in its place. ``decoded``, ``encoded``: the stages before and behind it, seen from the writer.
+    """Codec in a chain, between the stages ``decoded`` and ``encoded``.
 
-    ``into``: ``decode`` writes straight into the destination. ``shaped``: if it is the first of the chain, its
-    ``encode`` wants the chunk in its shape. ``lossless``: what it encodes, it gives back bit for bit; False also if
-    nobody knows. ``unsized``: nothing says how large the encoded bytes may be.
+    ``into``: ``decode`` uses the destination. ``shaped``: as the first link, ``encode`` takes the chunk in its shape.
+    ``lossless``: decoding restores all bits; False if unknown. ``unsized``: the encoded size has no known bound.
     """
 
     id: str
@@ -84,7 +83,7 @@ class Link:
 
 
 def flat_bytes(data: Any) -> NDArray[Any]:
-    """The memory of an array (in the order in which it lies) or buffer as uint8, without a copy."""
+    """The memory of an array or buffer as uint8, without a copy; raises `ValueError` for objects."""
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             raise ValueError("there are objects where bytes were expected")
@@ -93,6 +92,6 @@ def flat_bytes(data: Any) -> NDArray[Any]:
 
 
 def reason_of(error: Exception) -> str:
-    """What a codec's exception says, short and in one line."""
+    """The message of a codec's exception, in one line of at most 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."

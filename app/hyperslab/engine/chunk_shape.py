@@ -1,6 +1,5 @@
-"""Choice of a chunk shape: TensorStore's bisection for a number of elements, zarr-python's guess by bytes, and the
-``chunk_layout`` of a request as TensorStore spells it: hard and soft constraints on chunk shape and order.
-"""
+"""Chunk shapes of new arrays: TensorStore's bisection by number of elements, zarr-python's guess by bytes, and
+TensorStore's ``chunk_layout`` with hard and soft constraints on shape and order."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from hyperslab.engine.metadata import MAX_SIZE, Order, integral
 from hyperslab.errors import shown
 
 DEFAULT_ELEMENTS: Final = 1 << 20
-"""Target of elements in a chunk unless the request says otherwise; the item size plays no part."""
+"""Default number of elements of a chunk, for any item size."""
 
 
 def choose_chunks(
@@ -30,9 +29,9 @@ def choose_chunks(
 ) -> tuple[int, ...]:
     """The chunk shape that TensorStore's zarr driver would choose.
 
-    For each axis ``chunk_shape`` is a size, 0 for free, or -1 for the whole axis, and ``aspect_ratio`` the proportion
-    of a free one, 0 for 1; empty means all free and all 1. ``elements`` is the target, reached from below and exceeded
-    only by fixed sizes; each item counts as ``inner`` of them. An empty axis has chunk 1.
+    ``chunk_shape`` is a size for each axis, 0 for free or -1 for the whole axis; ``aspect_ratio`` the proportion of
+    each free axis, 0 for 1; by default all are free and 1. ``elements`` is the target, exceeded only by fixed sizes;
+    each item counts as ``inner`` elements. Empty axes get chunk size 1.
     """
     target = min(DEFAULT_ELEMENTS if elements is None else elements, MAX_SIZE)
     pairs = zip(chunk_shape or [0] * len(shape), shape, strict=True)
@@ -49,9 +48,9 @@ def choose_chunks(
 
 
 def guess_chunks(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """The chunk shape that zarr-python guesses, for ``itemsize`` bytes an item.
+    """The chunk shape that zarr-python guesses.
 
-    The target grows tenfold slower than the array: 256 KiB for an array of 1 MiB, twice that for one of 10 MiB.
+    The target doubles with each tenfold size of the array: 256 KiB for 1 MiB, 512 KiB for 10 MiB.
     """
     chunks = [max(1, size) for size in shape]
     nbytes = math.prod(chunks) * itemsize
@@ -68,14 +67,14 @@ def guess_chunks(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 def _grow(ratios: list[float], caps: list[float], fixed: int, target: int) -> list[int]:
     """Sizes of the free axes: a common factor times their ratios, as large as the target allows.
 
-    TensorStore's search, step by step, because its last step is coarse and the result depends on the way there: it
-    halves the logarithm of the factor until the bounds are within a factor of 4, then the factor itself.
+    The result depends on the steps of the search, so they are TensorStore's: geometric bisection of the factor until
+    the bounds are within a factor of 4, then arithmetic.
     """
     step = 0.5 * min(1.0 / ratio for ratio in ratios)
     low, high = step, 2.0 * max(cap / ratio for cap, ratio in zip(caps, ratios, strict=True))
     while low + step < high:
         middle = math.sqrt(low * high) if high > 4 * low else low + (high - low) / 2
-        if middle in (low, high):  # neighbours already: doubles have no more between them
+        if middle in (low, high):  # adjacent doubles
             break
         total = fixed * math.prod(_sizes(middle, ratios, caps))
         if total >= target:
@@ -90,19 +89,19 @@ def _sizes(factor: float, ratios: list[float], caps: list[float]) -> list[int]:
     return [max(1, int(min(ratio * factor, cap))) for ratio, cap in zip(ratios, caps, strict=True)]
 
 
-# --- what a request says of chunks ---------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T", int, float)
 
 _USAGES: Final = ("chunk", "read_chunk", "write_chunk")
-"""Where constraints come from; of two soft ones the first counts, as in TensorStore."""
+"""Members with constraints; of several soft ones the first counts, as in TensorStore."""
 _SOFT: Final = "_soft_constraint"
 _CHUNK_MEMBERS = frozenset(name + soft for name in ("shape", "aspect_ratio", "elements") for soft in ("", _SOFT))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLayout:
-    """What a layout asks for, hard over soft: see `choose_chunks`. ``order`` is None if it is open."""
+    """Merged constraints of a layout; see `choose_chunks`. ``order`` is None if unconstrained."""
 
     chunk_shape: tuple[int, ...] = ()
     aspect_ratio: tuple[float, ...] = ()
@@ -111,11 +110,10 @@ class ChunkLayout:
 
 
 def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
-    """The constraints of a ``chunk_layout`` object on an array of ``rank`` axes.
+    """The constraints of a ``chunk_layout`` for an array of ``rank`` axes.
 
-    ``hard`` are constraints that other members of the request make. Raises `ValueError` for what is malformed, for hard
-    constraints that contradict each other, and for what Zarr v2 cannot do: a codec chunk, another grid origin, an order
-    that is neither C nor F.
+    ``hard`` are constraints of other members. Raises `ValueError` if malformed, for conflicting hard constraints, and
+    for constraints that Zarr v2 does not support: a codec chunk, a grid origin, an order other than C and F.
     """
     orders = [name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)]
     layout = _object(value, [*_USAGES, "codec_chunk", "rank", *orders])
@@ -126,7 +124,7 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     if origin is not None and not zeros:
         raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(origin)}")
     codec_chunk = _object(layout.get("codec_chunk", {}), _CHUNK_MEMBERS)
-    if any(size > 0 for size in parse_chunk_shape(codec_chunk.get("shape"), rank)):  # all else would be advice
+    if any(size > 0 for size in parse_chunk_shape(codec_chunk.get("shape"), rank)):  # other members are soft
         raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
 
@@ -143,7 +141,7 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
 def chosen_chunks(
     shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout, most: int = DEFAULT_ELEMENTS
 ) -> tuple[int, ...]:
-    """The shape of chunks; of what the request leaves open, ``most`` elements. Those of large items have fewer."""
+    """The chunk shape for a layout, by default of ``most`` elements, or of 16 MiB if that is less."""
     inner = _elements_of_item(dtype)
     largest = (16 << 20) * inner // dtype.itemsize
     default = 1 << 16 if dtype.numpy.hasobject else min(most, largest)
@@ -157,10 +155,8 @@ def chosen_chunks(
 
 
 def _elements_of_item(dtype: DataType) -> int:
-    """How many elements TensorStore sees in one item: the subarray of a field, and each byte of bytes.
-
-    It is told which field it opens; no field is named here, so the one that counts is the one with the most.
-    """
+    """Number of elements of an item in TensorStore's terms: those of a field's subarray, and each byte of bytes; of
+    several fields that with the most."""
 
     def elements(base: np.dtype[Any]) -> int:
         return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
@@ -170,8 +166,7 @@ def _elements_of_item(dtype: DataType) -> int:
 
 
 def requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Sizes by axis, 0 for free and the extent for a whole one, from the forms that zarr-python takes; empty if
-    nothing is requested."""
+    """Sizes by axis (0 for free) from zarr-python's forms of ``chunks``; empty for None."""
     rank, size = len(shape), integral(value)
     if value is None:
         return ()
@@ -196,7 +191,7 @@ def without_soft(layout: Any) -> Any:
 
 
 def parse_elements(value: Any) -> int | None:
-    """A target of elements for a chunk; None for null."""
+    """A number of elements; None for null. Raises `ValueError`."""
     if value is None:
         return None
     number = integral(value)
@@ -206,12 +201,12 @@ def parse_elements(value: Any) -> int | None:
 
 
 def parse_aspect_ratio(value: Any, rank: int) -> tuple[float, ...]:
-    """The proportions of a chunk, one for each axis; empty for null."""
+    """Proportions of a chunk for each axis; empty for null. Raises `ValueError`."""
     return _vector(value, rank, _ratio)
 
 
 def parse_chunk_shape(value: Any, rank: int) -> tuple[int, ...]:
-    """Sizes for each axis, 0 for free, -1 or null for the whole axis; empty for null."""
+    """Sizes for each axis: 0 for free, -1 or null for the whole axis; empty for null. Raises `ValueError`."""
     return _vector(value, rank, _size)
 
 
@@ -249,8 +244,8 @@ def _ratio(value: Any) -> float:
 
 
 def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, what: str) -> tuple[T, ...]:
-    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 is as soft as a soft
-    constraint: it comes before those, and yields to numbers."""
+    """The value for each axis: the hard one, else the first soft one, else 0. A hard -1 takes precedence over soft
+    constraints only."""
     merged: list[T] = [0] * rank
     for values in hard:
         for axis, value in enumerate(values):
@@ -258,7 +253,7 @@ def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, 
                 raise ValueError(f"{what} of axis {axis} cannot be both {merged[axis]} and {value}")
             merged[axis] = max(merged[axis], value, 0)
     for values in chain.from_iterable(zip(hard, soft, strict=True)):
-        merged = [value or softly for value, softly in zip(merged, values or merged, strict=True)]
+        merged = [value or default for value, default in zip(merged, values or merged, strict=True)]
     return tuple(merged)
 
 
@@ -272,7 +267,7 @@ def _merge_elements(chunks: Sequence[Mapping[str, Any]], requested: int | None) 
 
 
 def _merge_order(layout: Mapping[str, Any], rank: int, requested: Order | None) -> Order | None:
-    """C and F are the same for fewer than two axes, and nothing is requested then."""
+    """The order; for fewer than two axes C and F are the same, and soft constraints are ignored."""
     orders: dict[tuple[int, ...], Order] = {tuple(reversed(range(rank))): "F", tuple(range(rank)): "C"}
     hard = _permutation(layout.get("inner_order"), rank)
     soft = _permutation(layout.get("inner_order" + _SOFT), rank)

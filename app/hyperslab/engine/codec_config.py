@@ -1,7 +1,7 @@
-"""Codec configurations: the allow-list of codecs, their parameters, and what members left out mean.
+"""Codec configurations: allow-list of codecs, validation of parameters, defaults.
 
-A configuration comes from a ``.zarray``, which is untrusted: ids are an allow-list (all that numcodecs ships but
-pickle, which runs code), and parameters are known by name and checked by type.
+Configurations come from untrusted documents. All codecs of numcodecs are allowed except pickle, which runs code;
+parameters are checked by name and type.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
 
 CodecConfig: TypeAlias = Mapping[str, Any]
-"""A codec as a ``.zarray`` has it: its ``id`` and parameters."""
+"""Codec configuration as in a ``.zarray``: ``id`` and parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: whether a value will do, what would (for the message), and whether it may be left out.
+    """Validation of a parameter; ``expected`` describes valid values.
 
-    ``whole``: its numbers are integers, also those that are written as floats. ``null_is_absent``: null is as good as
-    leaving it out.
+    ``whole``: an integer, also if written as a float. ``null_is_absent``: null means the default.
     """
 
     accepts: Callable[[Any], bool]
@@ -36,11 +35,11 @@ class Parameter:
 
 
 def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False) -> None:
-    """Check one member of ``filters``, or ``compressor``.
+    """Check the configuration of a filter or compressor; ``key`` is that of the document.
 
-    ``key``: of the metadata document, for messages. ``creating``: also refuse what can be read but not written, such as
-    a level that the library does not have. Raises `CodecRefused` for an id that is unknown, not allowed or not
-    installed, and `BadMetadata` for a parameter that is unknown, missing or of the wrong type.
+    ``creating``: also refuse parameters that can be read but not written, such as unsupported levels. Raises
+    `CodecRefused` for a codec that is unknown, not allowed or not installed, and `BadMetadata` for an unknown, missing
+    or invalid parameter.
     """
     name = config.get("id")
     if not isinstance(name, str):
@@ -57,8 +56,7 @@ def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False)
 
 
 def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) -> None:
-    """`check_codec_config` of a codec as Zarr v3 names it: one of numcodecs has ``numcodecs.`` in front where v3 has
-    another of that name."""
+    """`check_codec_config` of a codec of Zarr v3, where names of numcodecs may have the prefix ``numcodecs.``."""
     if "id" in configuration:
         raise BadMetadata(key, f"{name}.id", "is no parameter of this codec")
     if name in V3_CODECS:
@@ -68,8 +66,8 @@ def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) ->
 
 
 def plain_config(config: CodecConfig) -> dict[str, Any]:
-    """The configuration as the codecs take it: 1 for 1.0 if an integer is meant, as TensorStore reads it, and
-    without nulls that stand for what numcodecs does anyway."""
+    """The configuration for numcodecs: integers instead of integral floats, which TensorStore accepts, and without
+    nulls that mean the default."""
     rules = CODECS.get(config["id"], {})
     plain = dict(config)
     for name, value in config.items():
@@ -86,7 +84,7 @@ def plain_config(config: CodecConfig) -> dict[str, Any]:
 def _check_parameters(
     name: str, config: CodecConfig, parameters: Mapping[str, Parameter], key: str, *, exact: bool = False
 ) -> None:
-    """``exact``: an integer is not written as a float, which zarr-python refuses in Zarr v3."""
+    """Check names and values; ``exact``: refuse integers written as floats, as zarr-python does in Zarr v3."""
     for parameter, rule in parameters.items():
         if rule.required and parameter not in config:
             raise BadMetadata(key, f"{name}.{parameter}", f"is missing: expected {rule.expected}")
@@ -102,9 +100,9 @@ def _check_parameters(
 
 
 def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = None) -> dict[str, Any]:
-    """The configuration with the members that it leaves out, by default as numcodecs takes them."""
+    """The configuration with default values of omitted members, by default those of numcodecs."""
     codec = config["id"]
-    # these filters store the type that they are given unless told otherwise
+    # ``astype`` of these filters defaults to ``dtype``
     astype = (
         {"astype": config["dtype"]} if codec in ("delta", "fixedscaleoffset", "quantize") and "dtype" in config else {}
     )
@@ -112,9 +110,9 @@ def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = N
 
 
 def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
-    """The configuration of the compressor of a new array, complete and in the form that every library reads.
+    """The complete configuration of a new array's compressor, in the form that all libraries read.
 
-    ``chunk_nbytes`` is what it is given to encode. Raises `ValueError` for what some library that has this compressor
+    ``chunk_nbytes`` is the size of its input. Raises `ValueError` for parameters that some library with this codec
     cannot read, and for chunks that are too large for it.
     """
     codec, full = config["id"], complete(config)
@@ -122,7 +120,7 @@ def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
         raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
     if codec == "zstd" and full["checksum"] is False:
         del full["checksum"]  # the default, and TensorStore refuses the member
-    limit = {"blosc": BLOSC_MOST_BYTES, "lz4": LZ4_MOST_BYTES}.get(codec, chunk_nbytes)
+    limit = {"blosc": BLOSC_MAX_BYTES, "lz4": LZ4_MAX_BYTES}.get(codec, chunk_nbytes)
     if chunk_nbytes > limit:
         raise ValueError(f"{codec} encodes at most {limit} bytes, a chunk has {chunk_nbytes}")
     return full
@@ -149,7 +147,7 @@ def _choice(*choices: str) -> Parameter:
 
 
 def _required(expected: str) -> Parameter:
-    """What is checked where it is read."""
+    """A required parameter that is validated by its parser."""
     return Parameter(lambda _: True, expected, required=True)
 
 
@@ -171,13 +169,13 @@ def _dtype(kinds: str, *, required: bool = False) -> Parameter:
     return Parameter(accepts, f"a simple dtype (kinds {kinds})", required)
 
 
-def _dtype_behind(kinds: str) -> Parameter:
-    """``astype``, for which null is the default of numcodecs: as ``dtype``."""
+def _astype(kinds: str) -> Parameter:
+    """``astype``, which defaults to ``dtype`` in numcodecs, also for null."""
     return replace(_or_null(_dtype(kinds)), null_is_absent=True)
 
 
 def _is_text_encoding(value: Any) -> bool:
-    """By whatever of its names Python knows it."""
+    """Whether it is a name of one of `_TEXT_ENCODINGS` in Python."""
     if not isinstance(value, str):
         return False
     try:
@@ -191,7 +189,7 @@ def _are_strings(value: Any) -> bool:
 
 
 def _are_lzma_filters(value: Any) -> bool:
-    """A chain as liblzma takes it; dictionaries are bounded, because they are allocated before anything is decoded."""
+    """Whether it is a filter chain of liblzma; dictionary sizes are limited, as they are allocated before decoding."""
     return (
         isinstance(value, list)
         and 0 < len(value) <= 4
@@ -204,10 +202,10 @@ def _are_lzma_filters(value: Any) -> bool:
 # --- the codecs ------------------------------------------------------------------------------------------------------
 
 LZMA_MEMORY: Final = 256 << 20
-"""Bytes that an LZMA decoder may take for its dictionary."""
-BLOSC_MOST_BYTES: Final = 2**31 - 1 - 16
-LZ4_MOST_BYTES: Final = 0x7E000000
-"""The most that one frame or block can hold."""
+"""Maximum bytes of an LZMA decoder's dictionary."""
+BLOSC_MAX_BYTES: Final = 2**31 - 1 - 16
+LZ4_MAX_BYTES: Final = 0x7E000000
+"""Maximum decoded bytes of a frame or block."""
 
 _TEXT_ENCODINGS: Final = frozenset(
     [f"{unicode}{order}" for unicode in ("utf-16", "utf-32") for order in ("", "-le", "-be")]
@@ -215,13 +213,13 @@ _TEXT_ENCODINGS: Final = frozenset(
     + [f"iso8859-{part}" for part in range(1, 17)]
     + [f"cp125{page}" for page in range(9)]
 )
-"""Those that take time in proportion to the text, whatever it is. The others of Python do not, or are no encodings."""
+"""Text encodings that Python decodes in linear time."""
 _BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
 _LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
 
 SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-"""How v3 names what Blosc counts."""
+"""Blosc's shuffles by their names in Zarr v3."""
 
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
@@ -240,17 +238,17 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "preset": _or_null(_integer(0, 2**32 - 1)),
         "filters": _or_null(Parameter(_are_lzma_filters, "a list of LZMA filters")),
     },
-    "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _dtype_behind(_NUMERIC)},
+    "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _astype(_NUMERIC)},
     "fixedscaleoffset": {
         "offset": _number(required=True),
         "scale": _number(required=True),
         "dtype": _dtype(_NUMERIC, required=True),
-        "astype": _dtype_behind(_NUMERIC),
+        "astype": _astype(_NUMERIC),
     },
     "quantize": {
         "digits": _integer(-400, 400, required=True),
         "dtype": _dtype("f", required=True),
-        "astype": _dtype_behind("f"),
+        "astype": _astype("f"),
     },
     "bitround": {"keepbits": _integer(0, 64, required=True)},
     "astype": {
@@ -291,7 +289,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "equal_pages_up_to": _integer(1, 2**24),
     },
 }
-"""Codec ids with their parameters; whatever is not here is refused. Names and defaults are those of numcodecs 0.16."""
+"""Parameters of all allowed codecs by id, as in numcodecs 0.16."""
 
 _BIT: Final = _or_null(_integer(0, 63))
 
@@ -325,18 +323,18 @@ V3_CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "zstd": {"level": _integer(-131072, 22), "checksum": _BOOLEAN},
     "crc32c": {},
 }
-"""Codecs that only Zarr v3 has, or for which its parameters are others than those of `CODECS`."""
+"""Codecs of Zarr v3 that are not in `CODECS`, or have other parameters."""
 
 WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
-    "zlib": {"level": _integer(0, 9)},  # -1, the library's choice, is none for TensorStore
+    "zlib": {"level": _integer(0, 9)},  # TensorStore refuses -1, the library's default
     "gzip": {"level": _integer(0, 9)},
     "bz2": {"level": _integer(1, 9)},
     "zstd": {"level": _integer(-131072, 22)},
     "lzma": {"format": _integer(1, 3)},
     "pcodec": {"level": _integer(0, 12)},
 }
-"""Parameters that have to be narrower for new arrays: existing data can be read whatever its level was."""
+"""Stricter parameters for new arrays: decoding does not depend on levels."""
 
 _LEVELS: Final = tuple([{"level": level} for level in (1, 3, 5, 7, 9)])
 
@@ -349,7 +347,7 @@ OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "lz4": tuple([{"acceleration": a} for a in (1, 10, 100, 1000)]),
     "lzma": tuple([{"preset": p, "filters": None} for p in range(1, 7)]),
 }
-"""Parameters that every decoder reads from the data, so that one chunk may be stored in several ways."""
+"""Variants of parameters that do not affect decoding, so that a chunk has several encodings."""
 
 _REFUSED: Final = {
     "pickle": "decoding it runs code from the data, so it is never allowed",
@@ -365,13 +363,13 @@ DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     "zstd": {"level": 0, "checksum": False},
     "shuffle": {"elementsize": 4},
 }
-"""Members left out, as numcodecs takes them."""
+"""Defaults of omitted members in numcodecs."""
 
 DEFAULT: Final[CodecConfig] = {"id": "blosc", **DEFAULTS["blosc"]}
-"""The compressor of a new array that asks for none: zarr-python 2's, which TensorStore and zarr-python 3 read too."""
+"""The default compressor of a new array: that of zarr-python 2, which TensorStore and zarr-python 3 also read."""
 
 TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
     "blosc": {**DEFAULTS["blosc"], "shuffle": -1},
     **{name: {"level": 1} for name in ("bz2", "gzip", "zlib", "zstd")},
 }
-"""Members left out, as TensorStore takes them."""
+"""Defaults of omitted members in TensorStore."""

@@ -1,7 +1,7 @@
-"""Chunks to bytes and back: the filters in order, then the compressor; undone in reverse.
+"""Codec of chunks: a chain of filters, then the compressor.
 
-What is stored is untrusted. The size at each place of the chain is known beforehand, is given to the codecs as a limit,
-and is checked behind them; whatever goes wrong is a `ChunkCorrupt` that names the chunk and the codec.
+Stored data are untrusted: the size at each stage is known in advance, limits the codecs, and is checked afterwards.
+Errors are `ChunkCorrupt` with the key of the chunk and the codec.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from hyperslab.errors import ChunkCorrupt, NotRepresentable
 
 NDArray = npt.NDArray[Any]
 
-MOST_GROWTH: Final = 32
-"""How many times the bytes of a chunk may lie between two of its codecs: 16 for items of a byte that become the widest
-numbers, and as much again for what a compressor behind them may leave as it is."""
-LEAST_LIMIT: Final = 1 << 20
-"""Bytes that may lie there in any case, as small chunks of numbers that become text want."""
-LEAST_STREAM: Final = 64 << 10
-"""Chunks of fewer bytes are decoded whole."""
+MAX_GROWTH: Final = 32
+"""Maximum growth between two codecs: 16 times for bytes cast to the widest numbers, doubled for incompressible data."""
+MIN_LIMIT: Final = 1 << 20
+"""Bytes allowed between two codecs in any case, for small chunks of numbers cast to text."""
+MIN_STREAM: Final = 64 << 10
+"""Bytes of a chunk below which it is decoded whole."""
 
 
 def make_codec(
@@ -39,19 +38,18 @@ def make_codec(
     order: Literal["C", "F"],
     configs: Sequence[CodecConfig],
 ) -> ChunkCodec:
-    """The codec of an array, of configurations in the order of encoding that have been checked by `check_codec_config`;
-    raises `Inflates`."""
+    """The codec of an array, from checked configurations in the order of encoding; raises `Inflates`."""
     stage = Stage(math.prod(chunks) * dtype.itemsize, True, dtype.numpy, chunks, order)
     links = make_links(configs, stage)
     alone = configs[0] if len(configs) == 1 else None
     partial = make_partial(alone, chunks, dtype=dtype, order=order) if alone or not configs else None
-    whole = alone is None or dtype.numpy.hasobject or dtype.has_idle_bits or stage.nbytes < LEAST_STREAM
+    whole = alone is None or dtype.numpy.hasobject or dtype.has_idle_bits or stage.nbytes < MIN_STREAM
     start = None if whole or alone is None else streams.STARTS.get(alone["id"])
     fast = alone is not None and alone["id"] in ("blosc", "lz4") and alone.get("cname") not in ("zlib", "zstd")
     effort = 1.0 if fast else 4.0 if configs else 0.25
     last = links[-1].decoded if links else stage
-    unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0  # nothing says how large the text of objects may be
-    most_stored = 2 * max(last.nbytes, unsized) + LEAST_LIMIT
+    unsized = UNSIZED_LIMIT if links and links[-1].unsized else 0
+    most_stored = 2 * max(last.nbytes, unsized) + MIN_LIMIT
     sized = next((i for i, link in enumerate(links) if link.unsized), len(links))
     memory = 2 * max([stage.nbytes, *[link.decoded.nbytes for link in links[: sized + 1]]])
     return ChunkCodec(
@@ -60,13 +58,13 @@ def make_codec(
 
 
 def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]:
-    """A chain of codecs, in the order of encoding, for items that are what ``stage`` says; raises `Inflates`."""
+    """The links of a codec chain, in the order of encoding, starting from a stage; raises `Inflates`."""
     links: list[Link] = []
-    limit = max(MOST_GROWTH * stage.nbytes, LEAST_LIMIT)
+    limit = max(MAX_GROWTH * stage.nbytes, MIN_LIMIT)
     for index, config in enumerate(configs):
         link = _MAKERS[config["id"]](config, stage)
         if link.unsized:
-            limit = max(limit, 2 * UNSIZED_LIMIT + LEAST_LIMIT)
+            limit = max(limit, 2 * UNSIZED_LIMIT + MIN_LIMIT)
         stage, is_last = link.encoded, index == len(configs) - 1
         if stage.nbytes > limit and not (is_last and stage == link.decoded.compressed()):
             raise Inflates(index, stage.nbytes, limit)
@@ -76,12 +74,12 @@ def make_links(configs: Sequence[CodecConfig], stage: Stage) -> tuple[Link, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCodec:
-    """Encodes and decodes the chunks of one array: ``links`` in order of encoding, ``stage`` before the first.
+    """Encoder and decoder of an array's chunks: ``links`` in order of encoding, from the stage ``stage``. Thread-safe.
 
-    Chunks have the full shape ``chunks``, edge chunks too, and lie in ``order``. Safe to use from many threads.
-    ``partial``: decoder of parts of chunks, if there is one. ``start``: that of their beginning. ``effort``: about how
-    long decoding a byte takes, compared with LZ4. ``most_stored``: the most bytes that a stored chunk may have;
-    ``memory``: the most that decoding or encoding one takes; ``cleans``: `DataType.has_idle_bits`.
+    Chunks, including edge chunks, have the full shape ``chunks`` and are stored in ``order``. ``partial`` decodes parts
+    of chunks, ``start`` their beginning, if supported. ``effort``: decoding time per byte relative to LZ4.
+    ``most_stored``: maximum size of a stored chunk; ``memory``: maximum memory of decoding or encoding; ``cleans``:
+    `DataType.has_idle_bits`.
     """
 
     chunks: tuple[int, ...]
@@ -98,15 +96,12 @@ class ChunkCodec:
 
     @property
     def lossless(self) -> bool:
-        """Whether a chunk that was encoded is surely decoded bit for bit, so that it need not be decoded to check."""
+        """Whether encoded chunks are certain to decode to the same bits."""
         return all(link.lossless for link in self.links)
 
     def decode(self, data: Buffer, key: str, memory: NDArray | None = None) -> NDArray:
-        """The chunk of shape ``chunks``; it may be read-only, and may share the memory of ``data``.
-
-        ``key`` is for messages. ``memory`` (uint8, as long as a chunk) is where it may be decoded to. Raises
-        `ChunkCorrupt`.
-        """
+        """The chunk of shape ``chunks``, possibly read-only and in the memory of ``data``, or in ``memory`` (uint8, of
+        the size of a chunk). Raises `ChunkCorrupt` with ``key``."""
         items: Any = data
         stored = self.links[-1].encoded if self.links else self.stage
         if stored.exact or len(items) > self.most_stored:
@@ -128,8 +123,8 @@ class ChunkCodec:
         return self.dtype.clean(chunk) if self.cleans else chunk
 
     def decode_start(self, data: Buffer, items: int, key: str) -> NDArray | None:
-        """The chunk, of which only the first ``items`` as they lie are decoded, and the others are anything; None where
-        it has to be decoded whole. Raises `ChunkCorrupt`."""
+        """The chunk with only the first ``items`` in stored order decoded, the others undefined; None if it must be
+        decoded whole. Raises `ChunkCorrupt`."""
         raw = np.empty(self.stage.nbytes, np.uint8)
         try:
             if self.start is None or not self.start(data, raw[: items * self.dtype.itemsize]):
@@ -139,17 +134,15 @@ class ChunkCodec:
         return np.ndarray(self.chunks, self.dtype.numpy, raw, order=self.order)
 
     def decode_into(self, data: Buffer, out: NDArray, key: str) -> None:
-        """Decode into ``out`` (shape ``chunks``, the array's dtype), which is best contiguous in ``order``.
-
-        Raises `ChunkCorrupt`, and ``out`` is undefined then.
-        """
+        """Decode into ``out`` (shape ``chunks``, the array's dtype), directly if it is contiguous in ``order``. After
+        `ChunkCorrupt`, ``out`` is undefined."""
         contiguous = out.flags.f_contiguous if self.order == "F" else out.flags.c_contiguous
         chunk = self.decode(data, key, None if self.dtype.numpy.hasobject or not contiguous else flat_bytes(out))
         if not np.may_share_memory(chunk, out):
             out[...] = chunk
 
     def decode_rows(self, rows: Sequence[Buffer | None], out: NDArray, key: str) -> None:
-        """Decode each chunk into its row of ``out``; what belongs to None is left as it is. Raises `ChunkCorrupt`."""
+        """Decode chunks into the rows of ``out``; rows of None are unchanged. Raises `ChunkCorrupt`."""
         joins = len(self.links) == 1 and self.links[0].id == "blosc" and self.order == "C" and not self.cleans
         for is_there, group in itertools.groupby(range(len(rows)), lambda row: rows[row] is not None):
             found = [*group] if is_there else []
@@ -161,7 +154,7 @@ class ChunkCodec:
                 out[row] = self.decode(rows[row] or b"", key)
 
     def encode(self, chunk: NDArray) -> bytes:
-        """The bytes to store for a chunk of shape ``chunks``; raises `NotRepresentable` if a codec cannot."""
+        """The encoded chunk; raises `NotRepresentable` if a codec fails."""
         items: Any = np.asarray(chunk, self.dtype.numpy, order=self.order)
         if not (self.links and self.links[0].shaped):
             items = items.reshape(-1, order=self.order)
@@ -174,11 +167,8 @@ class ChunkCodec:
             raise NotRepresentable(self.dtype.json, link.id if link else "bytes", reason_of(error)) from error
 
     def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray]:
-        """`encode`, and the chunk as it will be read.
-
-        If a codec may be lossy, the result is decoded once: if it did not decode, all other cells of the chunk would be
-        lost with the new ones. Raises `NotRepresentable` then.
-        """
+        """The encoded chunk, and the chunk as it will be decoded. Raises `NotRepresentable` if it cannot be decoded,
+        which is tried if a codec may be lossy."""
         data = self.encode(chunk)
         if self.lossless:
             return data, chunk
@@ -197,7 +187,7 @@ def _check_size(items: Any, stage: Stage, key: str) -> None:
         raise ChunkCorrupt(key, None, f"{nbytes} bytes, expected {stage.nbytes}")
 
 
-# --- the codecs, each as a function that puts it into a chain ----------------------------------------------------
+# --- constructors of links ---------------------------------------------------------------------------------------
 
 Maker: TypeAlias = Callable[[CodecConfig, Stage], Link]
 Decoder: TypeAlias = Callable[[Buffer, NDArray | None, int], Any]
@@ -205,7 +195,7 @@ Encoder: TypeAlias = Callable[[memoryview, CodecConfig], bytes]
 
 
 def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
-    """A compressor, which knows nothing of items."""
+    """Constructor of a link for a compressor of bytes."""
 
     def make(config: CodecConfig, stage: Stage) -> Link:
         return Link(
@@ -222,7 +212,7 @@ def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
 
 
 def _blosc_link(config: CodecConfig, stage: Stage) -> Link:
-    """Shuffles by whole items, records included."""
+    """Blosc, whose shuffle uses the size of items, also of records."""
 
     def encode(data: memoryview, config: CodecConfig) -> bytes:
         return blosc.compress(data, config, stage.dtype.itemsize)

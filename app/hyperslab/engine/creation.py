@@ -1,4 +1,4 @@
-"""Creation of arrays of Zarr v2: the ``.zarray`` of a new one, and whether a stored one is what is requested."""
+"""Creation of Zarr v2 arrays: documents of new ones, and comparison of requests with stored ones."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ MEMBERS: Final = (
     "fill_value",
     "dimension_separator",
 )
-"""What may be said of a new array; only ``shape`` and ``dtype`` must be."""
+"""Members of a request; ``shape`` and ``dtype`` are required."""
 
 
 NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
-"""The members of which null is a value; in a request it leaves every other one open."""
+"""Members for which null is a value; for others it means absent."""
 
 
 class Request:
-    """The members of a request, read one by one so that each error names its member; those ``known`` are allowed."""
+    """Parser of a request's members, whose errors name the member; raises `BadDefinition` for others than ``known``."""
 
     def __init__(self, members: Mapping[str, Any], known: Sequence[str]) -> None:
         for name in members:
@@ -71,11 +71,12 @@ class Request:
         self.members = members
 
     def leaves_open(self, name: str) -> bool:
-        """Whether the request leaves this member open."""
+        """Whether a member is absent, or null without a meaning."""
         return name not in self.members or (self.members[name] is None and name not in NULL_MEANS_NONE)
 
     def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
-        """The parsed member, or the parsed default; without a default the member is required."""
+        """The parsed member, or the parsed default; without a default the member is required. Raises
+        `BadDefinition`."""
         if name not in self.members and not default:
             raise BadDefinition(name, "is missing")
         value = default[0] if default and self.leaves_open(name) else self.members[name]
@@ -86,10 +87,10 @@ class Request:
 
 
 def read_layout(read: Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
-    """What the request says of chunks and their order."""
+    """The constraints of a request on chunks and order."""
     rank = len(shape)
     hard = ChunkLayout(
-        # a whole axis is a number here: -1 in a ``chunk_layout`` would yield to the numbers of others
+        # with the extent for a whole axis, as -1 in a ``chunk_layout`` would be a soft constraint
         chunk_shape=read("chunks", lambda value: requested_chunks(value, shape, dtype.itemsize), None),
         aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
         elements=read("chunk_elements", parse_elements, None),
@@ -101,11 +102,10 @@ def read_layout(read: Request, shape: tuple[int, ...], dtype: DataType) -> Chunk
 def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
     """The complete ``.zarray`` of a new array, in the form that zarr-python 2 and 3 and TensorStore read alike.
 
-    ``chunks`` is a list (a size, 0 for free, -1 or null for the whole axis; axes left out are whole), one size for all
-    axes, true for zarr-python's guess or false for one chunk; absent, it is left to ``chunk_elements``,
-    ``chunk_aspect_ratio`` and TensorStore's ``chunk_layout``. Defaults: order C, Blosc with LZ4 (``compressor: null``
-    is none), no filters, a fill value of zero, separator ``"."``. Elsewhere null is as good as absent. Raises
-    `BadDefinition`, which names the member, also for members that are unknown.
+    ``chunks`` is a list (a size, 0 for free, -1 or null for the whole axis; omitted axes are whole), one size for all
+    axes, true for zarr-python's guess or false for one chunk; without it, ``chunk_elements``, ``chunk_aspect_ratio``
+    and TensorStore's ``chunk_layout`` apply. Defaults: order C, Blosc with LZ4 (``compressor: null`` for none), no
+    filters, a fill value of zero, separator ``"."``. Raises `BadDefinition`, also for unknown members.
     """
     read = Request(request, MEMBERS)
     read("zarr_format", lambda value: parse_format(value, 2), 2)
@@ -131,8 +131,8 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "compressor", lambda _: None if draft is None else complete_new(draft, chunk_nbytes=nbytes), DEFAULT
     )
     if not read.leaves_open("fill_value"):
-        fill_value = read("fill_value", partial(_spelled_fill, metadata))
-    else:  # zero, as in zarr-python 2, or null if not all libraries read a zero of the dtype
+        fill_value = read("fill_value", partial(_encode_fill, metadata))
+    else:  # zero, as in zarr-python 2; null for dtypes without a zero that all libraries read
         fill_value = (
             None if dtype.json in ("float8_e8m0fnu", "float4_e2m1fn") else format_fill_value(metadata.fill, dtype)
         )
@@ -141,9 +141,9 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``.zarray`` of an array that has lost its own, from what is known of it; what is left out is as in a new one.
+    """A complete ``.zarray`` from some members, others as in a new array.
 
-    The word ``"null"`` stands for null if that has a meaning: TOML has none. Raises `BadDefinition`.
+    The text ``"null"`` means null where that is a value, as TOML has no null. Raises `BadDefinition`.
     """
     known = (*REQUIRED, "dimension_separator")
     for name in stated:
@@ -159,15 +159,15 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def new_dtype(dtype: DataType) -> DataType:
-    """The dtype, if a new array may have it; raises `ValueError`."""
-    most = 1 << 20  # a fill value of more would not fit the largest document that is read
+    """The dtype; raises `ValueError` if its items are too large for a new array."""
+    most = 1 << 20  # so that fill values fit into documents
     if dtype.itemsize > most:
         raise ValueError(f"an item of more than {most} bytes")
     return dtype
 
 
 def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
-    """The draft as it would be read; ``creating``: its codecs can be written, too."""
+    """The parsed draft; ``creating``: also check that its codecs can be written. Raises `BadDefinition`."""
     with of_request():
         metadata = ArrayMetadata.from_document(document, ".zarray")
         check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=creating)
@@ -176,7 +176,7 @@ def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMeta
 
 @contextmanager
 def of_request() -> Iterator[None]:
-    """What is wrong with a document inside is wrong with the request that it was made from: `BadDefinition`."""
+    """Translate errors of a document into `BadDefinition` of the request that it was made from."""
     try:
         yield
     except BadMetadata as error:
@@ -186,10 +186,8 @@ def of_request() -> Iterator[None]:
 
 
 def check_usable(metadata: ArrayMetadata) -> None:
-    """Raise `BadDefinition` if the codecs cannot even hold zeros of this dtype. Levels that the compressor does not
-    have are no reason: it takes the nearest one. A few zeros are tried first, and a whole chunk, or much of it, before
-    anything is refused: some codecs want a multiple of some number of bytes.
-    """
+    """Raise `BadDefinition` if the codecs cannot encode the fill value in this dtype. Small chunks are tried first, and
+    larger ones before an error, as some codecs require a multiple of some size."""
     refusal = _refusal(metadata, _cut(metadata, 1 << 12)) and _refusal(metadata, _cut(metadata, 16 << 20))
     if refusal is not None:
         member = "codecs" if metadata.zarr_format == 3 else "filters" if metadata.filters else "compressor"
@@ -197,7 +195,7 @@ def check_usable(metadata: ArrayMetadata) -> None:
 
 
 def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
-    """The shape of the chunk, or of a part of it that has about so many bytes."""
+    """The shape of a chunk, reduced to about ``nbytes``."""
     shape = list(metadata.chunks)
     for axis, size in enumerate(shape):
         shape[axis] = max(1, min(size, nbytes * size // (math.prod(shape) * metadata.itemsize)))
@@ -205,13 +203,12 @@ def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
 
 
 def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
-    """Why zeros in a chunk of this shape cannot be encoded, or not be decoded again; None if they can."""
-    codecs = [config for config in metadata.codecs if config["id"] != "transpose"]  # which has the whole chunk's shape
+    """The error of encoding and decoding a chunk of this shape with the fill value, if any."""
+    codecs = [config for config in metadata.codecs if config["id"] != "transpose"]  # its shape is that of the chunk
     codec = make_codec(chunks, metadata.dtype, metadata.order, codecs)
     zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
     zeros[...] = metadata.fill
-    if metadata.dtype.numpy.hasobject and metadata.codecs[0]["id"] == "vlen-array":
-        # an empty item says nothing of its dtype
+    if metadata.dtype.numpy.hasobject and metadata.codecs[0]["id"] == "vlen-array":  # needs items of its dtype
         item = np.zeros(1, numpy_dtype(metadata.codecs[0]["dtype"]))
         zeros = np.fromiter([item] * zeros.size, object, zeros.size).reshape(chunks, order=metadata.order)
     try:
@@ -221,30 +218,30 @@ def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentab
     return None
 
 
-def _spelled_fill(metadata: ArrayMetadata, value: Any) -> Any:
-    """The fill value as it is written; refused if another library would read something else."""
-    spelled = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
-    parts = spelled if isinstance(spelled, list) else [spelled]
+def _encode_fill(metadata: ArrayMetadata, value: Any) -> Any:
+    """The JSON of a new fill value; raises `ValueError` if other libraries would read another one."""
+    encoded = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
+    parts = encoded if isinstance(encoded, list) else [encoded]
     if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has no spelling for a NaN with a payload that other libraries read")
-    return spelled
+    return encoded
 
 
 # --- comparison with a stored array ----------------------------------------------------------------------------
 
 
 Fits = Mapping[str, Callable[[ArrayMetadata, Any], bool]]
-"""For each member that a request may have, whether a stored array is as its value says; `ValueError` for no value."""
+"""Predicates by member: whether a stored array matches the requested value; they raise `ValueError` if invalid."""
 
 
 def first_difference(
     wanted: Mapping[str, Any], stored: ArrayMetadata, fits: Fits | None = None
 ) -> tuple[str, Any, Any] | None:
-    """The first member of ``wanted`` that the stored array does not have: its name, what is wanted, what is found.
+    """The first requested member that a stored array does not match: name, requested and stored value.
 
-    ``wanted`` holds some of the members of ``fits``, by default `FITS`. Spellings that mean the same are equal, and
-    what leaves a choice fits everything. Unlike in TensorStore, the separator is compared with the one in effect: no
-    request changes it. Raises `BadDefinition` for members that no array could have.
+    ``fits`` has predicates for the allowed members, by default `FITS`. Equivalent notations are equal, and soft
+    constraints match everything. Unlike in TensorStore, the separator is compared with the effective one. Raises
+    `BadDefinition` for invalid members.
     """
     known = FITS if fits is None else fits
     read = Request(wanted, tuple(known))
@@ -261,7 +258,7 @@ def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
-    """Soft constraints, elements and aspect ratios are advice for a new array, as in TensorStore."""
+    """Compares hard constraints on shape and order only, as TensorStore does."""
     rank = len(stored.shape)
     parse_chunk_layout(value, rank, ChunkLayout())
     hard = parse_chunk_layout(without_soft(value), rank, ChunkLayout())
@@ -271,7 +268,7 @@ def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
 
 def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
     members = {} if config is None else complete(plain_config(config))
-    return {name: value for name, value in members.items() if name != "typesize"} or None  # it follows from the dtype
+    return {name: value for name, value in members.items() if name != "typesize"} or None  # implied by the dtype
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
@@ -279,12 +276,12 @@ def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
 
 
 def same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
-    """Whether two fill values of one dtype are the same, bit for bit: -0.0 is not 0.0."""
+    """Whether two fill values of a dtype have the same bits; -0.0 is not 0.0."""
     return same_object(wanted[()], found[()]) if found.dtype.hasobject else wanted.tobytes() == found.tobytes()
 
 
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
-    """Null is not zero."""
+    """Compares fill values; null differs from zero."""
     wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
     return wanted is found if wanted is None or found is None else same_item(wanted, found)
 
@@ -303,4 +300,4 @@ FITS: Final[Fits] = {
     "fill_value": _fits_fill_value,
     "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
 }
-"""Of an array of Zarr v2."""
+"""Predicates for arrays of Zarr v2."""

@@ -1,7 +1,7 @@
-"""Zarr v2 dtype JSON to numpy: strict on reading, because two readings of one spelling would be two arrays.
+"""Data types: strict parser of Zarr v2's JSON.
 
 Specification "Data type encoding", with the extension types of TensorStore's zarr driver (``bfloat16``, 8-bit floats,
-``int4`` and ``int2``, one value a byte).
+and ``int4`` and ``int2`` with one value per byte).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hyperslab.errors import shown
 from hyperslab.wire import PADDING
 
 MAX_RANK: Final = 64
-"""The most dimensions that numpy's arrays have, subarray dimensions of a field included."""
+"""Maximum number of dimensions in numpy, including those of subarrays."""
 MAX_ITEMSIZE: Final = 64 << 20
-"""The largest item in bytes; numpy could hold 2 GiB, but a fill value is one item, and a document must stay cheap."""
+"""Maximum bytes of an item: a fill value is an item, and must be cheap."""
 MAX_FIELDS: Final = 10_000
 
 EXTENSION_FLOATS: Final = frozenset(
@@ -40,7 +40,7 @@ EXTENSION_FLOATS: Final = frozenset(
     }
 )
 NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
-"""Significant low bits by name; the other bits of the byte are ignored on reading."""
+"""Significant low bits by name; the other bits of the byte are ignored."""
 
 _EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
 _NAMED_KINDS = {"int": "i", "uint": "u", "float": "f", "complex": "c", "datetime": "M", "timedelta": "m"}
@@ -50,10 +50,10 @@ _CHARACTER_BYTES = {"S": 1, "V": 1, "U": 4}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One named field: ``numpy`` and ``json`` are its base dtype, without ``shape``, the dimensions of its subarray.
+    """Field: ``numpy`` and ``json`` are its base dtype, ``shape`` is that of its subarray.
 
-    ``offset`` in bytes from the start of the item. ``part``: what is taken of the subarray, None for all of it;
-    ``shape`` is that of the part then.
+    ``offset`` is in bytes from the start of the item. ``part`` is a selection of the subarray, and ``shape`` then that
+    of the selection.
     """
 
     name: str
@@ -66,11 +66,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A dtype: ``json`` as stored, ``numpy`` of one item as stored, ``fields`` in order, () if it is not structured.
-    Objects are items that a codec turns into bytes.
-
-    Padding entries of a structured dtype are no fields; ``numpy`` skips their bytes.
-    """
+    """Data type: its ``json``, the ``numpy`` dtype of stored items, and its ``fields`` without padding, () if not
+    structured."""
 
     json: Any
     numpy: np.dtype[Any]
@@ -78,7 +75,7 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one item (of a pointer, for objects)."""
+        """Bytes of an item (of a pointer, for objects)."""
         return self.numpy.itemsize
 
     def field(self, name: str) -> Field:
@@ -89,24 +86,20 @@ class DataType:
         raise KeyError(name)
 
     def clean(self, a: np.ndarray) -> np.ndarray:
-        """``a`` with bits that have no meaning put right; ``a`` itself if there is nothing to do.
-
-        A bool byte other than 0 becomes true, and only the low bits of ``int4`` and ``int2`` count, sign-extended.
-        ``a`` is of dtype ``numpy``, in any shape and layout, and is never written to.
-        """
+        """``a`` with unused bits normalised: bools other than 0 become 1, ``int4`` and ``int2`` are sign-extended from
+        their low bits. Returns ``a`` itself if nothing changes, and never writes to it."""
         return _clean(a) if self.has_idle_bits else a
 
     @property
     def has_idle_bits(self) -> bool:
-        """Whether `clean` may have something to do."""
+        """Whether the dtype has unused bits, which `clean` normalises."""
         return _has_idle_bits(self.numpy)
 
 
 def parse_dtype(value: Any, *, v3: bool = False) -> DataType:
-    """The data type that the ``dtype`` member of a ``.zarray`` stands for: a type string or a list of fields; ``v3``
-    adds the names that only Zarr v3 has.
+    """The data type of a ``dtype`` member: a type string or a list of fields; ``v3`` allows names of Zarr v3.
 
-    Raises `ValueError` with a reason for every other spelling, numpy's own included.
+    Raises `ValueError` for any other notation, also of numpy.
     """
     if isinstance(value, str):
         return DataType(value, _simple_dtype(value, v3=v3), ())
@@ -117,8 +110,8 @@ def parse_dtype(value: Any, *, v3: bool = False) -> DataType:
 
 
 def named_dtype(value: Any) -> Any:
-    """The dtype of a request as a ``.zarray`` spells it: numpy's names (``uint16``, ``datetime64[ns]``) may stand for
-    type strings, alone and for fields. Everything else stays as it is."""
+    """A dtype with numpy's names (``uint16``, ``datetime64[ns]``), also of fields, replaced by type strings; anything
+    else is unchanged."""
     if isinstance(value, list):
         are_fields = all(isinstance(field, list) and len(field) in (2, 3) for field in value)
         return [[name, named_dtype(base), *rest] for name, base, *rest in value] if are_fields else value
@@ -133,7 +126,7 @@ def named_dtype(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> Any:
-    """A valid dtype as every library reads it: ``|`` if byte order has no meaning."""
+    """A valid dtype in canonical form, with ``|`` if byte order has no meaning."""
     if isinstance(value, str):
         return value if value in _EXTENSIONS else np.dtype(value).str
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]

@@ -1,4 +1,4 @@
-"""Nodes of one Zarr format as the other has them, their chunks as they are stored: documents and attributes. Pure.
+"""Conversion of documents and attributes between Zarr v2 and v3, for unchanged chunks. Pure.
 
 [Zarr v2 specification; Zarr v3 core specification; OME-Zarr 0.4 and 0.5]
 """
@@ -17,19 +17,19 @@ from hyperslab.engine.v3_dtypes import named_configuration
 from hyperslab.errors import BrokenData
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
-"""The attribute of a Zarr v2 array in which xarray keeps what v3 calls ``dimension_names``."""
+"""xarray's attribute in Zarr v2 for the ``dimension_names`` of v3."""
 _V3_ALONE: Final = {
     "transpose": "a 'transpose' that does not reverse all axes",
     "byteswap": "big-endian bytes of this data type",
     "bits": "'packbits' as Zarr v3 has it",
     **{name: repr(name) for name in ("reshape", "scale_offset", "cast_value", "crc32c")},
 }
-"""Codecs of the engine that have no form in Zarr v2, and what they are in a ``zarr.json``."""
+"""Codecs without an equivalent in Zarr v2, and their description in error messages."""
 
 
 def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
-    """The ``.zarray`` of an array of Zarr v3; where it has shards, of the chunks in them. Raises `ValueError` where v2
-    has no such array."""
+    """The ``.zarray`` of an array of Zarr v3, for a sharded one of its inner chunks; raises `ValueError` if v2 cannot
+    represent it."""
     if metadata.dtype.numpy.hasobject:
         raise ValueError("Zarr v2 has no data type for items of any length, only objects that a filter stores")
     if len(metadata.levels) > 1:
@@ -49,9 +49,9 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         name = config["id"]
         if name in _V3_ALONE:
             raise ValueError(f"Zarr v2 has no codec for {_V3_ALONE[name]}")
-        # what only writers need, and not every reader of v2 knows
-        left_out = {"blosc": "typesize", "zstd": "checksum"}.get(name)
-        codecs.append({member: value for member, value in config.items() if member != left_out})
+        # parameters of the encoder that some readers of v2 refuse
+        omitted = {"blosc": "typesize", "zstd": "checksum"}.get(name)
+        codecs.append({member: value for member, value in config.items() if member != omitted})
     compressor = codecs.pop() if codecs and codecs[-1]["id"] not in TO_ITEMS else None
     document = {
         "zarr_format": 2,
@@ -72,8 +72,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def v2_grid(metadata: ArrayMetadata) -> ChunkGrid:
-    """The grid of the chunks of `v2_document`. Their keys have the separator that the keys of v3 have, if these are
-    spelled as those of v2; else dots."""
+    """The grid of the chunks of `v2_document`, with the separator of v3's keys if these have no prefix, else dots."""
     separator: Separator = "." if metadata.grid.prefix else metadata.dimension_separator
     return ChunkGrid(metadata.shape, metadata.chunks, separator)
 
@@ -82,20 +81,19 @@ def v2_grid(metadata: ArrayMetadata) -> ChunkGrid:
 
 
 def v2_attributes(attributes: Mapping[str, Any], dimension_names: Sequence[str | None] | None) -> dict[str, Any]:
-    """Attributes of Zarr v3 as those of v2: OME-Zarr 0.5 becomes 0.4, and names of all dimensions are an attribute."""
-    found = dict(attributes)
+    """Attributes of Zarr v3 for v2: OME-Zarr 0.5 becomes 0.4, and complete dimension names become an attribute."""
+    converted = dict(attributes)
     if dimension_names is not None and None not in dimension_names:
-        found[DIMENSIONS] = list(dimension_names)
-    ome = found.get("ome")
+        converted[DIMENSIONS] = list(dimension_names)
+    ome = converted.get("ome")
     if not isinstance(ome, Mapping) or not str(ome.get("version", "0.5")).startswith("0.5"):
-        return found
-    del found["ome"]
-    return found | {name: _versioned(name, value) for name, value in ome.items() if name != "version"}
+        return converted
+    del converted["ome"]
+    return converted | {name: _versioned(name, value) for name, value in ome.items() if name != "version"}
 
 
 def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Attributes of a Zarr v2 group called ``name`` as those of v3: OME-Zarr 0.4 becomes 0.5. Attributes of other
-    versions stay as they are."""
+    """Attributes of a Zarr v2 group called ``name`` for v3: OME-Zarr 0.4 becomes 0.5; other versions are unchanged."""
     block = {member: value for member, value in attributes.items() if _is_ome(member, value, name)}
     versions = [part.get("version", "0.4") for value in block.values() for part in _parts(value)]
     if not block or "ome" in attributes or any(version != "0.4" for version in versions):
@@ -107,8 +105,8 @@ def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def dimensions_in(attributes: Mapping[str, Any], path: str) -> tuple[str, ...] | None:
-    """The names of the axes of an image, if the attributes of a group say that the array at ``path`` is a level of
-    it. OME-Zarr 0.5 wants them as the array's ``dimension_names``."""
+    """Names of axes of the image with a level at ``path``, from the attributes of its group, if any. OME-Zarr 0.5
+    requires them as the array's ``dimension_names``."""
     nested = attributes.get("ome")
     block = nested if isinstance(nested, Mapping) else attributes
     for entry in _parts(block.get("multiscales")):
@@ -120,10 +118,10 @@ def dimensions_in(attributes: Mapping[str, Any], path: str) -> tuple[str, ...] |
 
 
 def _is_ome(member: str, value: Any, group: str) -> bool:
-    """Whether OME-Zarr 0.4 means an attribute of a group, and not somebody else."""
+    """Whether an attribute of a group belongs to OME-Zarr 0.4."""
     match member:
         case "multiscales":
-            axes = [entry.get("axes") for entry in _parts(value)]  # names alone are of version 0.3, none of older ones
+            axes = [entry.get("axes") for entry in _parts(value)]  # version 0.3 has only names, older ones no axes
             return bool(axes) and all(isinstance(each, list) and len(_parts(each)) == len(each) for each in axes)
         case "plate" | "image-label":
             return isinstance(value, Mapping)
@@ -137,7 +135,7 @@ def _is_ome(member: str, value: Any, group: str) -> bool:
 
 
 def _parts(value: Any) -> list[Mapping[str, Any]]:
-    """The objects that a value is or holds."""
+    """The JSON objects in a list, or the value itself."""
     values = value if isinstance(value, list) else [value]
     return [part for part in values if isinstance(part, Mapping)]
 
@@ -149,7 +147,7 @@ def _unversioned(value: Any) -> Any:
 
 
 def _versioned(member: str, value: Any) -> Any:
-    """With the version that 0.4 states in each block."""
+    """A member of OME-Zarr with the version, which 0.4 has in each."""
     if member == "multiscales" and isinstance(value, list):
         return [_versioned("", entry) for entry in value]
     known = member in ("", "omero", "plate", "well", "image-label") and isinstance(value, Mapping)

@@ -1,7 +1,7 @@
-"""The ``fill_value`` member, JSON to one item and back, bit for bit (specification "Fill value encoding").
+"""Fill values: JSON to an item and back, bit for bit (specification "Fill value encoding").
 
-An item is a 0-d array, never a scalar: scalars lose the payload of a NaN and the byte order. A table by numpy's kind of
-dtype, at the end, holds both directions.
+Items are 0-d arrays, as scalars lose the payload of NaN and the byte order. The table at the end has both directions by
+numpy's kind of dtype.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from hyperslab.engine.jsontext import SPELLED, spell_float
 from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
-"""Codecs that turn objects into bytes; the first codec of an array of objects is one of these."""
+"""Object codecs, one of which is the first codec of an array of objects."""
 
 Item = np.ndarray
-"""One item, 0-d."""
+"""Item, 0-d."""
 DType = np.dtype[Any]
 Codecs = Sequence[Mapping[str, Any]]
-"""Codec configurations in the order of encoding: the filters, then the compressor."""
+"""Codec configurations in the order of encoding."""
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _FLOAT4: Final = "float4_e2m1fn"
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
-    """One item, 0-d and read-only, of ``dtype.numpy``; None for null.
-
-    ``codecs`` matters to objects only: their codec says what the JSON means. Raises `ValueError` with a reason.
-    """
+    """A read-only item of ``dtype.numpy``; None for null. For objects, the JSON depends on ``codecs``. Raises
+    `ValueError`."""
     if value is None:
         return None
     if dtype.numpy.hasobject:
@@ -48,20 +46,19 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
         item = object_item(value)
     else:
         item = parse_item(value, dtype.numpy)
-        item = dtype.clean(item.reshape(1)).reshape(())  # a record is spelled in bytes, of which bools may hold any
+        item = dtype.clean(item.reshape(1)).reshape(())  # the bytes of a record may have any bools
     item.setflags(write=False)
     return item
 
 
 def parse_item(value: Any, dtype: DType) -> Item:
-    """One item that is no object, 0-d, its bits as they are spelled; raises `ValueError`."""
+    """An item of a dtype other than object, with the bits of the JSON; raises `ValueError`."""
     return _kind(dtype)[0](value, dtype)
 
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
-    """`parse_fill_value` of what is about to be stored: also raises `ValueError` for a finite number that is not finite
-    in this dtype, and for text that would be cut. What is stored already is read as other libraries read it, for whom
-    such a number is infinite."""
+    """`parse_fill_value` of a new fill value: also raises `ValueError` for a finite number that is not finite in this
+    dtype, and for text that would be truncated. Stored ones are read like that by other libraries."""
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.numpy.hasobject:
         check_new_item(value, item, dtype)
@@ -69,27 +66,27 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
 
 
 def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
-    """Raise `ValueError` if what ``value`` spells is not what ``item``, which was parsed from it, holds."""
+    """Raise `ValueError` if an item parsed from ``value`` was truncated, or is not finite although ``value`` is."""
     kind = dtype.numpy.kind
     if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
         raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
     parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" or dtype.numpy.name in EXTENSION_FLOATS else []
     if kind == "c":
-        # text is base64, which spells no number
+        # text is base64
         parts = [*zip(value if isinstance(value, list) else [value], (item.real, item.imag), strict=False)]
     for part, found in parts:
         if isinstance(part, str):
             is_finite = _DECIMAL.fullmatch(part) is not None
         else:
             is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
-        # dtypes without an infinity turn what is too large into NaN, or into the largest number that they have
+        # dtypes without an infinity convert larger numbers to NaN, or to their largest number
         largest = 6.0 if found.dtype.name == _FLOAT4 else math.inf
         if is_finite and not (math.isfinite(float(found)) and abs(_float(part)) <= largest):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
 
 
 def format_fill_value(item: Item | None, dtype: DataType) -> Any:
-    """The JSON that `parse_fill_value` reads back as the same bits; strict JSON (NaN and infinities are strings)."""
+    """The strict JSON of an item (NaN and infinities are strings); the inverse of `parse_fill_value`."""
     if item is None:
         return None
     if dtype.numpy.hasobject:
@@ -99,7 +96,7 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
 
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
-    """What null reads as: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
+    """The item for a fill value of null: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
     if dtype.numpy.hasobject:
         empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
         item = object_item(empty.get(object_codec(codecs)))
@@ -110,10 +107,10 @@ def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
 
 
 def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
-    """Whether all libraries read missing items as `parse_fill_value` reads ``value``, which it accepts.
+    """Whether all libraries read a valid fill value as `parse_fill_value` does.
 
-    They do not for null, for the 0 of old writers in place of text or bytes (zarr-python reads ``"0"``, or 0), and for
-    bytes of any length, which zarr-python 2 takes for text.
+    They do not for null, for 0 of old writers instead of text or bytes (``"0"`` or 0 in zarr-python), and for bytes of
+    any length, which zarr-python 2 reads as text.
     """
     if value is None:
         return False
@@ -123,12 +120,12 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
 
 
 def same_object(a: Any, b: Any) -> bool:
-    """Whether two objects are the same value of the same type, all the way down.
+    """Whether two objects have equal values and types, recursively.
 
-    Python's ``==`` takes False for 0, 1.0 for 1 and -0.0 for 0.0; floats are compared bit for bit here, members of an
-    object in their order. An array is never the same as anything: no JSON spells one.
+    Unlike with ``==``, False differs from 0, 1.0 from 1 and -0.0 from 0.0, and the order of an object's members counts.
+    Arrays, which have no JSON, are never equal.
     """
-    pending = [(a, b)]  # no recursion: how deep lists may nest is for whoever parsed them to say
+    pending = [(a, b)]  # no recursion, as nesting is not limited here
     while pending:
         one, other = pending.pop()
         if type(one) is not type(other) or isinstance(one, np.ndarray):
@@ -148,7 +145,7 @@ def same_object(a: Any, b: Any) -> bool:
 
 
 def object_codec(codecs: Codecs) -> str:
-    """The id of the codec that turns objects into bytes; raises `ValueError` if the first codec does not."""
+    """The id of the object codec; raises `ValueError` if the first codec is not one."""
     first = codecs[0].get("id") if codecs else None
     if first not in OBJECT_CODECS:
         raise ValueError("an array of objects needs an object codec such as 'vlen-utf8' as its first filter")
@@ -159,15 +156,14 @@ def object_codec(codecs: Codecs) -> str:
 
 
 def object_item(value: Any) -> Item:
-    """0-d, whatever the object is: assigning a list to a 0-d array would spread it out."""
+    """A 0-d array with an object, which may be a list."""
     item = np.empty(1, object)
     item[0] = value
     return item.reshape(())
 
 
 def _parse_bytes(value: Any, dtype: DType) -> Item:
-    """base64 of exactly the bytes of the item. Fixed-length bytes are padded with NUL if it is shorter; the number 0 of
-    old writers is empty."""
+    """base64 of the item's bytes. Kind ``S`` is padded with NUL; 0, of old writers, is empty."""
     padded = dtype.kind == "S"
     raw = b"" if padded and _is_zero(value) else from_base64(value)
     if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
@@ -176,13 +172,13 @@ def _parse_bytes(value: Any, dtype: DType) -> Item:
 
 
 def _parse_text(value: Any, dtype: DType) -> Item:
-    """A plain string, cut at the length of the item; 0 is the empty one."""
+    """A string, truncated to the length of the item; 0 is the empty one."""
     text = _plain_text(value)[: dtype.itemsize // 4]
     return item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
 
 
 def _plain_text(value: Any) -> str:
-    """A string as it stands; 0 is the empty one."""
+    """A string; 0 is the empty one."""
     if isinstance(value, str):
         return value
     if _is_zero(value):
@@ -191,7 +187,7 @@ def _plain_text(value: Any) -> str:
 
 
 def item_from_bytes(raw: bytes, dtype: DType) -> Item:
-    """The item that starts with ``raw``; the rest is zero, and costs nothing until it is touched."""
+    """The item with these first bytes, others zero."""
     item = np.zeros(1, dtype)
     item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
     return item.reshape(())
@@ -215,7 +211,7 @@ def _format_bytes(item: Item) -> str:
 
 
 def _is_zero(value: Any) -> bool:
-    """The number 0, which old zarr-python wrote for every dtype."""
+    """Whether it is the integer 0, which old zarr-python wrote for every dtype."""
     return type(value) is int and value == 0
 
 
@@ -239,10 +235,8 @@ def _parse_integer(value: Any, dtype: DType) -> Item:
 
 
 def _parse_time(value: Any, dtype: DType) -> Item:
-    """The count of units as an integer, or ``"NaT"``.
-
-    Other text has two readings: zarr-python 2 takes ``"2000"`` for a year.
-    """
+    """The number of units as an integer, or ``"NaT"``. Other text is ambiguous: zarr-python 2 reads ``"2000"`` as a
+    year."""
     if isinstance(value, str) and value != "NaT":
         raise ValueError(f"expected an integer or 'NaT', found {shown(value)}")
     count = _integer(-(2**63) if value == "NaT" else value, -(2**63), 2**63 - 1)
@@ -255,16 +249,16 @@ def has_no_unit(dtype: DType) -> bool:
 
 
 def _format_time(item: Item) -> int | str:
-    """The count; of a time without a unit numpy, and so zarr-python, reads no other value than "NaT"."""
+    """The number of units; ``"NaT"`` for times without a unit, of which numpy and zarr-python read nothing else."""
     if has_no_unit(item.dtype) and np.isnat(item):
         return "NaT"
     return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
 
 
 def _integer(value: Any, low: int, high: int) -> int:
-    """An integer, an integral float or a decimal text, within the limits."""
-    spelled = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value, re.ASCII)
-    number = int(value) if spelled or (type(value) is float and value.is_integer()) else value
+    """An integer, an integral float or decimal text, within limits; raises `ValueError`."""
+    is_decimal = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value, re.ASCII)
+    number = int(value) if is_decimal or (type(value) is float and value.is_integer()) else value
     if type(number) is not int:
         raise ValueError(f"expected an integer, found {shown(value)}")
     if not low <= number <= high:
@@ -276,7 +270,7 @@ def _integer(value: Any, low: int, high: int) -> int:
 
 
 def _parse_float(value: Any, dtype: DType) -> Item:
-    if dtype.name == _FLOAT4:  # no NaN, no infinity; TensorStore spells it in base64
+    if dtype.name == _FLOAT4:  # without NaN and infinity; TensorStore writes base64
         if isinstance(value, str) and value.endswith("=="):
             return _parse_bytes(value, dtype)
         if not math.isfinite(_float(value)):
@@ -287,11 +281,10 @@ def _parse_float(value: Any, dtype: DType) -> Item:
 
 
 def _rounded(number: float, dtype: DType) -> Item:
-    """The nearest item, as TensorStore finds it.
+    """The nearest item, as in TensorStore.
 
-    ``ml_dtypes`` converts to its narrow floats by way of float32, which would round twice. For those of one byte the
-    first step therefore rounds to odd: if float32 has no exact value, it takes the neighbour whose last bit is 1,
-    which is never half way between two of theirs.
+    ml_dtypes converts to floats of one byte through float32, which could round twice. The number is therefore rounded
+    to odd first: to the adjacent float32 whose last bit is 1, which is never halfway between two of theirs.
     """
     with np.errstate(over="ignore", under="ignore"):
         if dtype.itemsize > 1 or not math.isfinite(number):
@@ -318,7 +311,7 @@ def _float(value: Any) -> float:
 
 
 def _nan_from_bits(text: str, dtype: DType) -> Item:
-    """A NaN with its payload. TensorStore takes such a text for a number, so only bits that are a NaN are accepted."""
+    """A NaN with a payload. Bits of other numbers are refused, as TensorStore parses such text as a number."""
     bits = bytes.fromhex(text[2:])
     if len(bits) != dtype.itemsize:
         raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
@@ -336,7 +329,7 @@ def _format_float(item: Item) -> float | str:
 
 
 def _parse_complex(value: Any, dtype: DType) -> Item:
-    """Part by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
+    """[real, imaginary], assigned by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
     if isinstance(value, str):
         return _parse_bytes(value, dtype)
     parts = [value, 0.0] if type(value) in (int, float) else value
@@ -352,7 +345,7 @@ def _format_complex(item: Item) -> list[Any]:
 
 
 _Kind = tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]
-"""How the items of one kind are parsed and formatted."""
+"""Parser and formatter of the items of a kind."""
 
 
 def _kind(dtype: DType) -> _Kind:

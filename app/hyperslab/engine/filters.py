@@ -1,6 +1,6 @@
-"""Filters: codecs that turn items into other items, or add a checksum. Each ``*_link`` puts one into its place.
+"""Filters: codecs that transform items or add a checksum. Each ``*_link`` function creates the link of a codec.
 
-The chain has checked the size of what they are given. Those of Zarr v2 are numcodecs'; those of Zarr v3 alone follow.
+The chain checks sizes. Filters of Zarr v2 are from numcodecs; those of Zarr v3 follow.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ NDArray = npt.NDArray[Any]
 
 
 def typed_link(config: CodecConfig, stage: Stage) -> Link:
-    """``delta``, ``fixedscaleoffset`` and ``quantize``: ``dtype`` before, ``astype`` behind."""
+    """``delta``, ``fixedscaleoffset`` and ``quantize``, from ``dtype`` to ``astype``."""
     before = numpy_dtype(config["dtype"])
     behind = numpy_dtype(config["astype"]) if "astype" in config else before
     link = _item_link(config, stage, before, behind)
     wraps_around = config["id"] == "delta" and before == behind and before.kind in "iu"
-    return replace(link, lossless=wraps_around)  # sums of floats are rounded
+    return replace(link, lossless=wraps_around)
 
 
 def astype_link(config: CodecConfig, stage: Stage) -> Link:
-    """Casts, towards zero for integers."""
+    """``astype``: casts, towards zero for integers."""
     return _item_link(config, stage, numpy_dtype(config["decode_dtype"]), numpy_dtype(config["encode_dtype"]))
 
 
 def bitround_link(config: CodecConfig, stage: Stage) -> Link:
-    """Rounded floats as integers of the same size; reading them back changes no bits."""
+    """``bitround``: floats rounded to fewer bits, decoded unchanged."""
     codec = codec_of(config)
     return Link("bitround", lambda data, _out: data, codec.encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
 
 
 def packbits_link(config: CodecConfig, stage: Stage) -> Link:
-    """A byte that counts the padding, then eight bools a byte."""
+    """``packbits`` of Zarr v2: a byte with the number of padding bits, then eight bools per byte."""
     codec = codec_of(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
@@ -60,7 +60,7 @@ def packbits_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
-    """The first bytes of all elements, then the second bytes, and so on."""
+    """``shuffle``: the first bytes of all elements, then the second bytes, and so on."""
     codec = codec_of(config)
 
     def encode(items: NDArray) -> Encoded:
@@ -71,7 +71,7 @@ def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def checksum_link(config: CodecConfig, stage: Stage) -> Link:
-    """Four bytes in front of the data or behind them."""
+    """Checksums of four bytes, before or after the data."""
     codec = codec_of(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
@@ -84,10 +84,9 @@ def checksum_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
-    """A zfp stream with a header, which is not trusted until it has been compared with the chunk. The library reads
-    past the end of a stream that is too short, so the stream is padded with zeros.
-    """
-    import zfpy  # type: ignore[import-not-found]  # optional: only arrays that name it need it
+    """``zfpy``: a zfp stream, whose header is checked against the chunk. It is padded with zeros, as the library reads
+    beyond the end of a truncated stream."""
+    import zfpy  # type: ignore[import-not-found]  # optional dependency
 
     codec = codec_of({name: value for name, value in config.items() if name != "compression_kwargs"})
 
@@ -107,7 +106,7 @@ def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
-    """Pco, standalone. The stream holds items of its own type: if that is not the stage's, others are tried."""
+    """``pcodec``, standalone. Streams have items of their own dtype: if it is not the stage's, others are tried."""
     from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
 
     codec = codec_of(config)
@@ -125,7 +124,7 @@ def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
         target, encoded = np.empty(stage.nbytes, BYTE) if out is None else out, bytes(data)
         *first, last = (stage.dtype, *others)
         for dtype in first:
-            with suppress(RuntimeError, TypeError):  # of another type: the last one's error is the one to see
+            with suppress(RuntimeError, TypeError):  # of another dtype
                 return decode_as(encoded, target, dtype)
         return decode_as(encoded, target, last)
 
@@ -133,7 +132,7 @@ def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def codec_of(config: CodecConfig) -> Codec:
-    """numcodecs' codec for a configuration that has been checked."""
+    """numcodecs' codec of a checked configuration."""
     return numcodecs.get_codec(dict(config))
 
 
@@ -143,7 +142,7 @@ def _item_link(config: CodecConfig, stage: Stage, before: np.dtype[Any], behind:
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         if len(data) // behind.itemsize * before.itemsize > stage.nbytes:
             raise ValueError(f"{len(data)} bytes hold more items than the chunk")
-        with np.errstate(all="ignore"):  # what a value becomes is the filter's business, not a warning's
+        with np.errstate(all="ignore"):
             return codec.decode(data)
 
     def encode(items: NDArray) -> Encoded:
@@ -154,11 +153,11 @@ def _item_link(config: CodecConfig, stage: Stage, before: np.dtype[Any], behind:
     return Link(config["id"], decode, encode, stage, stage.typed(before, behind))
 
 
-# --- of Zarr v3 alone [Zarr v3 core: ``transpose``, ``bytes``; zarr-extensions: the others] ------------------------
+# --- Zarr v3 [Zarr v3 core: ``transpose``, ``bytes``; zarr-extensions: the others] ---------------------------------
 
 
 def transpose_link(config: CodecConfig, stage: Stage) -> Link:
-    """The chunk (``shape``, in C order) with its axes in another order: axis i of what is stored was ``order[i]``."""
+    """``transpose`` of a chunk in C order: axis i of the stored items is axis ``order[i]`` of the chunk."""
     to_stored, to_items = transposing(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
@@ -171,7 +170,7 @@ def transpose_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def transposing(config: CodecConfig) -> tuple[Callable[[NDArray], NDArray], Callable[[NDArray], NDArray]]:
-    """From the items of a chunk to those that are stored, flat, and back."""
+    """Functions from flat items in chunk order to stored order, and back."""
     shape, order = config["shape"], config["order"]
     stored, back = [shape[axis] for axis in order], np.argsort(order)
 
@@ -185,7 +184,7 @@ def transposing(config: CodecConfig) -> tuple[Callable[[NDArray], NDArray], Call
 
 
 def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
-    """Items whose bytes lie the other way round, of a type that numpy has in its own order alone."""
+    """``bytes`` with the other byte order, for dtypes that numpy has in native order only."""
     dtype = parse_dtype(config["dtype"], v3=True).numpy
     width = dtype.itemsize // 2 if dtype.kind == "c" else 4 if dtype.kind == "U" else dtype.itemsize
 
@@ -202,9 +201,9 @@ def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def bits_link(config: CodecConfig, stage: Stage) -> Link:
-    """``packbits``: the bits ``first`` to ``last`` of each item, the least significant first, without gaps.
+    """``packbits`` of Zarr v3: the bits ``first`` to ``last`` of each item, least significant first, without gaps.
 
-    A byte in front or behind says how many bits of padding there are. Signed integers are extended on reading.
+    A byte before or after them has the number of padding bits. Signed integers are sign-extended.
     """
     dtype = parse_dtype(config["dtype"], v3=True).numpy
     first, last, padding = config["first"], config["last"], config["padding"]
@@ -216,9 +215,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         raw = np.frombuffer(data, BYTE)
-        is_bare = (
-            width == 8 * dtype.itemsize and len(raw) == packed
-        )  # zarrs leaves the byte out where nothing is packed
+        is_bare = width == 8 * dtype.itemsize and len(raw) == packed  # zarrs omits the byte for whole items
         if padding != "none" and not is_bare:
             stated = raw[0] if padding == "first_byte" else raw[-1]
             if stated != idle:
@@ -245,8 +242,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
-    """``(item - offset) * scale`` is stored, in the arithmetic of the data type itself; of integers only what it holds
-    exactly."""
+    """``scale_offset``: ``(item - offset) * scale`` in the arithmetic of the data type; exact for integers."""
     dtype = parse_dtype(config["dtype"], v3=True).numpy
     offset, scale = number_of(config.get("offset", 0), dtype), number_of(config.get("scale", 1), dtype)
     if scale == 0:
@@ -272,8 +268,8 @@ def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], divisor: int = 1) -> NDArray:
-    """A linear ``formula`` of integers, which are divided by ``divisor``. Raises `ValueError` if that leaves a
-    remainder, or the result the range of ``dtype``: arithmetic that wraps round is exact within it."""
+    """A linear ``formula`` of integers that divides by ``divisor``. Raises `ValueError` for a remainder or a result out
+    of the range of ``dtype``; within the range, wrapping arithmetic is exact."""
     values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
     low, high = _limits(dtype)
     if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
@@ -285,14 +281,14 @@ def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], 
 
 
 def _limits(integers: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the largest number of a type of integers."""
+    """Minimum and maximum of an integer dtype."""
     width = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
     signed = integers.kind == "i" or integers.name in ("int2", "int4")
     return (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
 
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
-    """Items as another type of numbers, and back: see `cast`."""
+    """``cast_value``: see `cast`."""
     before, behind = (parse_dtype(config[name], v3=True).numpy for name in ("dtype", "astype"))
     maps = config.get("scalar_map") or {}
     rounding, limits = config.get("rounding") or "nearest-even", config.get("out_of_range")
@@ -311,9 +307,9 @@ def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
 def cast(
     items: NDArray, target: np.dtype[Any], mapped: list[tuple[NDArray, NDArray]], rounding: str, limits: str | None
 ) -> NDArray:
-    """``items`` as ``target``. Values of ``mapped`` become what they are paired with first; fractions are rounded; of
-    what is out of range ``limits`` says whether it is clamped (to infinity where there is one) or wraps round. Raises
-    `ValueError` for what has no value."""
+    """``items`` cast to ``target``, with ``mapped`` values replaced first. Fractions are rounded; values out of range
+    are clamped (to infinity if there is one) or wrapped by ``limits``. Raises `ValueError` otherwise, and for NaN and
+    infinity without a value in ``target``."""
     special = np.zeros(items.shape, bool)
     out = np.zeros(items.shape, target)
     for source, replacement in mapped:
@@ -359,7 +355,7 @@ def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
 
 
 def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
-    """Rounded as if there was no largest number; what is beyond it then is out of range."""
+    """Numbers rounded as if the exponent was unlimited; those beyond the largest number are then out of range."""
     exact = (items if items.dtype.kind in "iu" else items.astype(np.float64)).astype(np.longdouble)
     found, is_finite = items.astype(target), np.isfinite(exact)
     near = _wide(found)
@@ -391,18 +387,18 @@ def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
 
 
 def _wide(items: NDArray) -> NDArray:
-    """Floats of any type as those that also hold all integers of 64 bits."""
+    """Floats as longdouble, which also represents 64-bit integers exactly."""
     return items.astype(np.float64).astype(np.longdouble)
 
 
 def _is_odd(items: NDArray) -> NDArray:
-    """Whether the last bit of floats is 1, so that a tie goes to their neighbour."""
+    """Whether the last bit of floats is 1, for ties to even."""
     return np.asarray(items.view(f"u{items.dtype.itemsize}") & 1 == 1)
 
 
 def _neighbours(exact: NDArray, found: NDArray) -> tuple[NDArray, NDArray]:
-    """The floats of the type of ``found`` next to ``exact``, below and above, of which ``found`` is one; raises
-    `ValueError` for a number less than all of them."""
+    """The adjacent floats below and above ``exact`` in the dtype of ``found``, one of them; raises `ValueError` for a
+    number below all floats."""
     if found.dtype.itemsize > 1:
         near = _wide(found)
         lower = np.where(near > exact, np.nextafter(found, np.full(1, -np.inf).astype(found.dtype)), found)

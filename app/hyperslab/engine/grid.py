@@ -1,4 +1,4 @@
-"""The chunk grid of an array: which chunks there are, where each lies, and under which key it is stored."""
+"""Chunk grids: positions, regions and keys of chunks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Separator = Literal[".", "/"]
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
-    """The chunks along an axis of ``size`` items: each of ``chunk`` items or, where they differ, at most so many.
+    """Chunks along an axis of ``size`` items: each of ``chunk`` items, or with ``edges`` of at most ``chunk``.
 
-    ``edges``: where they differ, the first item of each chunk, and where the last one ends; else empty.
+    ``edges`` of chunks of several lengths: the first item of each, and the end of the last; else empty.
     """
 
     size: int
@@ -28,33 +28,33 @@ class GridAxis:
 
     @property
     def count(self) -> int:
-        """How many chunks begin within the axis."""
+        """Number of chunks."""
         return bisect_left(self.edges, self.size) if self.edges else -(-self.size // self.chunk)
 
     def locate(self, item: int) -> tuple[int, int]:
-        """The chunk that holds an item, and the item's position in it."""
+        """The chunk of an item, and the item's offset in it."""
         if not self.edges:
             return divmod(item, self.chunk)
         coord = bisect_right(self.edges, item) - 1
         return coord, item - self.edges[coord]
 
     def span(self, coord: int) -> tuple[int, int]:
-        """First item and length of a chunk, of which the edge of the array may cut some off."""
+        """First item and full length of a chunk, which may extend beyond the array."""
         if not self.edges:
             return coord * self.chunk, self.chunk
         return self.edges[coord], self.edges[coord + 1] - self.edges[coord]
 
     def extent(self, coord: int) -> int:
-        """How many items of a chunk lie inside the array."""
+        """Length of a chunk within the array."""
         start, length = self.span(coord)
         return min(length, self.size - start)
 
     def cells(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The chunk that holds each of some items."""
+        """The chunk of each item."""
         return np.searchsorted(self.edges, items, "right") - 1 if self.edges else items // self.chunk
 
-    def met(self, start: int, step: int, count: int) -> int:
-        """How many chunks hold any of the items ``start + i * step`` for ``0 <= i < count``."""
+    def count_touched(self, start: int, step: int, count: int) -> int:
+        """Number of chunks with any of the items ``start + i * step`` for ``0 <= i < count``."""
         if abs(step) >= self.chunk or not count:
             return count
         last = start + (count - 1) * step
@@ -66,12 +66,11 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
-    """A grid of chunks over an array of ``shape``: each of the shape ``chunks`` or, where ``edges`` has some for an
-    axis, cut there (see `GridAxis`); ``chunks`` are the longest then. All sizes are >= 1.
+    """Grid over an array of ``shape``, of chunks of the shape ``chunks``, or on axes with ``edges`` of at most that
+    length (see `GridAxis`). Chunk sizes are at least 1.
 
-    Rank 0 has one chunk, with coords ``()`` and key ``"0"``. Keys have a ``prefix`` in front, ``"c"`` in Zarr v3 by
-    default. [Zarr v2 specification, "Chunks"; Zarr v3 core specification, "Chunk key encoding"; zarr-extensions,
-    "rectilinear"]
+    Rank 0 has one chunk, with coords ``()`` and key ``"0"``. Keys start with ``prefix``, by default ``"c"`` in Zarr v3.
+    [Zarr v2 specification, "Chunks"; Zarr v3 core specification, "Chunk key encoding"; zarr-extensions, "rectilinear"]
     """
 
     shape: tuple[int, ...]
@@ -97,7 +96,7 @@ class ChunkGrid:
         return self.separator.join(map(str, coords)) or "0"
 
     def parse_key(self, text: str) -> Coords | None:
-        """The coords that ``text`` is the key of; None unless it is spelt as `key` spells it and lies in the grid."""
+        """The coords of a key; None unless it is a key of this grid."""
         if not self.shape:
             return () if text == (self.prefix or "0") else None
         parts = text.split(self.separator)
@@ -116,14 +115,14 @@ class ChunkGrid:
         )
 
     def bounds(self, coords: Coords) -> tuple[slice, ...]:
-        """The region of the array that a chunk holds, cut at the edge of the array."""
+        """The region of a chunk, clipped to the array."""
         spans = [(axis.span(coord)[0], axis.extent(coord)) for axis, coord in zip(self.axes, coords, strict=True)]
         return tuple([slice(start, start + length) for start, length in spans])
 
     def extent(self, coords: Coords) -> tuple[int, ...]:
-        """Shape of `bounds`: that of the chunk without what lies outside the array."""
+        """The shape of a chunk, clipped to the array."""
         return tuple([axis.extent(coord) for axis, coord in zip(self.axes, coords, strict=True)])
 
     def chunk_shape(self, coords: Coords) -> tuple[int, ...]:
-        """The shape of a chunk as it is stored: the edge of the array cuts nothing off."""
+        """The full shape of a chunk, as stored."""
         return tuple([axis.span(coord)[1] for axis, coord in zip(self.axes, coords, strict=True)])

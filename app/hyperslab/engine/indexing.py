@@ -1,7 +1,7 @@
-"""From a selection to chunks: which chunks, which region of each, and where that goes in the output.
+"""Projection of selections onto chunks: regions of chunks and of the output, for reading and writing.
 
-Reading and writing use the same projection, one flipped. Output axes are those of `Selection.shape`; chunk, output and
-values may have further axes behind them (the subarray dimensions of a field), which are copied whole.
+Output axes are those of `Selection.shape`; chunks, output and values may have further axes, of a field's subarray,
+which are copied whole.
 """
 
 from __future__ import annotations
@@ -27,22 +27,18 @@ from hyperslab.engine.selection import (
     ListAxis,
     Selection,
     SliceAxis,
-    normalise,
     resolve_indices,
 )
 from hyperslab.errors import BadBody, TooManyIndices
-
-__all__ = ["Axis", "IndexAxis", "ListAxis", "Selection", "SliceAxis", "normalise"]  # with all that is defined here
 
 Part_co = TypeVar("Part_co", covariant=True)
 
 
 class AxisPart(NamedTuple):
-    """What one chunk contributes along one axis.
+    """Part of a selection in one chunk, along one axis.
 
     ``inside``: region of the chunk; ``outside``: region of the output (None: the axis is dropped); ``covers``: all
-    cells up to the edge of the array, in order; ``full``: as ``covers``, and the edge of the array does not cut the
-    chunk.
+    cells within the array are selected, in order; ``full``: and the chunk is within the array.
     """
 
     coord: int
@@ -55,7 +51,7 @@ class AxisPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkProjection:
-    """The part of a selection that lies in one chunk."""
+    """Part of a selection in one chunk."""
 
     coords: Coords
     parts: tuple[AxisPart, ...]
@@ -72,12 +68,12 @@ class ChunkProjection:
 
     @property
     def covers_chunk(self) -> bool:
-        """All cells of the chunk inside the array are selected, in order."""
+        """Whether all cells of the chunk within the array are selected, in order."""
         return False not in [part.covers for part in self.parts]
 
     @property
     def fills_chunk(self) -> bool:
-        """As `covers_chunk`, and no edge cuts the chunk: nothing of it is left over."""
+        """Whether all cells of the chunk are selected, in order, and the chunk is within the array."""
         return False not in [part.full for part in self.parts]
 
     def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
@@ -89,15 +85,13 @@ class ChunkProjection:
         _place(chunk, self.chunk_region, _take(values, self.out_region))
 
     def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put ``values``, one for each selected cell, where these go in the output; or the same one everywhere there:
-        0-d, or of the subarray shape."""
+        """Assign ``values`` to the output: one for each selected cell, or the same for all (0-d, or of the subarray's
+        shape)."""
         _place(out, self.out_region, values)
 
     def contiguous_out(self, out: NDArray[Any], order: str = "C") -> NDArray[Any] | None:
-        """The chunk's region of ``out``, shaped as the chunk, if the whole chunk can be decoded straight into it.
-
-        None unless all of a chunk that no edge cuts is selected in order, and the region is contiguous in ``order``.
-        """
+        """The chunk's region of ``out`` in the chunk's shape, for decoding in place; None unless `fills_chunk` and the
+        region is contiguous in ``order``."""
         region = self.out_region if self.fills_chunk else None
         if region is None or np.ndarray in map(type, region):
             return None
@@ -107,7 +101,7 @@ class ChunkProjection:
         return view.reshape([part.length for part in self.parts], order="C" if order == "C" else "F")
 
     def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
-        """How many items of the stored chunk, from the first on, hold all selected cells."""
+        """Number of first items of the stored chunk that contain all selected cells."""
         last: list[int] = []
         for _, inside, _, length, *_ in self.parts:
             if isinstance(inside, slice):
@@ -117,7 +111,7 @@ class ChunkProjection:
         return 1 + (int(np.ravel_multi_index(last, tuple(chunks), order=order)) if last else 0)
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
-        """The runs of the stored chunk that hold the selected cells; see `runs.chunk_runs`."""
+        """Runs of the stored chunk with the selected cells; see `runs.chunk_runs`."""
         regions = self.chunk_region
         if np.ndarray in map(type, regions):
             return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
@@ -126,14 +120,14 @@ class ChunkProjection:
 
 
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
-    """The chunks that a selection touches, each once, the last axis fastest; lazy."""
+    """The projections of a selection onto each chunk, the last axis fastest; lazy."""
     if selection.size:
         for parts in _product([*map(_axis_parts, selection.axes, grid.axes)]):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
 
 class StoredParts(NamedTuple, Generic[Part_co]):
-    """The projections of those chunks that the stored object at ``coords`` holds, and how many they are."""
+    """Projections of the chunks in the stored object at ``coords``, and their number."""
 
     coords: Coords
     parts: Iterable[Part_co]
@@ -142,8 +136,7 @@ class StoredParts(NamedTuple, Generic[Part_co]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardParts:
-    """The projections of the chunks of one shard, by what each axis contributes. ``strided``: along each axis a
-    progression is selected, or one index."""
+    """Projections of the chunks of a shard, by axis. ``strided``: a slice or index is selected along each axis."""
 
     axes: tuple[tuple[AxisPart, ...], ...]
     strided: bool
@@ -153,7 +146,7 @@ class ShardParts:
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
     def boxes(self, most: int) -> Iterator[ShardParts]:
-        """The same chunks in boxes of at most so many, the last axis longest."""
+        """The chunks in boxes of at most ``most`` chunks, the last axis longest."""
         cuts: list[list[tuple[AxisPart, ...]]] = []
         for parts in reversed(self.axes):
             size = min(most, len(parts))
@@ -163,7 +156,7 @@ class ShardParts:
             yield ShardParts(axes, self.strided)
 
     def block(self, chunks: Sequence[int]) -> ChunkBlock | None:
-        """The same chunks, of this shape each, as a block, if they are several and no other lies between them."""
+        """The chunks, of shape ``chunks``, as a block; None unless there are several, all adjacent."""
         if not self.strided or not any(len(a) > 1 for a in self.axes):
             return None
         if any(abs(a[-1].coord - a[0].coord) >= len(a) for a in self.axes):
@@ -173,24 +166,24 @@ class ShardParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkBlock:
-    """Neighbouring chunks, and the box that is selected of them: they are decoded one behind the other, and copied into
-    the output at once, which for small chunks takes far less time than to place each."""
+    """Adjacent chunks with a box selected from them: decoded contiguously and copied to the output at once, which is
+    faster for small chunks than copying each."""
 
     axes: tuple[tuple[AxisPart, ...], ...]
     chunks: tuple[int, ...]
 
     @property
     def coords(self) -> NDArray[np.int64]:
-        """The chunks, one in each row, in ascending order."""
+        """Coords of the chunks, ``(n, rank)`` in ascending order."""
         first = np.array([min(parts[0].coord, parts[-1].coord) for parts in self.axes], np.int64)
         places: NDArray[np.int64] = np.indices([len(parts) for parts in self.axes]).reshape(len(first), -1).T
         return places + first
 
-    def copy_out(self, held: NDArray[Any], out: NDArray[Any]) -> None:
-        """Copy what is selected of the chunks, which are the rows of ``held``, into the output."""
+    def copy_out(self, decoded: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy the selected cells of the chunks, the rows of ``decoded``, into the output."""
         rank, counts = len(self.chunks), [len(parts) for parts in self.axes]
-        cut: list[Any] = [...]  # of each chunk, where it is the only one along an axis
-        regions: list[Any] = []  # of all chunks along an axis
+        cut: list[Any] = [...]  # region of each chunk, along axes with a single one
+        regions: list[Any] = []  # region of all chunks along an axis
         placed: list[Any] = []
         for parts, size in zip(self.axes, self.chunks, strict=True):
             first, last, whole = parts[0], parts[-1], slice(None)
@@ -206,21 +199,21 @@ class ChunkBlock:
             cut.append(whole if len(parts) > 1 else region)
             regions.append(region if len(parts) > 1 else whole)
             placed.append(slice(outside.start, outside.start + length))
-        cells = held.reshape(*counts, *self.chunks)[tuple(cut)]
+        cells = decoded.reshape(*counts, *self.chunks)[tuple(cut)]
         pairs = [axis for pair in zip(range(rank), range(rank, 2 * rank), strict=True) for axis in pair]
         sizes = [count * size for count, size in zip(counts, cells.shape[rank:], strict=True)]
         out[(*placed, ...)] = cells.transpose(pairs).reshape(sizes)[(*regions, ...)]
 
 
 def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[StoredParts[ChunkProjection]]:
-    """What `project` gives, by the objects of the grid ``stored`` that the chunks lie in: themselves, or shards. Each
-    once, the last axis fastest; lazy."""
+    """The projections of `project`, grouped by stored object (chunk or shard) of the grid ``stored``, the last axis
+    fastest; lazy."""
     if grid is stored:
         for part in project(selection, grid):
             yield StoredParts(part.coords, (part,), 1)
     elif selection.size:
         facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
-        axes = [[*_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer)] for axis, chunks, outer in facts]
+        axes = [_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer) for axis, chunks, outer in facts]
         strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
         for groups in itertools.product(*axes):
             parts = ShardParts(tuple([parts for _, parts in groups]), strided)
@@ -234,7 +227,7 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
 
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
-    """How many chunks `project` gives; from arithmetic, not by counting them."""
+    """Number of chunks of a selection, by arithmetic."""
     return math.prod(map(_chunks_on_axis, selection.axes, grid.axes)) if selection.size else 0
 
 
@@ -243,7 +236,7 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _SliceParts:
-    """The parts of a progression along one axis, in its own direction; computed anew by each iteration."""
+    """The parts of a slice along one axis, in its direction; computed by each iteration."""
 
     axis: SliceAxis
     grid: GridAxis
@@ -265,23 +258,23 @@ class _SliceParts:
 
 
 def _axis_parts(axis: Axis, grid: GridAxis) -> Iterable[AxisPart]:
-    """The parts of a selection along one axis: a tuple, or if they are very many, what computes them."""
+    """The parts of a selection along one axis: a tuple, or an iterable if there are very many."""
     if isinstance(axis, IndexAxis):
         coord, offset = grid.locate(axis.index)
         return (AxisPart(coord, offset, None, 1, grid.extent(coord) == 1, grid.span(coord)[1] == 1),)
     if isinstance(axis, ListAxis):
         return tuple(_list_parts(axis.indices, grid))
     parts = _SliceParts(axis, grid)
-    few = grid.met(axis.start, axis.step, axis.count) < 1 << 16
-    return tuple(parts) if few else parts  # so that memory stays small
+    few = grid.count_touched(axis.start, axis.step, axis.count) < 1 << 16
+    return tuple(parts) if few else parts  # bounds memory
 
 
 def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
-    """The chunks that a list of indices (not empty) meets, each once, in ascending order."""
+    """The parts of a non-empty list of indices, in ascending order of chunks."""
     cells = grid.cells(indices)
     order = np.argsort(cells, kind="stable")
     cells, indices = cells[order], indices[order]
-    for start, stop in _equal_stretches(cells):
+    for start, stop in _equal_runs(cells):
         coord = int(cells[start])
         first, chunk = grid.span(coord)
         extent = grid.extent(coord)
@@ -291,13 +284,13 @@ def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
         yield AxisPart(coord, inside, outside, stop - start, covers, covers and extent == chunk)
 
 
-def _equal_stretches(values: Indices) -> Iterator[Run]:
-    """The stretches in which sorted values, not empty, are equal."""
+def _equal_runs(values: Indices) -> Iterator[Run]:
+    """Runs of equal values among sorted ones, not empty."""
     return itertools.pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])
 
 
 def _as_slice(indices: Indices) -> slice | Indices:
-    """The same indices as a slice, if they form one."""
+    """Indices as a slice, if evenly spaced."""
     step = int(indices[1]) - int(indices[0]) if len(indices) > 1 else 1
     if step and bool((np.diff(indices) == step).all()):
         return _progression_slice(int(indices[0]), step, len(indices))
@@ -310,16 +303,16 @@ def _progression_slice(start: int, step: int, count: int) -> slice:
 
 
 def _chunks_on_axis(axis: Axis, grid: GridAxis) -> int:
-    """How many chunks an axis of a selection meets."""
+    """Number of chunks of a selection along an axis."""
     if isinstance(axis, IndexAxis):
         return 1
     if isinstance(axis, ListAxis):
         return len(np.unique(grid.cells(axis.indices)))
-    return grid.met(axis.start, axis.step, axis.count)
+    return grid.count_touched(axis.start, axis.step, axis.count)
 
 
 def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...]]:
-    """All combinations, one part of each axis, the last axis fastest; lazy, unlike `itertools.product`."""
+    """`itertools.product`, but lazy in its arguments."""
     if all(isinstance(axis, tuple) for axis in axes):
         return itertools.product(*axes)
     return ((part, *others) for part in axes[0] for others in _product(axes[1:]))
@@ -329,7 +322,7 @@ def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...
 def _runs_between(
     bounds: tuple[int | tuple[int, int | None, int], ...], chunks: tuple[int, ...], order: str, gap: int, limit: int
 ) -> list[Run]:
-    """`chunk_runs` of indices and slices, which are the same in most chunks of a selection."""
+    """`chunk_runs` of indices and slices, cached, as most chunks of a selection have the same."""
     regions = [slice(*each) if isinstance(each, tuple) else each for each in bounds]
     return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
 
@@ -338,7 +331,7 @@ def _runs_between(
 
 
 def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
-    """The cells of an orthogonal region; a copy if lists are among them."""
+    """The cells of an orthogonal region; a copy if there are index arrays."""
     if np.ndarray not in map(type, regions):
         return array[(*regions, ...)]
     view, lists = _basic(array, regions)
@@ -363,7 +356,7 @@ def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any])
 
 
 def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any], list[tuple[int, Indices]]]:
-    """A view with indices and slices applied, and the lists that remain, with their axes in that view."""
+    """A view with indices and slices applied, and the index arrays with their axes in that view."""
     axes = [region for region in regions if not isinstance(region, int)]
     lists = [(axis, region) for axis, region in enumerate(axes) if not isinstance(region, slice)]
     basic = [r if isinstance(r, int | slice) else slice(None) for r in regions]
@@ -374,13 +367,13 @@ def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any]
 
 
 def values_of(field: Field, records: NDArray[Any]) -> NDArray[Any]:
-    """The values of a field in records: a view of them, unless lists take of its subarray."""
+    """The values of a field in records; a view unless its ``part`` has lists."""
     values: NDArray[Any] = records[field.name]
     return values if field.part is None else _take(values, _regions(field.part, values.ndim))
 
 
 def put_values(field: Field, records: NDArray[Any], values: NDArray[Any]) -> None:
-    """Put what `values_of` gave, and was changed since, back if it is not a view."""
+    """Write back changed values of `values_of`, unless they are a view."""
     if field.part is not None and any(isinstance(axis, ListAxis) for axis in field.part.axes):
         found = records[field.name]
         _place(found, _regions(field.part, found.ndim), values)
@@ -401,10 +394,9 @@ def _regions(part: Selection, rank: int) -> list[Region]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointProjection:
-    """The scattered points that lie in one chunk. ``inside``: one index array per axis of the chunk; ``positions``:
-    which points.
+    """Points in one chunk. ``inside``: an index array per axis of the chunk; ``positions``: indices of the points.
 
-    ``out`` and ``values`` have one leading axis over all points; trailing subarray dimensions follow.
+    ``out`` and ``values`` have an axis of all points, followed by those of a subarray.
     """
 
     coords: Coords
@@ -413,45 +405,45 @@ class PointProjection:
 
     @property
     def covers_chunk(self) -> bool:
-        """Never taken for granted: points may repeat."""
+        """Always False, as points may repeat."""
         return False
 
     @property
     def _cells(self) -> tuple[Any, ...]:
-        """With an ellipsis, so that an array without axes never gives the bare item: that may be a list."""
+        """Index of the points, with an ellipsis so that a 0-d object array returns an array."""
         return (*self.inside, ...)
 
     def copy_out(self, chunk: NDArray[Any], out: NDArray[Any]) -> None:
-        """Gather from the chunk into the output."""
+        """Gather from the chunk to the output."""
         out[self.positions] = chunk[self._cells]
 
     def copy_in(self, values: NDArray[Any], chunk: NDArray[Any]) -> None:
-        """Scatter into the chunk; of points that repeat the last one stays."""
+        """Scatter into the chunk; of repeated points the last one wins."""
         chunk[self._cells] = values[self.positions]
 
     def put_out(self, values: NDArray[Any], out: NDArray[Any]) -> None:
-        """Put ``values``, one for each of the chunk's points or the same one for all, where these go."""
+        """Assign ``values`` to the output: one for each point of the chunk, or the same for all."""
         out[self.positions] = values
 
     def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
-        """The points as items of the stored chunk, counted in its order."""
+        """Indices of the points in the stored chunk, in its order."""
         if not chunks:
             return np.zeros(len(self.positions), np.int64)
         return np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
 
     def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
-        """How many items of the stored chunk, from the first on, hold all points."""
+        """Number of first items of the stored chunk that contain all points."""
         return 1 + int(self.items(chunks, order).max())
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
-        """The runs of the stored chunk that hold the points; see `runs.chunk_runs`."""
+        """Runs of the stored chunk with the points; see `runs.chunk_runs`."""
         return bounded(merge_runs(runs_of(self.items(chunks, order)), gap), limit)
 
 
 def broadcast_points(
     coordinates: Sequence[NDArray[np.integer] | Sequence[int] | int], shape: tuple[int, ...]
 ) -> tuple[Indices, ...]:
-    """One int64 array per axis, all of the broadcast shape, negative ones wrapped.
+    """An int64 array per axis, in the broadcast shape, without negative indices.
 
     Raises `TooManyIndices` (also for too few), `IndexOutOfRange`, and `BadBody` if shapes do not broadcast.
     """
@@ -471,7 +463,7 @@ def broadcast_points(
 def project_points(
     coordinates: Sequence[NDArray[np.integer] | Sequence[int] | int], grid: ChunkGrid
 ) -> Iterator[PointProjection]:
-    """The chunks that hold the points, each once; positions count the points in C order of the broadcast shape."""
+    """The projections of points onto each chunk; positions count points in C order of the broadcast shape."""
     points = [array.reshape(-1) for array in broadcast_points(coordinates, grid.shape)]
     if not points:
         yield PointProjection((), (), np.zeros(1, np.int64))
@@ -484,7 +476,7 @@ def project_points(
     else:
         numbers = np.unique(np.stack(cells), axis=1, return_inverse=True)[1].reshape(-1)
     order = np.argsort(numbers, kind="stable")
-    for start, stop in _equal_stretches(numbers[order]):
+    for start, stop in _equal_runs(numbers[order]):
         positions = order[start:stop]
         coords = tuple([int(array[positions[0]]) for array in cells])
         firsts = [axis.span(coord)[0] for axis, coord in zip(grid.axes, coords, strict=True)]
@@ -492,10 +484,10 @@ def project_points(
         yield PointProjection(coords, tuple(inside), positions)
 
 
-# --- slabs: consecutive parts of bounded size of the C-order output, which follow the chunks -------------------------
+# --- slabs: consecutive parts of the C-order output, of limited size and aligned to chunks ---------------------------
 
 Slab: TypeAlias = tuple[Selection, int, int]
-"""A selection and the bytes ``[start, stop)`` of the whole output that it makes."""
+"""A selection, and the range of bytes ``[start, stop)`` that it is of the whole output."""
 
 
 def split_rows(
@@ -508,25 +500,25 @@ def split_rows(
     start: int = 0,
     stop: int | None = None,
 ) -> Iterator[Slab]:
-    """Slabs of at most ``limit_bytes`` (but at least one item), in order; only those that meet ``[start, stop)``.
+    """Slabs of at most ``limit_bytes`` (but at least one item) that overlap the bytes ``[start, stop)``, in order.
 
-    ``inner_shape``: subarray dimensions that follow the selection's; ``itemsize``: bytes of one of their items. A slab
-    is several whole chunk rows of the outermost axis, or, if one is too large, a part of one. Slabs do not depend on
-    ``start`` and ``stop``, and those before ``start`` are skipped by arithmetic.
+    ``inner_shape``: subarray dimensions after the selection's; ``itemsize``: bytes of one of their items. A slab is a
+    number of whole chunk rows of the outermost axis, or a part of one that is too large. Boundaries do not depend on
+    ``start`` and ``stop``; slabs before ``start`` are skipped by arithmetic.
     """
     cell = math.prod(inner_shape) * itemsize
     total = selection.size * cell
     end = total if stop is None else min(stop, total)
 
     def cut(selection: Selection, axis: int, base: int) -> Iterator[Slab]:
-        """Cut along one output axis; ``base``: first byte of the selection's output. Axes before have length 1."""
+        """Divide along an output axis; ``base``: first byte of the selection's output. Earlier axes have length 1."""
         shape = selection.shape
         if axis == len(shape):
             yield selection, base, base + cell
             return
         each = math.prod(shape[axis + 1 :]) * cell
         fit = max(limit_bytes // each, 1)
-        for a, b in _stretches(selection, axis, grid, fit, max(start - base, 0) // each):
+        for a, b in _row_ranges(selection, axis, grid, fit, max(start - base, 0) // each):
             if base + a * each >= end:
                 return
             part = selection.restrict(axis, a, b)
@@ -539,15 +531,15 @@ def split_rows(
         yield from cut(selection, 0, 0)
 
 
-def _stretches(selection: Selection, axis: int, grid: ChunkGrid, fit: int, first: int) -> Iterator[tuple[int, int]]:
-    """Stretches of at most ``fit`` positions of an output axis, from the one that holds position ``first``: as many
-    whole chunk rows as fit, or equal parts of one that does not."""
+def _row_ranges(selection: Selection, axis: int, grid: ChunkGrid, fit: int, first: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most ``fit`` positions of an output axis, starting with the one of position ``first``: as many whole
+    chunk rows as fit, or equal parts of a larger one."""
     row_of, longest = _chunk_rows(selection, axis, grid)
     length = selection.shape[axis]
     rows = max(fit // longest, 1)
     for row in range(row_of(first) // rows * rows, row_of(length - 1) + 1, rows):
         begin, end = (bisect_left(range(length), edge, key=row_of) for edge in (row, row + rows))
-        if begin == end:  # a step has left out chunks shorter than others
+        if begin == end:  # no selected position in these rows
             continue
         size = -(-(end - begin) // -(-(end - begin) // fit))
         for a in range(begin + max(first - begin, 0) // size * size, end, size):
@@ -555,7 +547,7 @@ def _stretches(selection: Selection, axis: int, grid: ChunkGrid, fit: int, first
 
 
 def _chunk_rows(selection: Selection, out_axis: int, grid: ChunkGrid) -> tuple[Callable[[int], int], int]:
-    """Which row of chunks a position of an output axis lies in, counted from the first one; and the length of the
+    """A function from a position of an output axis to its chunk row, counted from the first, and the length of the
     longest row."""
     at = selection.output_axes[out_axis]
     axis, of_grid = selection.axes[at], grid.axes[at]

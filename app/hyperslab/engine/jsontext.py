@@ -1,4 +1,4 @@
-"""JSON of Zarr documents: lenient parsing, strict formatting, bounded in size and depth."""
+"""JSON of Zarr documents: lenient parser with limits of size and depth, strict serialiser."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ import numpy as np
 import orjson
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
-"""The largest ``.zarray``, ``.zgroup`` or ``.zattrs`` that is read."""
+"""Maximum size of a document."""
 MAX_DEPTH: Final = 200
-"""The deepest nesting of lists and objects; beyond, recursion over a document would not be safe."""
+"""Maximum nesting, so that recursion over a document is safe."""
 
 MAX_VALUES: Final = 8 << 20
-"""The most values that a document consists of, of which a byte can spell one: in memory each takes 64 bytes or so."""
+"""Maximum number of values in a document, which take some 64 bytes of memory each."""
 
 SPELLED: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""How Zarr spells floats that strict JSON cannot hold."""
+"""Floats without strict JSON, by their text in Zarr."""
 
 
 def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
-    """The value of a UTF-8 document of at most ``limit`` bytes.
+    """The value of a UTF-8 document of at most ``limit`` bytes; raises `ValueError`.
 
-    Bare ``NaN``, ``Infinity`` and ``-Infinity``, which old writers produce, and a byte order mark are accepted; of a
-    duplicated member the last one wins. Integers are exact at any size. Raises `ValueError`.
+    Bare ``NaN``, ``Infinity`` and ``-Infinity`` of old writers and a byte order mark are accepted; the last of
+    duplicate members counts. Integers of any size are exact.
     """
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
     raw = bytes(data).removeprefix(codecs.BOM_UTF8)
     _check_depth(raw)
     if not re.search(rb"[0-9]{19}", raw):  # orjson would round an integer beyond 64 bits
-        with suppress(ValueError):  # perhaps only a bare NaN
+        with suppress(ValueError):  # may be a bare NaN
             return orjson.loads(raw)
     try:
         text = raw.decode("utf-8")
         value = json.loads(text)
-        if re.search(r"\\u[dD][89a-fA-F]", text):  # half a surrogate pair cannot be encoded
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # raises for lone surrogates
             _dump(value)
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise ValueError(f"not Unicode text: {error.reason}") from None
@@ -51,14 +51,14 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
 
 
 def check_values(data: bytes | memoryview) -> None:
-    """Raise `ValueError` for a document of more than `MAX_VALUES`; commas in its texts count, too."""
+    """Raise `ValueError` for a document of more than `MAX_VALUES` values, estimated by commas and brackets."""
     raw = bytes(data)
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
         raise ValueError(f"JSON of more than {MAX_VALUES} values")
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """As `parse_json`, but None if the document is broken or no object."""
+    """The object of a document; None if it is invalid or not an object."""
     try:
         document = parse_json(data)
     except ValueError:
@@ -67,10 +67,8 @@ def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
 
 
 def dump_json(value: Any) -> bytes:
-    """Compact strict JSON in UTF-8, members in the order given; NaN and infinities become the strings of Zarr.
-
-    Raises `TypeError` for what JSON cannot hold.
-    """
+    """Compact strict JSON in UTF-8, with NaN and infinities as Zarr's strings. Raises `TypeError` for unsupported
+    types."""
     try:
         return _dump(value)
     except ValueError:
@@ -78,20 +76,20 @@ def dump_json(value: Any) -> bytes:
 
 
 def distinct(text: bytes) -> bytes:
-    """The same JSON with blanks behind it that no other text has. On most object stores the version is a digest of the
-    bytes, and a request that comes late must not meet the version again that it was made for."""
+    """The JSON followed by random white space, so that its digest, the version on most object stores, is unique: a
+    delayed conditional request must not match a later equal document."""
     return text + f"{secrets.randbits(64):064b}".translate(str.maketrans("01", " \t")).encode()
 
 
 def spell_float(number: float) -> float | str:
-    """A number as strict JSON can hold it: NaN and the infinities are the strings of Zarr."""
+    """A float for strict JSON: NaN and infinities as Zarr's strings."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
 def spell_floats(value: Any) -> Any:
-    """A document whose floats are all as `spell_float` has them."""
+    """A document with `spell_float` applied to all floats."""
     if isinstance(value, float):
         return spell_float(value)
     if isinstance(value, dict):
@@ -102,7 +100,7 @@ def spell_floats(value: Any) -> Any:
 
 
 def dump_copy(value: Any) -> bytes:
-    """As `dump_json`, for copies of what others have stored: NaN and infinities stay bare, as its readers know them."""
+    """As `dump_json`, with bare NaN and infinities, for copies of documents by other writers."""
     return _dump(value, allow_nan=True)
 
 
@@ -113,11 +111,11 @@ def _dump(value: Any, *, allow_nan: bool = False) -> bytes:
 def _check_depth(raw: bytes) -> None:
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
-    text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # each quote begins or ends a string
+    text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # without escaped quotes
     quotes = depth = 0
     for start in range(0, len(text), 1 << 20):
         piece = text[start : start + (1 << 20)]
-        brackets = piece & 0xDF  # which makes square ones of braces
+        brackets = piece & 0xDF  # maps braces to square brackets
         steps = (brackets == ord("[")).astype(np.int8) - (brackets == ord("]"))
         counts = quotes + np.cumsum(piece == ord('"'), dtype=np.int64)
         depths = depth + np.cumsum(steps * (counts % 2 == 0), dtype=np.int64)

@@ -1,7 +1,6 @@
-"""Array metadata, and the documents of a Zarr v2 hierarchy: ``.zarray``, ``.zgroup``, ``.zattrs`` and ``.zmetadata``.
+"""Array metadata, and strict parsers of Zarr v2 documents: ``.zarray``, ``.zgroup``, ``.zattrs`` and ``.zmetadata``.
 
-Parsing is strict: each error names the key, the member and what is wrong with it. If readers differ, a document is
-read as long as its meaning is beyond doubt.
+Errors name key, member and reason. Deviations that other readers accept are allowed if their meaning is unambiguous.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ T = TypeVar("T")
 Order = Literal["C", "F"]
 
 MAX_ARRAY_BYTES: Final = 4 << 20
-"""The largest ``.zarray`` that is read."""
+"""Maximum size of a ``.zarray``."""
 MAX_CONSOLIDATED_BYTES: Final = 64 << 20
-"""The largest ``.zmetadata`` that is read."""
+"""Maximum size of a ``.zmetadata``."""
 MAX_SIZE: Final = 2**62
-"""The longest axis; positions stay within 64-bit integers with room for the overhang of an edge chunk."""
+"""Maximum length of an axis, such that positions, also in edge chunks, fit 64-bit integers."""
 MAX_FILTERS: Final = 64
 MAX_CHUNK_BYTES: Final = 2**63 - 1
 
 REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
-"""The members that every ``.zarray`` has."""
+"""Required members of a ``.zarray``."""
 
 
 class Coding(NamedTuple):
-    """The codec of chunks, and the shards around them from the outermost in."""
+    """The codec of chunks, and the levels of shards around them, outermost first."""
 
     codec: ChunkCodec
     levels: tuple[ShardLevel, ...]
@@ -51,16 +50,14 @@ class Coding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayMetadata:
-    """Metadata of an array: everything that reading and writing it needs to know.
+    """Metadata of an array.
 
-    ``chunks`` are what is decoded at once: those inside the shards where there are ``levels`` of these, from the
-    outermost in. Where chunks or shards have several shapes, ``chunks``, ``codec`` and ``levels`` are those of the
-    largest, and `coding` tells those of each. ``dimension_names`` are those of a Zarr v3 document.
-    ``grid`` is that of the chunks; ``stored_grid`` that of what is stored under a key each: of the shards, or the same
-    where there are none. ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are
-    none, and codecs are as `plain_config` has them. ``fill_reads_alike``: whether a chunk that equals `fill` may be
-    missing, as all libraries read the same there. ``document`` is the stored one, unknown members included, for what
-    copies or changes it.
+    ``chunks`` is the shape of the units of decoding, in sharded arrays of the inner chunks; ``levels`` are the levels
+    of shards, outermost first. On a rectilinear grid, ``chunks``, ``codec`` and ``levels`` are those of the largest,
+    and `coding` returns those of each. ``grid`` is the grid of chunks, ``stored_grid`` that of stored objects (shards
+    or chunks). ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none; codecs
+    are those of `plain_config`. ``fill_reads_alike``: all libraries read missing chunks as `fill`, so that equal chunks
+    may be omitted. ``dimension_names`` are of Zarr v3. ``document`` is the stored one with all members.
     """
 
     shape: tuple[int, ...]
@@ -83,13 +80,12 @@ class ArrayMetadata:
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
-        """The array that the bytes under ``key`` describe; see `from_document`."""
+        """The metadata in the bytes of a ``.zarray``; see `from_document`."""
         return cls.from_document(parse_object(data, key, limit=MAX_ARRAY_BYTES), key)
 
     @classmethod
     def from_document(cls, document: Any, key: str) -> ArrayMetadata:
-        """The array that a ``.zarray`` describes. Raises `BadMetadata`, which names the member, and `CodecRefused`,
-        which names the codec."""
+        """The metadata in a ``.zarray``; raises `BadMetadata` and `CodecRefused`."""
         read = Members(check_object(document, key), key)
         read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
@@ -135,8 +131,8 @@ class ArrayMetadata:
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:
-        """The same array with another shape, all other members as they are; raises `BadMetadata` for one that is not
-        possible, and `BadDefinition` where chunks have several lengths."""
+        """The metadata with another shape; raises `BadMetadata` for an invalid one, and `BadDefinition` for a
+        rectilinear grid."""
         document = {**self.document, "shape": list(shape)}
         if self.zarr_format == 2:
             return self.from_document(document, ".zarray")
@@ -147,13 +143,13 @@ class ArrayMetadata:
         return replace(self, shape=shape, grid=grid, stored_grid=stored, document=document)
 
     def coding(self, coords: Coords) -> Coding:
-        """How what is stored at a position of `stored_grid` is encoded."""
+        """The coding of the object at a position of `stored_grid`."""
         if self.coding_of is None:
             return Coding(self.codec, self.levels)
         return self.coding_of(self.stored_grid.chunk_shape(coords))
 
     def encode_otherwise(self, chunk: np.ndarray, data: bytes) -> bytes | None:
-        """Other bytes than ``data`` that decode to the same chunk; None if the last codec knows none."""
+        """An encoding of the chunk that differs from ``data``, by a variant of the last codec, if there is one."""
         *before, last = self.codecs or ({"id": ""},)
         variants = OTHER_SPELLINGS.get(last["id"], ())
         for variant in random.sample(variants, len(variants)):
@@ -165,22 +161,22 @@ class ArrayMetadata:
 
     @property
     def rank(self) -> int:
-        """Number of axes, without those of subarrays."""
+        """Number of axes, without those of a field's subarray."""
         return len(self.shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one item."""
+        """Bytes of an item."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array, decoded."""
+        """Decoded bytes of the array."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def chunk_nbytes(self) -> int:
-        """Bytes of one chunk, decoded; edge chunks have as many."""
+        """Decoded bytes of a chunk, also of edge chunks."""
         return self.codec.stage.nbytes
 
     @property
@@ -190,31 +186,31 @@ class ArrayMetadata:
 
     @property
     def fill(self) -> np.ndarray:
-        """What missing items read as, 0-d of ``dtype.numpy``: the fill value, or zero if that is null."""
+        """The value of missing items, 0-d of ``dtype.numpy``: the fill value, or zero if that is null."""
         return zero_item(self.dtype, self.codecs) if self.fill_value is None else self.fill_value
 
     @property
     def shard_nbytes(self) -> int:
-        """Bytes of what is stored under one key, decoded: a shard, or a chunk where there are none."""
+        """Decoded bytes of a stored object (shard or chunk)."""
         return math.prod(self.stored_grid.chunks) * self.itemsize
 
     @property
     def most_stored(self) -> int:
-        """The most bytes that what is stored under one key may have."""
+        """Maximum bytes of a stored object."""
         return self.levels[0].most_stored if self.levels else self.codec.most_stored
 
     @property
     def chunks_per_object(self) -> int:
-        """How many chunks are stored under one key."""
+        """Number of chunks in a stored object."""
         return math.prod(self.stored_grid.chunks) // math.prod(self.chunks)
 
     def chunks_inside(self, stored: Coords) -> int:
-        """How many of the chunks that are stored under one key hold cells of the array."""
+        """Number of chunks in a stored object that overlap the array."""
         sizes = zip(self.stored_grid.extent(stored), self.chunks, strict=True)
         return math.prod([-(-size // chunk) for size, chunk in sizes])
 
     def chunks_in(self, stored: Coords) -> Iterator[Coords]:
-        """The chunks that are stored under one key, those beyond the edge of the array too."""
+        """Coords of all chunks in a stored object, also of those beyond the edge of the array."""
         counts = [size // chunk for size, chunk in zip(self.stored_grid.chunks, self.chunks, strict=True)]
         return product(*[range(at * count, at * count + count) for at, count in zip(stored, counts, strict=True)])
 
@@ -223,7 +219,7 @@ class ArrayMetadata:
         return tuple([at * size for at, size in zip(coords, self.chunks, strict=True)])
 
     def stored_coords(self, coords: Coords) -> Coords:
-        """The position in `stored_grid` of what holds a chunk."""
+        """The position in `stored_grid` of a chunk's stored object."""
         if not self.levels:
             return coords
         axes = zip(coords, self.chunks, self.stored_grid.axes, strict=True)
@@ -231,16 +227,14 @@ class ArrayMetadata:
 
 
 class GroupMetadata(NamedTuple):
-    """A parsed ``.zgroup``; members other than ``zarr_format`` have no meaning and are preserved. ``problems``: what is
-    wrong in it, and was read all the same."""
+    """A parsed ``.zgroup`` with all members, and the ``problems`` that were tolerated."""
 
     document: Mapping[str, Any]
     problems: tuple[str, ...] = ()
 
 
 def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
-    """The group that the bytes under ``key`` describe; raises `BadMetadata`. The format as text is read, too: there is
-    nothing else in the document that could mean something."""
+    """The metadata in the bytes of a ``.zgroup``; raises `BadMetadata`. The format may also be text."""
     read = Members(parse_object(data, key, limit=MAX_DOCUMENT_BYTES), key)
     read.require("zarr_format")
     if read.document["zarr_format"] == "2":
@@ -250,15 +244,12 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
 
 
 def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
-    """The members of a ``.zattrs``; raises `BadMetadata`. Floats may be NaN and infinite."""
+    """The members of a ``.zattrs``; raises `BadMetadata`. NaN and infinities are allowed."""
     return parse_object(data, key, limit=MAX_DOCUMENT_BYTES)
 
 
 def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
-    """The documents that a ``.zmetadata`` holds, by key; each is an object, and not parsed further.
-
-    Raises `BadMetadata`, also if ``zarr_consolidated_format`` is not 1.
-    """
+    """The documents in a ``.zmetadata`` by key, each an object that is not parsed further; raises `BadMetadata`."""
     read = Members(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
     read("zarr_consolidated_format", lambda value: parse_format(value, 1))
     read.require("metadata")
@@ -271,7 +262,7 @@ def parse_consolidated(data: bytes | memoryview, key: str) -> dict[str, Any]:
 def check_codecs(
     filters: Sequence[CodecConfig] | None, compressor: CodecConfig | None, key: str, *, creating: bool = False
 ) -> None:
-    """Raise `CodecRefused` or `BadMetadata` for the first codec that cannot be read, or if ``creating``, written."""
+    """Raise `CodecRefused` or `BadMetadata` for the first codec that cannot be read (or written, if ``creating``)."""
     members = [(f"filters[{index}]", config) for index, config in enumerate(filters or ())]
     for member, config in [*members, *([("compressor", compressor)] if compressor else [])]:
         try:
@@ -283,7 +274,7 @@ def check_codecs(
 
 
 class Members:
-    """Reads the members of one document one by one, so that each error names its member."""
+    """Parser of a document's members, whose errors name the member."""
 
     def __init__(self, document: dict[str, Any], key: str) -> None:
         self.document = document
@@ -324,7 +315,7 @@ def check_object(value: Any, key: str, member: str | None = None) -> dict[str, A
 
 
 def parse_format(value: Any, supported: int) -> int:
-    """The number of a format, which must be the supported one; 2.0 passes for 2."""
+    """The format, which must be the supported one; integral floats are accepted."""
     if type(value) in (int, float) and value == supported:
         return supported
     raise ValueError(f"expected {supported}, found {shown(value)}")
@@ -337,7 +328,7 @@ def parse_shape(value: Any) -> tuple[int, ...]:
 
 
 def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """A chunk shape. zarr-python 2 writes 0 for an empty axis if it was asked for one chunk."""
+    """A chunk shape; 0 is accepted for empty axes, as zarr-python 2 writes it for ``chunks=False``."""
     if not isinstance(value, list) or len(value) != len(shape):
         raise ValueError(f"expected a list of {len(shape)} integers, one for each axis, found {shown(value)}")
     chunks = tuple(
@@ -352,7 +343,7 @@ def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int
 
 
 def _parse_size(value: Any, low: int) -> int:
-    """An integer from ``low`` to `MAX_SIZE`; an integral float passes."""
+    """An integer or integral float from ``low`` to `MAX_SIZE`."""
     number = integral(value)
     if number is not None and low <= number <= MAX_SIZE:
         return number
@@ -360,7 +351,7 @@ def _parse_size(value: Any, low: int) -> int:
 
 
 def integral(value: Any) -> int | None:
-    """The integer that a JSON number is; None for all else, true and false included."""
+    """An integer or integral float as int; None for other values, also for booleans."""
     if type(value) is int:
         return value
     return int(value) if type(value) is float and value.is_integer() else None
@@ -379,7 +370,7 @@ def parse_order(value: Any) -> Order:
 
 
 def parse_separator(value: Any) -> Separator:
-    """The dimension separator; null is that of documents older than the member."""
+    """The dimension separator; null or absent in older documents means a dot."""
     separators: tuple[Separator, ...] = (".", "/")
     return "." if value is None else one_of(separators, value)
 

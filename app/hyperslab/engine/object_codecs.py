@@ -1,4 +1,4 @@
-"""Object codecs: items of any length, as Python objects. All counts are checked before anything is allocated."""
+"""Object codecs: items of any length as Python objects. Counts are checked before allocation."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
-MOST_VALUES: Final = 1 << 24
-"""Values that the items of a chunk may consist of: 1 GiB of lists, of which a byte of a chunk can spell one each."""
+MAX_VALUES: Final = 1 << 24
+"""Maximum number of values in a chunk's items, which take up to 1 GiB of memory."""
 
 _PACKED_SIZES: Final = {
     **{0xA0 + size: 1 + size for size in range(32)},
     **dict(zip(range(0xCA, 0xD9), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 3, 4, 6, 10, 18), strict=True)),
     **dict(zip(range(0xDC, 0xE0), (3, 5, 3, 5), strict=True)),
 }
-"""Bytes of a value by the first of them, if it says so; of a list or map without what is in it. Else 1."""
+"""msgpack: bytes of a value by its first byte, without nested values; by default 1."""
 _PACKED_LENGTHS: Final = {
     **{first: (1 << i, 0) for i, first in enumerate((0xC4, 0xC5, 0xC6))},
     **{first: (1 << i, 1) for i, first in enumerate((0xC7, 0xC8, 0xC9))},
     **{first: (1 << i, 0) for i, first in enumerate((0xD9, 0xDA, 0xDB))},
 }
-"""If a length follows the first byte: of how many bytes it is, and how many more lie before what it counts."""
+"""msgpack: by first byte, bytes of the length that follows, and of further data before the counted bytes."""
 
 
 def vlen_link(config: CodecConfig, stage: Stage) -> Link:
-    """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: a count, then for each item its length in bytes and the bytes.
+    """``vlen-utf8``, ``vlen-bytes``, ``vlen-array``: the number of items, then length and bytes of each.
 
-    Where there is a ``transpose``, as in Zarr v3, the items are put into another order first.
+    With a ``transpose``, of Zarr v3, items are reordered first.
     """
     plain = {name: value for name, value in config.items() if name != "transpose"}
     codec = codec_of(plain)
@@ -64,12 +64,12 @@ def vlen_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def json2_link(config: CodecConfig, stage: Stage) -> Link:
-    """A JSON list: the items, nested as the chunk is, then their dtype and shape."""
+    """``json2``: a JSON list of the items, nested like the chunk, then dtype and shape."""
     encoding, strict = config.get("encoding", "utf-8"), config.get("strict", True)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         text = str(data, encoding)
-        if len(text) > 2 * MOST_VALUES:  # each value takes two characters or more
+        if len(text) > 2 * MAX_VALUES:  # each value takes two characters or more
             bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
             _check_values(sum(map(bare.count, "[{:,")))
         return _unpacked(json.loads(text, strict=strict), stage)
@@ -78,7 +78,7 @@ def json2_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def msgpack2_link(config: CodecConfig, stage: Stage) -> Link:
-    """The same list as ``json2``, packed. Times become seconds; other extension types are refused."""
+    """``msgpack2``: the list of ``json2`` as msgpack. Timestamps become seconds; other extension types are refused."""
     raw = config.get("raw", False)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
@@ -89,10 +89,10 @@ def msgpack2_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def categorize_link(config: CodecConfig, stage: Stage) -> Link:
-    """The number of a label for each item, counted from 1; 0 and numbers without a label are the empty string."""
+    """``categorize``: numbers of labels from 1; 0 and unknown numbers are the empty string."""
     codec = codec_of(config)
     before, behind = numpy_dtype(config["dtype"]), numpy_dtype(config.get("astype", "u1"))
-    labels = np.array(["", *config["labels"]], dtype=object)  # in their own dtype each would have its full length
+    labels = np.array(["", *config["labels"]], dtype=object)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         numbers = np.frombuffer(data, behind)
@@ -103,17 +103,16 @@ def categorize_link(config: CodecConfig, stage: Stage) -> Link:
 
 
 def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: bool) -> Link:
-    """``nested``: chunks in C order are written nested, as other libraries do; F order only a flat list can say."""
+    """The link of an object codec; ``nested``: chunks in C order are written as nested lists, as by other libraries."""
     shaped = nested and stage.order == "C" and stage.shape != ()
     encoded = stage.raw(UNSIZED_LIMIT, exact=False)
     return Link(config["id"], decode, codec_of(config).encode, stage, encoded, shaped=shaped, unsized=True)
 
 
 def _check_packed(data: Buffer) -> None:
-    """Raise `ValueError` for more than about `MOST_VALUES`. The values of lists and maps follow these, so that nothing
-    has to be remembered."""
+    """Raise `ValueError` for more than about `MAX_VALUES` values; nested values follow their container."""
     at, count, stop = 0, 0, len(data)
-    while stop > MOST_VALUES and at < stop and count <= MOST_VALUES:
+    while stop > MAX_VALUES and at < stop and count <= MAX_VALUES:
         first = data[at]
         width, more = _PACKED_LENGTHS.get(first, (0, 0))
         at += _PACKED_SIZES.get(first, 1) + width + more + int.from_bytes(data[at + 1 : at + 1 + width], "big")
@@ -122,13 +121,12 @@ def _check_packed(data: Buffer) -> None:
 
 
 def _check_values(count: int) -> None:
-    if count > MOST_VALUES:
-        raise ValueError(f"the items consist of more than {MOST_VALUES} values")
+    if count > MAX_VALUES:
+        raise ValueError(f"the items consist of more than {MAX_VALUES} values")
 
 
 def _unpacked(packed: Any, stage: Stage) -> NDArray:
-    """The items in stored order. What the data say of their dtype is not believed, and their shape only says how the
-    lists are nested: in what order the chunk lies is the array's to say."""
+    """The items in stored order; the dtype in the data is ignored, and the shape only tells the nesting."""
     if not isinstance(packed, list) or len(packed) < 2:
         raise ValueError("expected a list of items, then their dtype and shape")
     *items, _dtype, shape = packed

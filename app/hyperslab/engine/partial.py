@@ -1,4 +1,4 @@
-"""Partial decoding: the blocks of a Blosc frame, or the bytes of an uncompressed chunk, that hold a part of a chunk."""
+"""Partial decoding of chunks: blocks of Blosc frames, or byte ranges of uncompressed chunks."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from hyperslab.errors import ChunkCorrupt
 
 NDArray = npt.NDArray[Any]
 Part: TypeAlias = tuple[int, Buffer]
-"""Some bytes of a stored chunk, and where they begin in it."""
+"""Offset in a stored chunk, and bytes from there on."""
 
 WORTH_SHARE: Final = 0.6
-"""Up to this share of a chunk, reading and decoding only that is faster than all of it."""
+"""Maximum share of a chunk for which partial decoding is faster."""
 GAP_BYTES: Final = 4 << 10
-"""Runs of a frame closer together than this are joined: they share a block."""
+"""Gap below which runs in a frame are merged, as they are likely in the same block."""
 RANGE_GAP_BYTES: Final = 16 << 10
-"""Byte ranges closer together than this are fetched as one, as are runs of a chunk that is not compressed."""
+"""Gap below which byte ranges, and runs of uncompressed chunks, are merged."""
 SMALL_FAST: Final = 256 << 10
 SMALL_SLOW: Final = 64 << 10
-"""Chunks of fewer bytes are decoded whole (by fast and by slow codecs): finding out what to leave out costs as much."""
+"""Sizes below which chunks are decoded whole, for fast and slow codecs, as the overhead exceeds the gain."""
 SURGERY_FAST: Final = 96 << 10
 SURGERY_SLOW: Final = 16 << 10
-"""Bytes that are decoded in the time that making and entering one small frame takes, by fast and by slow codecs."""
+"""Overhead of a partial frame, in bytes decoded in the same time by fast and slow codecs."""
 LIKELY_BLOCK: Final = 8 << 10
-"""Blocks are rarely smaller; tells how long a table of blocks may be before it is read."""
+"""Block size that is rarely undercut, to estimate the size of a frame's table before reading it."""
 USUAL_BLOCK: Final = 256 << 10
-"""What Blosc makes of large chunks unless told otherwise, give or take."""
+"""Typical block size of Blosc for large chunks."""
 
 
 def make_partial(
     compressor: CodecConfig | None, chunks: tuple[int, ...], *, dtype: DataType, order: Literal["C", "F"]
 ) -> PartialDecoder | None:
-    """The partial decoder of an array without filters; None if its compressor is another than Blosc, and for chunks so
-    small that it would not pay."""
+    """The partial decoder of an array without filters; None for other compressors than Blosc, and for small chunks."""
     slow = compressor is not None and compressor.get("cname") in ("zlib", "zstd")
     nbytes = math.prod(chunks) * dtype.itemsize
     if dtype.numpy.hasobject or nbytes < (SMALL_SLOW if slow else SMALL_FAST):
@@ -53,47 +52,46 @@ def make_partial(
 
 
 class PartialDecoder:
-    """Decodes runs of items (see `runs`) of the chunks of one array: one Blosc frame a chunk, or its bytes as they are.
+    """Decodes runs of items (see `runs`) of an array's chunks, which are Blosc frames or uncompressed.
 
-    Everywhere ``key`` is for messages, runs are sorted and disjoint, and `ChunkCorrupt` is raised for what does not
-    decode. Chunks that are returned have the full shape, and hold nothing of meaning outside the runs.
+    Runs are sorted and disjoint. Returned chunks have the full shape, and are undefined outside of the runs. Raises
+    `ChunkCorrupt` with ``key``.
     """
 
     def __init__(self, chunks: tuple[int, ...], dtype: DataType, order: Literal["C", "F"], *, is_blosc: bool) -> None:
         self._chunks, self._dtype, self._order, self._is_blosc = chunks, dtype, order, is_blosc
         self._nbytes = math.prod(chunks) * dtype.itemsize
         self._block: int | None = None
-        """The block size of the latest frame: a good guess for the next one, as one program writes the same in all.
-        Nothing that must be right depends on it."""
+        """Block size of the latest frame, as an estimate for the next one."""
         self.may_pay = True
-        """Whether decoding one block of the latest frame alone costs less than all of it."""
+        """Whether decoding a single block of the latest frame was faster than all of it."""
 
     @property
     def gap(self) -> int:
-        """How many items may lie between two runs for which reading them as one costs no more."""
+        """Number of items between two runs up to which merging them costs nothing."""
         return (GAP_BYTES if self._is_blosc else RANGE_GAP_BYTES) // self._dtype.itemsize
 
     def worth_it(self, runs: Sequence[Run]) -> bool:
-        """Whether reading only ``runs`` may cost less than the whole chunk, as far as can be told without the data."""
+        """Whether reading only ``runs`` may be faster than the whole chunk, estimated without the data."""
         few = _length(self._spans(runs)) <= WORTH_SHARE * self._nbytes
         return few and (self._block is None or self.work(runs) < self._nbytes)
 
     def work(self, runs: Sequence[Run]) -> int:
-        """About how many bytes are decoded for ``runs``, as far as can be told without the data."""
+        """Estimate of the bytes to decode for ``runs``."""
         return self._work(runs, self._block or USUAL_BLOCK)
 
     def usual_work(self, runs: Sequence[Run]) -> int:
-        """As `work`, of chunks as they usually are: the same whatever was learned from others."""
+        """`work` with `USUAL_BLOCK`, independent of earlier frames."""
         return self._work(runs, USUAL_BLOCK)
 
     @property
     def head_bytes(self) -> int:
-        """How many bytes from the start of a stored chunk `ranges` needs to see."""
+        """Number of first bytes of a stored chunk that `ranges` needs."""
         return HEADER_BYTES + 4 * -(-self._nbytes // LIKELY_BLOCK) if self._is_blosc else 0
 
     def ranges(self, head: Buffer, runs: Sequence[Run], key: str, size: int | None = None) -> list[Run] | None:
-        """The byte ranges of the stored chunk (of ``size`` bytes, if that is known) that hold ``runs``; None if
-        fetching the whole costs no more."""
+        """Byte ranges of a stored chunk (of ``size`` bytes, if known) with ``runs``; None if fetching all is no
+        slower."""
         try:
             header = self._header(head, size)
             if header is not None and len(head) < header.table_stop:
@@ -110,7 +108,7 @@ class PartialDecoder:
         return spans if _length(spans) <= WORTH_SHARE * (header.cbytes if header else self._nbytes) else None
 
     def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str) -> NDArray:
-        """Decode ``runs`` from the parts of the stored chunk that `ranges` named."""
+        """Decode ``runs`` from the `ranges` of a stored chunk."""
         source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8)
         try:
             header = self._header(head)
@@ -125,7 +123,7 @@ class PartialDecoder:
         return self._finished(raw, runs)
 
     def decode_runs(self, data: Buffer, runs: Sequence[Run], *, key: str) -> NDArray | None:
-        """Decode ``runs`` from the whole stored chunk; None if decoding all of it is as fast."""
+        """Decode ``runs`` from a whole stored chunk; None if decoding all of it is as fast."""
         try:
             header = self._header(data, len(data) if self._is_blosc else None)
             if header is None or header.stored or header.nblocks < 2:
@@ -139,7 +137,7 @@ class PartialDecoder:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
     def _finished(self, raw: NDArray, runs: Sequence[Run]) -> NDArray:
-        """The chunk whose decoded ``runs`` lie in ``raw``. Only these are touched: the rest need not exist."""
+        """The chunk in ``raw``, with `DataType.clean` applied to its runs."""
         if self._dtype.has_idle_bits:
             items = raw.view(self._dtype.numpy)
             for start, stop in runs:
@@ -155,8 +153,7 @@ class PartialDecoder:
         return self._finished(raw, runs)
 
     def _header(self, head: Buffer, size: int | None = None) -> BloscHeader | None:
-        """The header of a frame (of ``size`` bytes, if that is known), whose block size is remembered; None for
-        uncompressed chunks."""
+        """The header of a frame (of ``size`` bytes, if known), None for uncompressed chunks; updates the estimates."""
         if not self._is_blosc:
             if size not in (None, self._nbytes):
                 raise ValueError(f"{size} bytes, expected {self._nbytes}")
@@ -175,7 +172,7 @@ class PartialDecoder:
         return min(self._nbytes, block * _length(blocks))
 
     def _blocks(self, frame: BloscFrame, runs: Sequence[Run]) -> list[Run]:
-        """The blocks that hold the runs."""
+        """The blocks with the runs, as ranges."""
         return merge_runs([frame.blocks(start, stop) for start, stop in self._spans(runs)], 0)
 
     def _spans(self, runs: Sequence[Run]) -> list[Run]:
@@ -184,20 +181,18 @@ class PartialDecoder:
         return [(start * size, stop * size) for start, stop in runs]
 
 
-def _pays(header: BloscHeader, stretches: int, needed: int) -> bool:
-    """Whether to decode blocks of ``needed`` bytes in so many stretches is faster than to decode all: what is saved
-    against what surgery costs.
+def _pays(header: BloscHeader, frames: int, needed: int) -> bool:
+    """Whether the bytes saved exceed the overhead of a number of partial frames and of copying their blocks.
 
-    Surgery costs some time for each stretch, and a copy of the blocks' stored bytes. Time is counted in bytes here: LZ4
-    decodes about 10 of them in a nanosecond, copying is as fast, and Zstandard decodes one or two.
+    Time is measured in decoded bytes: LZ4 decodes about 10 per nanosecond, as fast as copying, Zstandard one or two.
     """
     copied = needed * header.cbytes / header.nbytes
     each, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
-    return header.nbytes - needed > each * stretches + copy * copied
+    return header.nbytes - needed > each * frames + copy * copied
 
 
 def _source_of(parts: Sequence[Part]) -> Source:
-    """Bytes of a stored chunk by position, from parts that are sorted; raises `ValueError` for what is in none."""
+    """A function that returns bytes of a stored chunk from sorted parts; it raises `ValueError` for missing bytes."""
     starts = [start for start, _ in parts]
     views = [memoryview(data) for _, data in parts]
 

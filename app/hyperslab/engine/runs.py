@@ -1,7 +1,4 @@
-"""Runs of items: which parts of a stored chunk a selection needs.
-
-A run is ``(start, stop)`` in items, counted in the order in which the chunk is stored.
-"""
+"""Runs of items of a stored chunk: ``(start, stop)`` in stored order."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from numpy.typing import NDArray
 
 Run: TypeAlias = tuple[int, int]
 Region: TypeAlias = int | slice | NDArray[np.int64]
-"""What is selected along one axis of a chunk."""
+"""Selection along an axis of a chunk."""
 
 
 def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
-    """Join neighbours that are at most ``gap`` items apart; ``runs`` are sorted by start."""
+    """Merge runs, sorted by start, that are at most ``gap`` items apart."""
     merged: list[Run] = []
     for run in runs:
         if merged and run[0] - merged[-1][1] <= gap:
@@ -28,12 +25,12 @@ def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
 
 
 def bounded(runs: list[Run], limit: int) -> list[Run]:
-    """The runs, or one around all of them if they are more than ``limit``; not empty."""
+    """The runs, or if there are more than ``limit``, one around all; not for empty lists."""
     return runs if len(runs) <= limit else [(runs[0][0], runs[-1][1])]
 
 
 def _axis_runs(region: Region) -> list[Run]:
-    """The runs along one axis, sorted and disjoint."""
+    """The runs along an axis, sorted and disjoint."""
     if isinstance(region, int):
         return [(region, region + 1)]
     if not isinstance(region, slice):
@@ -45,7 +42,7 @@ def _axis_runs(region: Region) -> list[Run]:
 
 
 def runs_of(indices: NDArray[np.int64]) -> list[Run]:
-    """The runs of consecutive numbers among ``indices`` (any order, repeats allowed, not empty)."""
+    """Runs of consecutive numbers among ``indices`` (in any order, possibly repeated, not empty)."""
     sorted_ = np.unique(indices)
     cuts = np.flatnonzero(np.diff(sorted_) != 1) + 1
     starts = sorted_[np.concatenate(([0], cuts))]
@@ -56,9 +53,9 @@ def runs_of(indices: NDArray[np.int64]) -> list[Run]:
 def chunk_runs(
     regions: Sequence[Region], chunks: Sequence[int], *, order: str = "C", gap: int = 0, limit: int = 1024
 ) -> list[Run]:
-    """The runs that hold a region of a chunk, joined across ``gap`` items, at most about ``limit`` of them.
+    """The runs of a region of a chunk, merged across ``gap`` items, about ``limit`` at most.
 
-    If there would be more, neighbours are joined from the fastest axis outwards: at worst one bounding run.
+    If there are more, runs are merged along the fastest axes first, in the worst case to one.
     """
     axes = list(zip(regions, chunks, strict=True))
     runs, stride = [(0, 1)], 1
@@ -69,7 +66,7 @@ def chunk_runs(
 
 
 def _spread(outer: list[Run], inner: list[Run], stride: int, gap: int, limit: int) -> list[Run]:
-    """Repeat ``inner``, a pattern of ``stride`` items, at each index of ``outer``."""
+    """Repeat ``inner``, a pattern of ``stride`` items, for each index of ``outer``."""
     first, last = inner[0][0], inner[-1][1]
     repeats = sum(stop - start for start, stop in outer)
     if repeats * len(inner) > limit:

@@ -1,4 +1,4 @@
-"""Arrays as other libraries see them: TensorStore's schema of one, and whether zarr-python 3 opens it."""
+"""Compatibility with other libraries: TensorStore's schema, and whether zarr-python 3 opens an array."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from hyperslab.engine.v3_codecs import BARE
 from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
-"""A fill value of more numbers than this is left out."""
+"""Numbers of a fill value above which it is omitted."""
 
 
 def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[str, Any]:
-    """Rank, dtype, domain, chunk layout, codec and fill value of an array, or of one field of it.
+    """Rank, dtype, domain, chunk layout, codec and fill value of an array or field; raises `KeyError` for an unknown
+    field.
 
-    Equal to ``schema.to_json()`` of TensorStore 0.1.86, but that NaN and infinities are strings. Upper bounds of the
-    array's own axes are implicit (``[n]``); the subarray of a field, and the bytes of ``S`` and ``V`` items, follow as
-    axes with fixed bounds. An array of several fields of which none is named is shown as its bytes (``open_as_void``);
-    ``""`` is as good as none. Raises `KeyError` for a field that there is not.
+    Equal to ``schema.to_json()`` of TensorStore 0.1.86, except that NaN and infinities are strings. Upper bounds of the
+    array's axes are implicit (``[n]``); the subarray of a field, and the bytes of ``S`` and ``V`` items, follow as axes
+    with fixed bounds. Without a field (None or ``""``), an array of several fields is shown as bytes
+    (``open_as_void``).
 
-    What TensorStore cannot state or open is stated as near as its terms allow: the fill value of bytes is a list of
-    numbers, times are their ``int64`` counts, a nested struct is its bytes, ``U`` is ``ustring``, objects are
-    ``ustring``, ``string`` (bytes, in base64) or ``json`` by codec, and filters and other compressors are as stored.
+    Arrays that TensorStore cannot open are described in its terms: fill values of bytes are lists of numbers, times are
+    ``int64``, nested records are bytes, ``U`` is ``ustring``, objects are ``ustring``, ``string`` (bytes in base64) or
+    ``json`` by codec; filters and other compressors are as stored.
     """
     dtype, inner, fill = _view(metadata, field)
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
@@ -44,7 +45,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
         ends = [*([size] for size in metadata.shape), *inner]
         document["domain"] = {"inclusive_min": [0] * rank, "exclusive_max": ends}
         shape = [*metadata.chunks, *inner]
-        document["chunk_layout"] = {  # axes within an item are always innermost, in C order
+        document["chunk_layout"] = {  # axes within an item are innermost, in C order
             "grid_origin": [0] * rank,
             "inner_order": [*(outer if metadata.order == "C" else reversed(outer)), *range(metadata.rank, rank)],
             "read_chunk": {"shape": shape},
@@ -56,7 +57,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
 
 
 View: TypeAlias = tuple[str, tuple[int, ...], np.ndarray | None]
-"""What of an item is shown: TensorStore's dtype, the axes within the item, and the fill value in their shape."""
+"""TensorStore's view of an item: dtype, axes within the item, and the fill value in their shape."""
 
 
 def _view(metadata: ArrayMetadata, name: str | None) -> View:
@@ -95,12 +96,12 @@ def _spelled(fill: np.ndarray) -> Any:
     return spell_float(float(value)) if is_float else value
 
 
-# --- zarr-python 3, which opens no group whose .zmetadata holds an array that it does not know ---------------------
+# --- zarr-python 3, which refuses groups with unsupported arrays in their .zmetadata -------------------------------
 
 
 def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """Whether zarr-python 3 opens the array of a valid document: it knows no 8-bit floats, no subarrays or fields
-    within fields, no objects but text and bytes, and not every spelling of a fill value."""
+    """Whether zarr-python 3 opens the array of a valid document: it does not support 8-bit floats, subarrays, nested
+    records, objects other than text and bytes, and some notations of fill values."""
     dtype, fill = document["dtype"], document["fill_value"]
     if dtype == "|O":
         ids = [config["id"] for config in document["filters"] or ()]
@@ -114,8 +115,8 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group if it does not know all members, data
-    types, fill values, codecs and grids of the arrays in its consolidated metadata, as they are spelled there."""
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group with unknown members, data types, fill
+    values, codecs or grids, or unknown notations of them, in its consolidated metadata."""
     grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
     extra = document.get("storage_transformers") or "consolidated_metadata" in document
     if not is_plain or extra or isinstance(document["chunk_key_encoding"], str):
@@ -141,7 +142,7 @@ def _knows_type(data_type: Any) -> bool:
 
 
 def _knows_codecs(codecs: Any, shape: Sequence[int]) -> bool:
-    """``shape``: of what these codecs are given; nothing for those of an index."""
+    """Whether zarr-python knows all codecs, for input of this ``shape`` (empty for codecs of an index)."""
     return all(_knows_codec(codec, shape) for codec in codecs)
 
 

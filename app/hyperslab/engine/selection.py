@@ -1,7 +1,4 @@
-"""A selection, resolved against a shape: per axis one index, a progression or a list of indices.
-
-Selections are orthogonal: axes are independent of each other. Nothing here is proportional to the size of the array.
-"""
+"""Orthogonal selections, resolved against a shape: an index, a slice or a list of indices per axis."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexAxis:
-    """One index; the axis is not in the output."""
+    """An index; the axis is dropped from the output."""
 
     index: int
 
@@ -38,7 +35,7 @@ class SliceAxis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListAxis:
-    """Indices in any order, repeats allowed; int64, none negative."""
+    """Non-negative int64 indices in any order, possibly repeated."""
 
     indices: Indices
 
@@ -52,13 +49,13 @@ Axis: TypeAlias = IndexAxis | SliceAxis | ListAxis
 
 @dataclass(frozen=True)
 class Selection:
-    """One `Axis` per axis of the array. Output axes are the slices and lists, in place."""
+    """Selection of an `Axis` per axis of the array. Output axes are the slices and lists, in order."""
 
     axes: tuple[Axis, ...]
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the output: indices dropped."""
+        """Shape of the output."""
         return tuple([axis.count for axis in self.axes if not isinstance(axis, IndexAxis)])
 
     @property
@@ -68,7 +65,7 @@ class Selection:
 
     @property
     def output_axes(self) -> tuple[int, ...]:
-        """For each axis of the output, the axis of the array that it comes from."""
+        """The array's axis of each output axis."""
         return tuple([i for i, axis in enumerate(self.axes) if not isinstance(axis, IndexAxis)])
 
     def same_cells(self, other: Selection) -> bool:
@@ -79,7 +76,7 @@ class Selection:
         )
 
     def restrict(self, out_axis: int, start: int, stop: int) -> Selection:
-        """The same selection with only ``[start, stop)`` of one output axis (0 <= start <= stop <= its length)."""
+        """The part ``[start, stop)`` of the selection along an output axis."""
         at = self.output_axes[out_axis]
         match self.axes[at]:
             case SliceAxis(first, step):
@@ -90,10 +87,8 @@ class Selection:
 
 
 def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selection:
-    """Resolve a selection as numpy does: negative indices wrap, slice bounds are clipped, missing axes are whole.
-
-    Raises `IndexOutOfRange`, `TooManyIndices`, and `BadSelection` for a second ellipsis or a step of zero.
-    """
+    """Resolve a selection as numpy does: negative indices count from the end, slices are clipped, missing axes are
+    whole. Raises `IndexOutOfRange`, `TooManyIndices`, and `BadSelection` for a second ellipsis or a step of zero."""
     at = [i for i, item in enumerate(items) if item is Ellipsis]
     given, split = len(items) - len(at), at[0] if at else len(items)
     if len(at) > 1:
@@ -106,7 +101,7 @@ def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selecti
 
 
 def _progression(start: int, step: int, count: int) -> SliceAxis:
-    """One spelling for each set of indices."""
+    """The canonical slice of a progression."""
     if count <= 1:
         return SliceAxis(start if count else 0, 1, count)
     return SliceAxis(start, step, count)
@@ -127,7 +122,8 @@ def _axis(item: SelectionItem, axis: int, size: int, items: Sequence[SelectionIt
 
 
 def resolve_indices(values: Sequence[int] | NDArray[np.integer], axis: int, size: int) -> Indices:
-    """int64 indices of any shape with negative ones wrapped; raises `IndexOutOfRange` for the first outside."""
+    """Indices of any shape as int64, with negative ones wrapped; raises `IndexOutOfRange` for the first out of
+    bounds."""
     try:
         indices = np.asarray(values, dtype=np.int64)
     except OverflowError:

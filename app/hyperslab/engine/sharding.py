@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import BYTE, UNSIZED_LIMIT, Buffer, Link, Stage, flat_bytes, reason_of
-from hyperslab.engine.codecs import LEAST_LIMIT, ChunkCodec, make_links
+from hyperslab.engine.codecs import MIN_LIMIT, ChunkCodec, make_links
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.v3_codecs import Shard
 from hyperslab.errors import ChunkCorrupt, NotRepresentable
@@ -251,7 +251,7 @@ def make_levels(shards: Sequence[Shard], codec: ChunkCodec) -> tuple[ShardLevel,
         after = make_links(shard.after, Stage(most, False, BYTE)) if shard.after else ()
         order = np.dtype(">u8" if shard.index_big else "<u8")
         level = ShardLevel(
-            shard.shape, inner, shard.axes, shard.at_start, index_nbytes, most + LEAST_LIMIT, after, order, links
+            shard.shape, inner, shard.axes, shard.at_start, index_nbytes, most + MIN_LIMIT, after, order, links
         )
         levels.append(level)
     return tuple(levels)

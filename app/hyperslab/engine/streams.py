@@ -1,8 +1,7 @@
-"""Compressors of byte streams, decoded with a limit: data that claim or make more than expected are stopped early.
+"""Compressors of byte streams, with limits on decoded sizes.
 
-Each ``decode_*`` takes the encoded bytes, the destination (uint8, of exactly ``limit`` bytes) or None, and ``limit``.
-It returns the destination or new bytes, whose size the caller checks. Errors are those of the libraries, or
-`ValueError`.
+Each ``decode_*`` takes encoded bytes, an optional destination (uint8, of ``limit`` bytes), and ``limit``, and returns
+the destination or new bytes, whose size the caller checks. Raises `ValueError` and exceptions of the libraries.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from numcodecs import lz4, zstd
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import LZ4_MOST_BYTES, LZMA_MEMORY, CodecConfig
+from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig
 
 Out = NDArray[Any] | None
 MakeStream: TypeAlias = Callable[[], Any]
-"""Makes the decoder of one stream of zlib, bz2 or lzma, which have the same attributes."""
+"""Creates a decoder of a stream of zlib, bz2 or lzma, which have the same interface."""
 Start: TypeAlias = Callable[[Buffer, NDArray[Any]], bool]
-"""Decodes the beginning of a stream, as much as fills the destination; False where that has to be left to the whole."""
+"""Fills the destination with the beginning of a decoded stream; returns False if the stream must be decoded whole."""
 
 _GZIP_WINDOW: Final = 31
 
@@ -36,12 +35,12 @@ _GZIP_WINDOW: Final = 31
 
 
 def decode_zlib(data: Buffer, _out: Out, limit: int) -> bytes:
-    """One stream with nothing behind it. [RFC 1950]"""
+    """A single stream, without trailing data. [RFC 1950]"""
     return _decode_streams(isal_zlib.decompressobj, data, limit, single=True)
 
 
 def decode_gzip(data: Buffer, _out: Out, limit: int) -> bytes:
-    """Any number of members, zero padding between and behind them. [RFC 1952]"""
+    """Any number of members, with optional zero padding after each. [RFC 1952]"""
     return _decode_streams(lambda: isal_zlib.decompressobj(_GZIP_WINDOW), data, limit)
 
 
@@ -51,7 +50,7 @@ def decode_bz2(data: Buffer, _out: Out, limit: int) -> bytes:
 
 
 def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
-    """The decoder for a ``lzma`` configuration: xz, lzma-alone, or raw with the filters that it names."""
+    """The decoder of an ``lzma`` configuration: xz, lzma-alone, or raw with its filters."""
     format_, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
 
     def make() -> Any:
@@ -63,25 +62,25 @@ def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
 
 
 def _decode_streams(make: MakeStream, data: Buffer, limit: int, *, single: bool = False) -> bytes:
-    """Decode concatenated streams. The first is given all input at once; nearly always it is the only one."""
-    view, made, at, piece = memoryview(data), [], 0, len(data)
+    """Decode concatenated streams; the first, nearly always the only one, gets all input at once."""
+    view, decoded, at, size = memoryview(data), [], 0, len(data)
     while at < len(view) or not at:
         stream = make()
         while not stream.eof:
-            part = view[at : at + piece]
+            part = view[at : at + size]
             if not part:
                 raise ValueError("the stream ends before its end")
-            made.append(stream.decompress(part, limit + 1))
-            limit -= len(made[-1])
+            decoded.append(stream.decompress(part, limit + 1))
+            limit -= len(decoded[-1])
             if limit < 0:
                 raise ValueError("the stream makes more bytes than expected")
             at += len(part) - len(stream.unused_data)
         if single and at < len(view):
             raise ValueError(f"{len(view) - at} bytes follow the end of the stream")
-        piece = 16 << 10  # each stream returns what it did not use, as a copy
+        size = 16 << 10  # limits the copies of unused input
         while at < len(view) and not view[at]:
             at += 1
-    return made[0] if len(made) == 1 else b"".join(made)
+    return decoded[0] if len(decoded) == 1 else b"".join(decoded)
 
 
 def encode_zlib(data: memoryview, config: CodecConfig) -> bytes:
@@ -89,7 +88,7 @@ def encode_zlib(data: memoryview, config: CodecConfig) -> bytes:
 
 
 def encode_gzip(data: memoryview, config: CodecConfig) -> bytes:
-    """The header's time is zero, so that equal chunks have equal bytes."""
+    """gzip, with a time of zero in the header, so that equal chunks have equal bytes."""
     stream = zlib.compressobj(_within(config.get("level", 1), -1, 9), zlib.DEFLATED, _GZIP_WINDOW)
     return stream.compress(data) + stream.flush()
 
@@ -117,25 +116,25 @@ def _start_of(make: MakeStream) -> Start:
 
 
 def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
-    """Any number of frames, with or without their content size. [RFC 8878]
+    """Any number of frames, with or without content size. [RFC 8878]
 
-    The one-shot decoder is faster, and checks that a frame makes what it says, but does not tell how much others made.
+    The one-shot decoder of numcodecs is faster, but does not return the decoded size, so that must be known.
     """
-    most = (len(data) // 4 + 1) << 17  # no block is shorter than four bytes, or makes more than 128 KiB
-    made = np.empty(min(limit, most), np.uint8) if out is None else out
+    most = (len(data) // 4 + 1) << 17  # a block has at least four bytes, and decodes to at most 128 KiB
+    target = np.empty(min(limit, most), np.uint8) if out is None else out
     content = _zstd_content(data) or 0
     if content > limit:
         raise ValueError(f"a frame says {content} bytes decoded, expected {limit}")
-    if content == made.nbytes:
-        return zstd.decompress(data, made)
-    return made[: cramjam.zstd.decompress_into(data, made.data)]
+    if content == target.nbytes:
+        return zstd.decompress(data, target)
+    return target[: cramjam.zstd.decompress_into(data, target.data)]
 
 
 def _start_zstd(data: Buffer, out: NDArray[Any]) -> bool:
     try:
         cramjam.zstd.decompress_into(data, out.data)
     except cramjam.DecompressionError as error:
-        return "failed to write whole buffer" in str(error)  # else decoding the whole says what is wrong
+        return "failed to write whole buffer" in str(error)  # other errors are raised by decoding the whole
     return False
 
 
@@ -145,9 +144,9 @@ def encode_zstd(data: memoryview, config: CodecConfig) -> bytes:
 
 
 def _zstd_content(data: Buffer) -> int | None:
-    """Bytes that the first frame says it makes; None if it does not say."""
+    """The content size in the header of the first frame, if stated."""
     flags = _little(data, 4, 1) if data[:4] == b"\x28\xb5\x2f\xfd" else 0
-    start = 6 - bool(flags & 0x20) + (0, 1, 2, 4)[flags & 3]  # behind the window, unless the frame is one segment
+    start = 6 - bool(flags & 0x20) + (0, 1, 2, 4)[flags & 3]  # after the window descriptor, unless single-segment
     width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]
     return _little(data, start, width) + (256 if width == 2 else 0) if width else None
 
@@ -162,22 +161,22 @@ def _little(data: Buffer, at: int, width: int) -> int:
 
 
 def decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
-    """The decoded size as a uint32, then one LZ4 block."""
+    """The decoded size as uint32, then an LZ4 block."""
     size = _little(data, 0, 4)
-    if size > limit or (out is not None and size != limit) or len(data) > LZ4_MOST_BYTES:
+    if size > limit or (out is not None and size != limit) or len(data) > LZ4_MAX_BYTES:
         raise ValueError(f"the header says {size} bytes decoded, expected {limit}")
     return lz4.decompress(data, out)
 
 
 def encode_lz4(data: memoryview, config: CodecConfig) -> bytes:
-    if data.nbytes > LZ4_MOST_BYTES:
-        raise ValueError(f"lz4 takes at most {LZ4_MOST_BYTES} bytes, the chunk has {data.nbytes}")
+    if data.nbytes > LZ4_MAX_BYTES:
+        raise ValueError(f"lz4 takes at most {LZ4_MAX_BYTES} bytes, the chunk has {data.nbytes}")
     block: bytes = lz4.compress(data, _within(config.get("acceleration", 1), 1, 65537))
     return block
 
 
 def decode_base64(data: Buffer, _out: Out, _limit: int) -> bytes:
-    """The standard alphabet with padding, and nothing else between. [RFC 4648 §4]"""
+    """base64 in the standard alphabet with padding, without other characters. [RFC 4648 §4]"""
     return binascii.a2b_base64(data, strict_mode=True)
 
 
@@ -193,5 +192,5 @@ STARTS: Final[Mapping[str, Start]] = {
 
 
 def _within(value: int, low: int, high: int) -> int:
-    """A level that the library has: arrays may name one that it has not, and are written all the same."""
+    """A level clipped to the library's range: existing arrays may have others."""
     return min(max(value, low), high)

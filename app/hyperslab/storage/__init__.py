@@ -1,4 +1,4 @@
-"""Storage: bytes by key, with versions, in folders, object stores, on web servers, and in whatever fsspec opens."""
+"""Stores: versioned values by key, in folders, object stores, on web servers and in fsspec's file systems."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["StoreConfig", "open_store"]
 
 
 def open_store(config: StoreConfig) -> Store:
-    """The store that a configuration describes; it is not reached out to before its first use (see `Store.check`).
+    """The store of a configuration; no request is sent before the first use (see `Store.check`).
 
-    Raises `errors.BadDefinition` for an option or a URL that cannot be, `errors.StoreError` where a folder or an
-    archive cannot be opened. Libraries are imported here, so that a process pays only for the kinds it uses.
+    Raises `errors.BadDefinition` for an invalid option or URL, and `errors.StoreError` for a folder or archive that
+    cannot be opened. Libraries are imported on demand.
     """
     match scheme(config.url):
         case "" | "file" | "local":

@@ -1,4 +1,4 @@
-"""From a `StoreConfig` to obstore clients: which options there are, and what obstore calls them."""
+"""obstore clients from a `StoreConfig`: options, environment variables and credentials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEMES: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 _OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
-_PASSED_ON: Final[Mapping[str, Set[str]]] = {
+_OBSTORE_OPTIONS: Final[Mapping[str, Set[str]]] = {
     "s3": {
         "access_key_id", "secret_access_key", "session_token", "region", "endpoint", "skip_signature",
         "virtual_hosted_style_request", "request_payer", "unsigned_payload", "checksum_algorithm",
@@ -41,7 +41,7 @@ _PASSED_ON: Final[Mapping[str, Set[str]]] = {
         "federated_token_file", "use_azure_cli", "skip_signature",
     },
 }  # fmt: skip
-"""Options that obstore takes under the same name."""
+"""Options that are passed to obstore unchanged."""
 _S3_ENDPOINT: Final = "AWS_ENDPOINT_URL_S3"
 _ENVIRONMENT: Final[Mapping[Kind, Mapping[str, Sequence[str]]]] = {
     "s3": {
@@ -55,25 +55,24 @@ _ENVIRONMENT: Final[Mapping[Kind, Mapping[str, Sequence[str]]]] = {
         "allow_http": ("AZURE_ALLOW_HTTP",),
     },
 }
-"""Standard variables of the environment, by the option that they stand for: those on which something is decided here.
-All others (credentials, region, …) obstore reads itself."""
+"""Environment variables by option, for options that are evaluated here; obstore reads others (credentials, region, …)
+itself."""
 _MEMORY: Final = MemoryStore()
 """Shared by all ``memory://`` stores of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach a bucket. ``base`` is the prefix of all keys in it (``""`` or ending in ``/``).
+    """Clients of a bucket. ``base`` is the prefix of all keys (``""`` or ending in ``/``).
 
-    ``patient`` retries what may be retried; ``once`` never does, for puts whose outcome must stay known.
-    ``conditional_put`` is None if it has to be found out. ``in_order``: whether listings come sorted and can begin
-    anywhere. ``signs``: whether URLs can be signed, and requested without obstore.
+    ``without_retries`` is for conditional puts. ``conditional_put`` is None if it has to be detected. ``in_order``:
+    listings are sorted and can start at any key. ``signs``: URLs can be signed, to be requested without obstore.
     """
 
     kind: Kind
     base: str
-    patient: Client
-    once: Client
+    retrying: Client
+    without_retries: Client
     conditional_put: bool | None
     listable: bool
     in_order: bool
@@ -81,36 +80,36 @@ class Connection:
 
 
 def connect(config: StoreConfig, width: int) -> Connection:
-    """Make the clients; no request is sent. Raises `errors.BadDefinition`."""
+    """Create the clients, without sending requests; raises `errors.BadDefinition`."""
     kind = _SCHEMES[urlsplit(config.url).scheme.lower()]
     if kind == "memory":
         reject_unknown(config.options, (), "memory://")
         return Connection(
             kind, _base(config.url.replace("://", ":///", 1)), _MEMORY, _MEMORY, False, True, in_order=True, signs=False
         )
-    reject_unknown(config.options, _OWN | _CLIENT | _PASSED_ON[kind], f"{kind}://")
-    options = _of_environment(kind) | dict(config.options)
-    answers = {"auto": None, "true": True, "false": False}
-    if options.get("conditional_put", "auto") not in answers:
+    reject_unknown(config.options, _OWN | _CLIENT | _OBSTORE_OPTIONS[kind], f"{kind}://")
+    options = _environment_options(kind) | dict(config.options)
+    choices = {"auto": None, "true": True, "false": False}
+    if options.get("conditional_put", "auto") not in choices:
         raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
     return Connection(
         kind=kind,
         base=_base(config.url),
-        patient=_client(config, kind, width, config.retries),
-        once=_client(config, kind, width, 0),
-        conditional_put=answers[options.get("conditional_put", "auto")],
+        retrying=_client(config, kind, width, config.retries),
+        without_retries=_client(config, kind, width, 0),
+        conditional_put=choices[options.get("conditional_put", "auto")],
         listable=flag(options, "listable", True),
         in_order=kind == "s3" and not flag(options, "s3_express", False),
         signs=kind == "s3" and not {"anonymous", "skip_signature", *_CLIENT - {"allow_http"}} & options.keys(),
     )
 
 
-def _of_environment(kind: Kind) -> dict[str, str]:
-    """Options that the environment gives."""
+def _environment_options(kind: Kind) -> dict[str, str]:
+    """Options from environment variables."""
     named = {option: map(os.environ.get, names) for option, names in _ENVIRONMENT[kind].items()}
     found = {option: value for option, values in named.items() if (value := next(filter(None, values), None))}
-    if "base_url" in found:  # Google's libraries take a host as well, and send an emulator no credentials
+    if "base_url" in found:  # as in Google's libraries: may be a bare host, and emulators get no credentials
         host = found["base_url"]
         found |= {"base_url": host if "://" in host else f"http://{host}", "skip_signature": "true"}
     return found
@@ -151,19 +150,19 @@ def _client(config: StoreConfig, kind: Kind, width: int, retries: int) -> Client
 
 
 def _store_options(options: Mapping[str, str], kind: Kind, bucket: str) -> Any:
-    """Configuration of the bucket for obstore: text by name, as its own environment variables would be."""
-    passed = {name: value for name, value in options.items() if name in _PASSED_ON[kind]}
+    """obstore's configuration of a bucket, text by name."""
+    config = {name: value for name, value in options.items() if name in _OBSTORE_OPTIONS[kind]}
     if flag(options, "anonymous", False):
-        passed["skip_signature"] = "true"
+        config["skip_signature"] = "true"
     if kind == "s3" and "path_style" in options:
-        passed["virtual_hosted_style_request"] = "false" if flag(options, "path_style", True) else "true"
-    if kind == "s3" and passed.get("endpoint") and passed.get("virtual_hosted_style_request") == "true":
-        parts = urlsplit(passed["endpoint"])  # obstore wants the bucket in the host name here
+        config["virtual_hosted_style_request"] = "false" if flag(options, "path_style", True) else "true"
+    if kind == "s3" and config.get("endpoint") and config.get("virtual_hosted_style_request") == "true":
+        parts = urlsplit(config["endpoint"])  # obstore expects the bucket in the host name
         if not parts.netloc.startswith(f"{bucket}."):
-            passed["endpoint"] = parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
-    if kind == "s3" and "endpoint" in passed and os.environ.get(_S3_ENDPOINT):
-        passed[_S3_ENDPOINT.lower()] = passed["endpoint"]  # or obstore takes the variable's, whatever it is told
-    return passed
+            config["endpoint"] = parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
+    if kind == "s3" and "endpoint" in config and os.environ.get(_S3_ENDPOINT):
+        config[_S3_ENDPOINT.lower()] = config["endpoint"]  # in obstore the variable overrides ``endpoint``
+    return config
 
 
 def _client_options(config: StoreConfig, width: int) -> Any:
@@ -173,7 +172,7 @@ def _client_options(config: StoreConfig, width: int) -> Any:
         "allow_http": flag(config.options, "allow_http", plain or flag(config.options, "use_emulator", False)),
         "connect_timeout": timedelta(seconds=min(config.timeout, 10)),
         "read_timeout": timedelta(seconds=config.timeout),
-        "timeout": timedelta(seconds=10 * config.timeout),  # a big value may take long, as long as it moves
+        "timeout": timedelta(seconds=10 * config.timeout),  # of a whole transfer; large values take long
         "pool_max_idle_per_host": str(width),
     }
     return options

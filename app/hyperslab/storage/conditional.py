@@ -1,4 +1,4 @@
-"""Conditional puts and deletes on object stores: are they honoured, and was one applied whose answer got lost?"""
+"""Conditional puts and deletes on object stores, including their detection and the recovery of lost responses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.client import Client, Connection
 from hyperslab.storage.errors import (
     OBSTORE_ERRORS,
+    is_concurrent_write,
     is_unmet_condition,
     is_worth_retrying,
     means_no_bucket,
-    met_others,
     status_of,
     translate,
-    was_surely_not_applied,
+    was_not_applied,
 )
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.wire.retry import attempts
@@ -36,29 +36,28 @@ if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore.store import S3Store
 
 TOMBSTONE: Final = b"removed by hyperslab\n"
-"""The value of a key that was deleted, if the endpoint cannot delete on condition."""
+"""The value of deleted keys, if the endpoint does not support conditional deletes."""
 
 _TOKEN: Final = "hyperslabwrite"
-"""Metadata of objects put under a condition: a token of that one put (no hyphen: Azure allows none)."""
+"""Object metadata with the token of a conditional put (Azure allows no hyphen in the name)."""
 _NO_SUCH_VERSION: Final = '"00000000000000000000000000000000"'
 
 
 def version_of(connection: Connection, meta: ObjectMeta | PutResult) -> str:
-    """The version of an object: its ETag; on GCS its generation, which is what conditions name there."""
+    """The version of an object: its ETag, or on GCS its generation, which conditions refer to there."""
     if connection.kind == "gs" and (generation := meta.get("version")):
         return generation
     if tag := meta.get("e_tag"):
-        return tag if tag.endswith('"') else f'"{tag}"'  # some servers do not quote it in listings
-    return f"{meta.get('last_modified')}-{meta.get('size')}"  # a server without ETags: seconds and a size at best
+        return tag if tag.endswith('"') else f'"{tag}"'  # some servers omit the quotes in listings
+    return f"{meta.get('last_modified')}-{meta.get('size')}"  # a server without ETags
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPuts:
-    """Puts with a condition, each of which is applied once or not at all, and known to be.
+    """Conditional puts with retries and a known outcome.
 
-    A library that retries by itself cannot promise that: when the answer to a put is lost, its second try meets its
-    own first one and reports a conflict for a write that was stored. So each put carries a token; on a conflict
-    the token in the store says whose write it was.
+    After a lost response, a retry conflicts with the first attempt, if that was applied. Each put therefore stores a
+    token, which tells after a conflict whether the stored value is its own.
     """
 
     connection: Connection
@@ -66,49 +65,53 @@ class ConditionalPuts:
     retries: int
 
     def put(self, key: str, path: str, data: memoryview, if_version: str | Absent) -> str:
-        """Store and return the new version.
+        """Store a value and return its version.
 
-        Raises `VersionConflict` only if this put was certainly not applied, `errors.InDoubt` if that cannot be known
-        (it may have been, and was overwritten since) and another `errors.StoreError` if it failed.
+        Raises `VersionConflict` if the put was certainly not applied, `errors.InDoubt` if it may have been applied and
+        overwritten since, and other `errors.StoreError` if it failed.
         """
         token, in_doubt = uuid4().hex, False
         mode = _put_mode(self.connection, if_version)
         for attempt in attempts(self.retries + 1):
             try:
                 put = obstore.put(
-                    self.connection.once, path, data, mode=mode, attributes={_TOKEN: token}, use_multipart=False
+                    self.connection.without_retries,
+                    path,
+                    data,
+                    mode=mode,
+                    attributes={_TOKEN: token},
+                    use_multipart=False,
                 )
                 return version_of(self.connection, put)
             except OBSTORE_ERRORS as error:
                 last = attempt == self.retries
-                if (is_unmet_condition(error) and not means_no_bucket(error)) or (last and met_others(error)):
-                    return self._settle(key, path, token, error if in_doubt else None)
+                if (is_unmet_condition(error) and not means_no_bucket(error)) or (last and is_concurrent_write(error)):
+                    return self._resolve_conflict(key, path, token, error if in_doubt else None)
                 retryable = is_worth_retrying(error)
-                in_doubt = in_doubt or (retryable and not was_surely_not_applied(error))
+                in_doubt = in_doubt or (retryable and not was_not_applied(error))
                 if last or not retryable:
                     with suppress(StoreError):  # the first failure is the one to report
-                        current, found = self._look(key, path) if in_doubt else (None, None)
-                        if current is not None and found == token:  # one of the tries was stored all the same
+                        current, found = self._current(key, path) if in_doubt else (None, None)
+                        if current is not None and found == token:  # an earlier attempt was applied
                             return current
                     raise translate(self.store, key, error) from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def overwrite(self, key: str, path: str, data: memoryview) -> str:
-        """Store unconditionally, and return the new version: a put on top of the version that is found.
+        """Store a value over whatever version is current, and return its version.
 
-        Not a plain put, because one that timed out may still be on its way. It would come in after its own repetition
-        and after what other writers have put on top of that since; with a condition it comes to nothing.
+        By conditional puts: a plain put that timed out could still arrive later, and overwrite newer values.
         """
-        tries = 20
-        for _ in attempts(tries):
-            current = self._look(key, path)[0]
+        limit = 20
+        for _ in attempts(limit):
+            current = self._current(key, path)[0]
             with suppress(VersionConflict, InDoubt):
                 return self.put(key, path, data, ABSENT if current is None else current)
-        raise StoreError(self.store, key, f"other writers came first {tries} times")
+        raise StoreError(self.store, key, f"other writers came first {limit} times")
 
-    def _settle(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
-        """The condition was not met: by an earlier try of ours, or by another writer?"""
-        current, found = self._look(key, path)
+    def _resolve_conflict(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
+        """The version if an earlier attempt of the same put was applied; else raises, ``doubt`` as `errors.InDoubt`."""
+        current, found = self._current(key, path)
         if current is not None and found == token:
             return current
         if doubt is not None:
@@ -116,10 +119,10 @@ class ConditionalPuts:
             raise InDoubt(self.store, key, reason) from doubt
         raise VersionConflict(key, current)
 
-    def _look(self, key: str, path: str) -> tuple[str | None, object]:
-        """The version and the token of what is stored now."""
+    def _current(self, key: str, path: str) -> tuple[str | None, object]:
+        """Version and token of the current value."""
         try:
-            result = obstore.get(self.connection.patient, path, options={"head": True})
+            result = obstore.get(self.connection.retrying, path, options={"head": True})
         except FileNotFoundError:
             return None, None
         except OBSTORE_ERRORS as error:
@@ -128,11 +131,11 @@ class ConditionalPuts:
 
 
 class ConditionalDeletes:
-    """Deletes objects of one bucket in just one version: by a DELETE that names it, else by a put of a tombstone.
+    """Conditional deletes: by DELETE with ``If-Match`` if the endpoint supports it, else by a put of a tombstone.
 
-    A DELETE without a condition may be repeated by a library, or come late, and delete what another writer has stored
-    since. obstore knows no other, so a signed URL is asked with ``If-Match``, once; many endpoints ignore that header,
-    so each is tried with a throw-away key. Safe to call from threads.
+    An unconditional DELETE that is retried or delayed could delete a newer value. obstore has no other, so a signed URL
+    is requested directly. Support is detected with a temporary object, as many endpoints ignore the header.
+    Thread-safe.
     """
 
     def __init__(self, connection: Connection, store: str, puts: ConditionalPuts, timeout: float) -> None:
@@ -145,7 +148,7 @@ class ConditionalDeletes:
         self._known: dict[tuple[str, str], bool] = {}
 
     def delete(self, key: str, path: str, version: str) -> None:
-        """Raises `VersionConflict` if the key has another version, and `errors.StoreError`."""
+        """Delete a key; raises `VersionConflict` if it has another version, and `errors.StoreError`."""
         if not self.are_honoured():
             self._puts.put(key, path, memoryview(TOMBSTONE), version)
             return
@@ -160,7 +163,7 @@ class ConditionalDeletes:
         raise StoreError(self._store, key, f"the object store answered {status or 'nothing'} to a delete")
 
     def are_honoured(self) -> bool:
-        """Whether the endpoint deletes on condition; tried once."""
+        """Whether the endpoint supports conditional deletes; detected once."""
         with self._probing:
             if self._honoured is None:
                 self._honoured = False
@@ -170,19 +173,19 @@ class ConditionalDeletes:
             return self._honoured
 
     def is_tombstone(self, path: str, meta: Mapping[str, Any]) -> bool:
-        """Whether an object with this description counts as absent. No request is sent if versions are digests, or for
-        a version that was seen before."""
+        """Whether an object is a tombstone; sends a request unless the ETag is an MD5 or the version was seen
+        before."""
         if meta["size"] != len(TOMBSTONE):
             return False
         version = version_of(self._connection, meta)  # type: ignore[arg-type]
-        if version.strip('"') == "41eedaba3b9bb3dc7c9ed8598ae07999":  # its MD5, which is its ETag on S3
+        if version.strip('"') == "41eedaba3b9bb3dc7c9ed8598ae07999":  # the MD5 of TOMBSTONE, its ETag on S3
             return True
         found = self._known.get((path, version))
         if found is None:
             try:
-                found = bytes(obstore.get(self._connection.patient, path).bytes()) == TOMBSTONE
+                found = bytes(obstore.get(self._connection.retrying, path).bytes()) == TOMBSTONE
             except FileNotFoundError:
-                return True  # it is gone since
+                return True  # deleted meanwhile
             if len(self._known) >= 100_000:
                 self._known.clear()
             self._known[path, version] = found
@@ -192,8 +195,8 @@ class ConditionalDeletes:
         self._http.clear()
 
     def _request(self, path: str, version: str) -> int | None:
-        """The status of the answer; None if there is none."""
-        url = obstore.sign(cast("S3Store", self._connection.once), "DELETE", path, timedelta(minutes=5))
+        """The status of a conditional DELETE; None without a response."""
+        url = obstore.sign(cast("S3Store", self._connection.without_retries), "DELETE", path, timedelta(minutes=5))
         try:
             return self._http.request("DELETE", url, headers={"If-Match": version}, redirect=False).status
         except urllib3.exceptions.HTTPError:
@@ -201,12 +204,12 @@ class ConditionalDeletes:
 
 
 def honours_conditions(connection: Connection, store: str) -> bool:
-    """Whether the endpoint compares versions on put, tried with a throw-away key.
+    """Whether the endpoint supports conditional puts, detected with a temporary object.
 
-    Some S3-compatible servers ignore the headers, and would lose updates in silence. Raises `errors.StoreError` if
-    the question could not be asked.
+    Some S3-compatible servers ignore the headers, and would lose updates silently. Raises `errors.StoreError` if
+    requests fail.
     """
-    client, wrong = connection.patient, "1" if connection.kind == "gs" else _NO_SUCH_VERSION
+    client, wrong = connection.retrying, "1" if connection.kind == "gs" else _NO_SUCH_VERSION
     try:
         with _probe(connection) as (path, version):
             return (
@@ -214,7 +217,7 @@ def honours_conditions(connection: Connection, store: str) -> bool:
                 and _is_refused(client, path, _put_mode(connection, wrong))
                 and (
                     not _is_refused(client, path, _put_mode(connection, version))
-                    or obstore.get(client, path).bytes() == b"2"  # its answer was lost, and obstore repeated it
+                    or obstore.get(client, path).bytes() == b"2"  # a retry after a lost response
                 )
             )
     except OBSTORE_ERRORS as error:
@@ -225,13 +228,13 @@ def honours_conditions(connection: Connection, store: str) -> bool:
 
 @contextmanager
 def _probe(connection: Connection) -> Iterator[tuple[str, str]]:
-    """The path and the version of a throw-away object below ``.hyperslab/``."""
-    client, path = connection.patient, f"{connection.base}{HIDDEN}/probe-{uuid4().hex}"
+    """Path and version of a temporary object below ``.hyperslab/``."""
+    client, path = connection.retrying, f"{connection.base}{HIDDEN}/probe-{uuid4().hex}"
     version = version_of(connection, obstore.put(client, path, b"1", use_multipart=False))
     try:
         yield path, version
     finally:
-        with suppress(*OBSTORE_ERRORS):  # who may put need not be allowed to delete
+        with suppress(*OBSTORE_ERRORS):  # the credentials may not allow deletes
             obstore.delete(client, path)
 
 
@@ -246,7 +249,7 @@ def _is_refused(client: Client, path: str, mode: Any) -> bool:
 
 
 def _put_mode(connection: Connection, if_version: str | Absent) -> Any:
-    """obstore's name for a condition."""
+    """obstore's put mode of a condition."""
     if if_version is ABSENT:
         return "create"
     return {"version" if connection.kind == "gs" else "e_tag": if_version}

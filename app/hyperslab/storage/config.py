@@ -15,14 +15,14 @@ Durability = Literal["fsync", "rename"]
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """A named root.
+    """Configuration of a store.
 
-    ``url``: a folder, ``file://``, ``s3://``, ``gs://``, ``az://``, ``http(s)://`` or whatever fsspec opens.
-    ``durability`` (folders): what a write waits for; ``fsync`` outlives a power cut, ``rename`` a killed process.
-    ``timeout``: seconds without progress after which one request to a remote store has failed.
-    ``retries``: how often such a request is tried again.
-    ``width``: requests in flight at once; None: what suits the kind of store.
-    ``options``: what the kind of store wants to know, as text; each store class says which it takes.
+    ``url``: a folder, ``file://``, ``s3://``, ``gs://``, ``az://``, ``http(s)://`` or a URL of fsspec.
+    ``durability`` (folders): writes survive a power cut (``fsync``) or a killed process (``rename``).
+    ``timeout``: seconds without progress after which a request fails.
+    ``retries``: retries of failed requests.
+    ``width``: maximum number of concurrent requests; by default that of the kind of store.
+    ``options``: text by name, specific to the kind of store; see its class.
     """
 
     name: str
@@ -36,7 +36,7 @@ class StoreConfig:
 
 
 def local_path(url: str) -> str:
-    """The folder that a path, ``file://`` or ``local://`` URL means."""
+    """The folder of a path, ``file://`` or ``local://`` URL."""
     if not scheme(url):
         return url
     parts = urlsplit(url)
@@ -46,12 +46,12 @@ def local_path(url: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """The URL without user, password and query (where signatures live), in each part of a chained one."""
+    """The URL without user, password and query (which may hold signatures), in each part of a chained one."""
     return "::".join(_without_secrets(part) for part in url.split("::"))
 
 
 def reject_unknown(options: Iterable[str], known: Iterable[str], kind: str) -> None:
-    """Raise `errors.BadDefinition` for an option that ``kind`` does not have."""
+    """Raise `errors.BadDefinition` for an unknown option."""
     known = sorted(known)
     for option in options:
         if option not in known:
@@ -63,7 +63,7 @@ def reject_unknown(options: Iterable[str], known: Iterable[str], kind: str) -> N
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """A yes-or-no option; raises `errors.BadDefinition` for any other text."""
+    """A boolean option; raises `errors.BadDefinition`."""
     text = options.get(name)
     if text is None:
         return default
@@ -73,7 +73,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """``text`` without the values of ``secrets``: libraries put headers and signed URLs into their messages."""
+    """``text`` without ``secrets``: messages of libraries may contain headers and signed URLs."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, "***")
@@ -81,7 +81,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def scheme(url: str) -> str:
-    """The lower-case protocol of a URL, chained or not; "" for a path."""
+    """The lower-case scheme of a URL, chained or not; "" for a path."""
     head, colon, rest = url.partition(":")
     if colon and (rest.startswith("//") or rest.startswith(":")):
         return head.lower()

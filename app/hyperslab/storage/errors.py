@@ -1,7 +1,7 @@
 """Translation of obstore's exceptions.
 
-Their classes tell little, so the HTTP status and the error code are read from the text. The text itself, which holds
-addresses and headers, stays in the exception's cause, for the log: it is never a part of an answer.
+HTTP status and error code are parsed from the text, as obstore has few classes. The text itself contains addresses and
+headers and is only logged, as the cause of the exception.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from obstore.exceptions import (
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError, StoreFull, StoreTimeout
 
 OBSTORE_ERRORS: Final = (BaseError, ValueError, OSError, NotImplementedError)
-"""All that obstore raises for what happens outside."""
+"""Exceptions of obstore's requests."""
 
 _NETWORK: Final = {
     "Timeout": "no answer in time",
@@ -33,37 +33,36 @@ _NETWORK: Final = {
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status behind an error; 0 if there was no answer."""
+    """The HTTP status of an error; 0 without a response."""
     found = re.search(r"status code: (\d{3})", str(error))
     return int(found.group(1)) if found else 0
 
 
 def code_of(error: Exception) -> str:
-    """The store's own error code, such as ``SlowDown``, also for one of the keys in a bulk delete; "" if it sent
-    none."""
+    """The store's error code, such as ``SlowDown``, also of a key in a bulk delete; "" if there is none."""
     text = str(error)
     found = re.search(r"<Code>\s*(\w{1,64})\s*</Code>", text) or re.search(r"\(code: (\w{1,64})\)$", text, re.MULTILINE)
     return found.group(1) if found else ""
 
 
 def network_kind_of(error: Exception) -> str:
-    """Kind of a network error, such as ``Timeout`` or ``Connect``; "" if there was an answer."""
+    """Kind of a network error, such as ``Timeout`` or ``Connect``; "" if there was a response."""
     found = re.search(r"HttpError \{\s*kind: (\w+)", str(error))
     return found.group(1) if found else ""
 
 
 def means_no_bucket(error: Exception) -> bool:
-    """Whether a 404 is about the bucket."""
+    """Whether a 404 is explicitly about the bucket."""
     return code_of(error) in ("NoSuchBucket", "ContainerNotFound", "AccountNotFound")
 
 
 def means_no_key(error: Exception) -> bool:
-    """Whether a 404 says that it is about the key. HEAD answers have no body, so they never do."""
+    """Whether a 404 is explicitly about the key, which responses to HEAD never are."""
     return code_of(error) in ("NoSuchKey", "BlobNotFound")
 
 
 def means_whole_values_only(error: Exception) -> bool:
-    """Whether the server has sent the whole value when a range was asked for."""
+    """Whether the server ignored a range request."""
     return "source: NotPartial" in str(error)
 
 
@@ -73,37 +72,37 @@ def means_past_the_end(error: Exception) -> bool:
 
 
 def is_unmet_condition(error: Exception) -> bool:
-    """Whether a conditional put was refused, for good: it was not applied. Azure's answer if nothing must be there has
-    the status of two writers at one instant elsewhere."""
+    """Whether the condition of a put was false. Azure's status for a failed create is that of concurrent writes on
+    other stores."""
     unmet = isinstance(error, AlreadyExistsError | PreconditionError)
-    return unmet and (not met_others(error) or code_of(error) == "BlobAlreadyExists")
+    return unmet and (not is_concurrent_write(error) or code_of(error) == "BlobAlreadyExists")
 
 
-def met_others(error: Exception) -> bool:
-    """Whether a put was refused because of another one at the same instant, and would perhaps not be a moment later."""
+def is_concurrent_write(error: Exception) -> bool:
+    """Whether a put was refused because of a concurrent one, and may be retried."""
     return status_of(error) == HTTPStatus.CONFLICT
 
 
 def is_worth_retrying(error: Exception) -> bool:
-    """Whether the same request may succeed a moment later: no answer, overload, or two writers at one instant."""
+    """Whether a retry may succeed: after a network error, overload, or concurrent writes."""
     status = status_of(error)
     retried = status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
     return retried or network_kind_of(error) in _NETWORK or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
 
 
-def was_surely_not_applied(error: Exception) -> bool:
-    """Whether a failed put cannot have been stored: it never left, or the store says so."""
+def was_not_applied(error: Exception) -> bool:
+    """Whether a failed put was certainly not applied: refused, or not connected."""
     refused = status_of(error) in (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
     return refused or network_kind_of(error) == "Connect"
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether obstore's Rust code gave up over an answer. Its class is made at run time, and is no `Exception`."""
+    """Whether obstore's Rust code panicked; the class is created at run time, and is not an `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
 def translate(store: str, key: str, error: Exception) -> HyperslabError:
-    """The error that stands for what obstore raised; a 404 is a bucket that is not there."""
+    """The error for an exception of obstore; a 404 means a missing bucket."""
     text = str(error)
     if isinstance(error, InvalidPathError) or (isinstance(error, ValueError) and "parse path" in text):
         return BadPath(key, "the object store cannot hold this name")
@@ -131,7 +130,7 @@ def _kind_of(error: Exception) -> type[StoreError]:
 
 
 def _reason(error: Exception) -> str:
-    """One sentence without addresses."""
+    """Reason of an error, without addresses."""
     text, kind = str(error), network_kind_of(error)
     if means_no_bucket(error) or isinstance(error, FileNotFoundError):
         return "the bucket does not exist"

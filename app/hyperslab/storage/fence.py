@@ -1,5 +1,4 @@
-"""Path fence: opens paths below a root such that no symbolic link leads out of it, even if directories are exchanged
-for links in the meantime."""
+"""Path fence: opens paths below a root without following symbolic links out of it, safe against concurrent renames."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Final
 from hyperslab.errors import BadPath
 
 PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-"""For a descriptor that serves `os.fstat` and ``dir_fd=``."""
+"""Flags of a descriptor for `os.fstat` and ``dir_fd=``."""
 DIRECTORY: Final = PATH | getattr(os, "O_DIRECTORY", 0)
 READ_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -31,7 +30,7 @@ class _How(ctypes.Structure):
 
 
 class Root:
-    """A descriptor of the root, closed when the last call that uses it has ended."""
+    """Descriptor of the root, closed with its last reference."""
 
     __slots__ = ("descriptor", "identity")
 
@@ -45,10 +44,10 @@ class Root:
 
 
 class Fence:
-    """Opens what lies below a root. Paths are relative to it; "" is the root itself.
+    """Opens paths relative to a root ("" is the root itself), following links within it.
 
-    Links that stay inside are followed. All methods raise `errors.BadPath` for what lies outside, and let `OSError`
-    pass. What they return is inside at the moment of opening: everything further is done by descriptor.
+    All methods raise `errors.BadPath` for paths that lead out, and `OSError`. As names may change their meaning any
+    time, callers continue with the descriptors they get.
     """
 
     def __init__(self, root: str) -> None:
@@ -58,7 +57,7 @@ class Fence:
         self._openat2 = _OpenAt2() if sys.platform == "linux" else None
 
     def base(self) -> Root:
-        """The root as its path leads to it now: it may be mounted, or exchanged for a restored one, at any time."""
+        """The current root directory: it may be mounted or replaced at any time."""
         base, stat = self._base, os.stat(self.root)
         if base is None or base.identity != (stat.st_dev, stat.st_ino):
             if os.path.realpath(self.root) != self.root:
@@ -67,8 +66,8 @@ class Fence:
         return base
 
     def open(self, path: str, flags: int, base: Root | None = None) -> int:
-        """A descriptor of an existing file or directory below `base`, which several calls may share; the caller closes
-        it."""
+        """A descriptor of an existing file or directory, which the caller closes; ``base`` saves several calls the
+        check of the root."""
         base = base or self.base()
         if (openat2 := self._openat2) is not None:
             descriptor, number = openat2(base.descriptor, path or ".", flags)
@@ -90,7 +89,7 @@ class Fence:
             os.close(descriptor)
 
     def stat(self, path: str) -> os.stat_result:
-        """`os.stat` of what a path leads to."""
+        """`os.stat` of a path."""
         descriptor = self.open(path, PATH)
         try:
             return os.fstat(descriptor)
@@ -98,14 +97,14 @@ class Fence:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of the root's descriptor; the next call opens it again."""
+        """Release the descriptor of the root; the next call opens it again."""
         self._base = None
 
     def _walk(self, base: int, path: str, flags: int) -> int:
-        """`open` component by component, none of which is a link.
+        """`open` component by component without following links.
 
-        Where one is, what it leads to is looked up by name and walked to from the root again, so that nothing
-        depends on what the name meant at that moment.
+        The target of a link is resolved by name and walked from the root again, so that the result does not depend on
+        races.
         """
         names, walked, links = _names(path), list[str](), 0
         current = os.open(".", DIRECTORY if names else flags, dir_fd=base)
@@ -123,16 +122,16 @@ class Fence:
                 else:
                     walked.append(name)
                     above = current
-                left, current = current, os.open(name, (DIRECTORY if names else flags) | NO_FOLLOW, dir_fd=above)
-                os.close(left)
-            if modes.S_ISLNK(os.fstat(current).st_mode):  # exchanged for one after we looked
+                previous, current = current, os.open(name, (DIRECTORY if names else flags) | NO_FOLLOW, dir_fd=above)
+                os.close(previous)
+            if modes.S_ISLNK(os.fstat(current).st_mode):  # replaced by a link after `_is_link`
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             return os.dup(current)
         finally:
             os.close(current)
 
     def _target(self, path: str) -> list[str]:
-        """The names on the way from the root to where a link leads, the last one first."""
+        """The components of a link's target relative to the root, last first."""
         real = os.path.realpath(self._inside + path)
         if real != self.root and not real.startswith(self._inside):
             raise BadPath(path, "a symbolic link leads out of the store")
@@ -140,21 +139,20 @@ class Fence:
 
 
 class _OpenAt2:
-    """The system call that resolves a path below a directory and refuses to leave it at any component: number 437 on
-    all architectures that Python runs on."""
+    """The system call openat2 (number 437 on all architectures), which resolves a path below a directory."""
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         self._call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
-        self._how: dict[int, tuple[_How, int]] = {}  # and its address
+        self._how: dict[int, tuple[_How, int]] = {}  # by flags, with the address
 
     def __call__(self, base: int, path: str, flags: int) -> tuple[int, int]:
-        """A descriptor and 0, or -1 and the number of the error."""
+        """A descriptor and 0, or -1 and the errno."""
         how = self._how.get(flags)
         if how is None:
-            made = _How(flags | os.O_CLOEXEC, 0, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
-            how = self._how[flags] = made, ctypes.addressof(made)
+            struct = _How(flags | os.O_CLOEXEC, 0, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+            how = self._how[flags] = struct, ctypes.addressof(struct)
         name = os.fsencode(path)
         while True:
             descriptor = self._call(437, base, name, how[1], 24)  # the size of `_How`
@@ -165,12 +163,12 @@ class _OpenAt2:
 
 
 def identity_of(stat: os.stat_result) -> Identity:
-    """Device and inode: unique among the files and directories of that time."""
+    """Device and inode, unique among existing files and directories."""
     return stat.st_dev, stat.st_ino
 
 
 def _names(path: str) -> list[str]:
-    """The components of a path, the last one first."""
+    """The components of a path, last first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 

@@ -1,4 +1,4 @@
-"""Every other URL that fsspec opens: ``zip://…::…``, ``sftp://``, ``github://``, …"""
+"""Stores over fsspec: ``zip://…::…``, ``sftp://``, ``github://``, …"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-unty
 
 from hyperslab.errors import BadDefinition, HyperslabError, StoreDenied, StoreError, StoreTimeout
 from hyperslab.storage.base import (
-    MOST_BYTES,
-    MOST_TRIES,
+    MAX_ATTEMPTS,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -39,15 +39,15 @@ Info = Mapping[str, Any]
 
 
 class FsspecStore(Store):
-    """Any file system of fsspec; writable if that is. Writers are safe between the threads of one process only.
+    """Store over a file system of fsspec; writable if that is. Writers are safe between the threads of one process.
 
-    A version is the first of these that the file system reports: an ETag, hash or checksum of the content; a time of
-    modification with the size (as fine as its clock: SFTP's ticks in seconds); else a digest of the content, and then
-    each look costs a whole read. Puts are as atomic as the file system's own ``pipe_file``, but for readers in this
-    process, who wait: over SFTP or FTP other readers may see a part, and so may all after a crash.
+    The version is the first that the file system reports of: an ETag, hash or checksum; the modification time (SFTP's
+    has a resolution of a second) with the size; else it is a digest, and each stat reads the whole value. Puts are as
+    atomic as the file system's ``pipe_file``: over SFTP or FTP other processes may see a partial value, and so may
+    everyone after a crash.
 
-    Options go to the file system as they are (``true`` and ``false`` as booleans, ``port`` as a number);
-    ``protocol.name`` is for the inner part of a chained URL, for example ``s3.anon``.
+    Options are passed to the file system (``true`` and ``false`` as booleans, ``port`` as a number); those of the inner
+    part of a chained URL are named ``protocol.name``, for example ``s3.anon``.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -57,15 +57,15 @@ class FsspecStore(Store):
         if config.writable:
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, most))
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, max_bytes))
         return None if found is None else Stored(found[0], found[1].version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(path: str, entry: Entry) -> Part:
             if start == 0 and entry.size <= stop:
-                data = self._whole(path, entry, max(stop, MOST_BYTES))
-                return Part(replace(entry, size=len(data)), 0, data)  # some do not tell sizes beforehand
+                data = self._whole(path, entry, max(stop, MAX_BYTES))
+                return Part(replace(entry, size=len(data)), 0, data)  # some file systems report no sizes
             end = min(stop, entry.size or stop)
             return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
 
@@ -96,14 +96,13 @@ class FsspecStore(Store):
         return current is not None
 
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
-        """Remove every key below that ``keep`` returns False for, and folders that are empty then."""
         if check is not None:
             check()
         count = 0
         for info in self._ls(prefix):
             key = prefix + _name(info)
             hidden = has_hidden_segment(key)
-            if not prefix and hidden:  # the root keeps its own
+            if not prefix and hidden:  # keep the service's own files in the root
                 continue
             if info["type"] == "directory":
                 count += self._delete_prefix(f"{key}/", None, keep)
@@ -112,7 +111,7 @@ class FsspecStore(Store):
                     self._find(key, self._fs.rm_file, self._path(key))
                 count += not hidden
         if prefix and not self._ls(prefix):
-            with suppress(OSError, NotImplementedError):  # no real folder, or somebody has put something into it
+            with suppress(OSError, NotImplementedError):  # not a real folder, or not empty any more
                 self._fs.rmdir(self._path(prefix).rstrip("/"))
         return count
 
@@ -132,21 +131,21 @@ class FsspecStore(Store):
     def check(self) -> None:
         self._require_root("")
 
-    def _whole(self, path: str, entry: Entry, most: int) -> bytes:
-        """A whole value; some file systems do not tell sizes beforehand."""
-        check_size(entry.key, entry.size, most)
-        data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, most + 1))
-        check_size(entry.key, len(data), most)
+    def _whole(self, path: str, entry: Entry, max_bytes: int) -> bytes:
+        """A whole value; the size is checked again, as some file systems report none."""
+        check_size(entry.key, entry.size, max_bytes)
+        data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, max_bytes + 1))
+        check_size(entry.key, len(data), max_bytes)
         return data
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}" if self._root else key
 
     def _read_steadily(self, key: str, read: Callable[[str, Entry], T]) -> tuple[T, Entry] | None:
-        """The result of ``read`` and the version that it is of; repeated if that changes meanwhile."""
-        with self._commits.hold(key, shared=True):  # `pipe_file` empties a file before it writes it
+        """The result of ``read`` and the entry of its version, retried if that changes meanwhile."""
+        with self._commits.hold(key, shared=True):  # `pipe_file` truncates a file before it writes
             before = self.stat(key)
-            for _ in range(MOST_TRIES):
+            for _ in range(MAX_ATTEMPTS):
                 if before is None:
                     return None
                 data = self._find(key, read, self._path(key), before)
@@ -183,10 +182,10 @@ class FsspecStore(Store):
             self._require_root(prefix)
             return []
         below = self._path(prefix).strip("/")
-        return [info for info in listed if str(info["name"]).strip("/") != below]  # some list a file as its own child
+        return [info for info in listed if str(info["name"]).strip("/") != below]  # some list the prefix itself
 
     def _require_root(self, key: str) -> None:
-        """Raise `StoreError` if the root is not there: a mount that is gone does not make all keys absent."""
+        """Raise `StoreError` if the root is missing: an unmounted file system must not look like absence."""
         if time.monotonic() - self._root_seen < 10.0:
             return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
@@ -194,21 +193,21 @@ class FsspecStore(Store):
         self._root_seen = time.monotonic()
 
     def _find(self, key: str, call: Callable[..., T], *args: Any) -> T | None:
-        """The result of a call; None if it finds no file."""
+        """The result of a call; None if there is no such file."""
 
-        def ask() -> T | None:
+        def find() -> T | None:
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return call(*args)
             return None
 
-        return self._do(key, ask)
+        return self._do(key, find)
 
     def _do(self, key: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:
             return call(*args, **kwargs)
         except HyperslabError:
             raise
-        except Exception as error:  # file systems raise what their libraries raise
+        except Exception as error:  # exceptions of any library
             raise self._failure(key, error) from error
 
     def _failure(self, key: str, error: Exception) -> HyperslabError:
@@ -216,7 +215,7 @@ class FsspecStore(Store):
             return failure(self.name, key, OSError(errno.EEXIST, str(error)))
         if isinstance(error, OSError) and error.errno:
             return failure(self.name, key, error)
-        reason = f"the file system failed ({type(error).__name__})"  # its text may hold addresses and credentials
+        reason = f"the file system failed ({type(error).__name__})"  # the text may contain addresses and credentials
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return StoreTimeout(self.name, key, reason)
         denied = isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
@@ -224,7 +223,7 @@ class FsspecStore(Store):
 
 
 def _open(config: StoreConfig) -> tuple[Any, str]:
-    """The file system and the path in it that a URL means."""
+    """The file system and path of a URL."""
     try:
         fs, root = fsspec.core.url_to_fs(config.url, skip_instance_cache=True, **_arguments(config))
     except (ImportError, ValueError, TypeError) as error:
@@ -233,7 +232,7 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     except Exception as error:
         protocol, _, path = config.url.partition("://")
         if protocol in ("zip", "tar", "libarchive") and "::" not in config.url and "fo" not in config.options:
-            raise BadDefinition("url", f"names no archive; what is in a file is {protocol}::{path}") from error
+            raise BadDefinition("url", f"names no archive; the content of a file is {protocol}::{path}") from error
         reason = f"it cannot be opened ({type(error).__name__})"
         raise StoreError(config.name, "", reason) from error
     read_only = {"data", "git", "github", "jupyter", "jlab", "libarchive", "reference"}
@@ -241,12 +240,12 @@ def _open(config: StoreConfig) -> tuple[Any, str]:
     if config.writable and (isinstance(fs, AbstractArchiveFileSystem) or protocols & read_only):
         raise BadDefinition("writable", f"{sorted(protocols)[0]}:// is a read-only store")
     if hasattr(fs, "dircache"):
-        fs.dircache.use_listings_cache = False  # what others write must be seen at once
+        fs.dircache.use_listings_cache = False  # listings must be current
     return fs, root
 
 
 def _arguments(config: StoreConfig) -> dict[str, Any]:
-    """Options by file system; those of an inner one below its protocol."""
+    """Arguments of the file system; those of an inner one by its protocol."""
     arguments: dict[str, Any] = {}
     for name, text in config.options.items():
         protocol, dot, inner = name.partition(".")
@@ -260,7 +259,7 @@ def _arguments(config: StoreConfig) -> dict[str, Any]:
 
 
 def _redirect_guard() -> Any:
-    """A hook for aiohttp that lets redirects pass as `HttpStore` does: within the origin."""
+    """aiohttp's trace configuration that allows redirects within the origin, as `HttpStore` does."""
     import aiohttp
 
     async def check(_session: object, _context: object, redirect: aiohttp.TraceRequestRedirectParams) -> None:
@@ -277,7 +276,7 @@ def _name(info: Info) -> str:
 
 
 def _moment(info: Info) -> float | str | None:
-    """Time of modification, in seconds since 1970 if the file system reports it in a form that can be converted."""
+    """Modification time, in seconds since 1970 if it can be converted."""
     names = ("mtime", "modified", "LastModified", "last_modified", "updated", "created", "date_time", "time")
     moment = next((info[name] for name in names if info.get(name) is not None), None)
     if moment is None:

@@ -1,7 +1,7 @@
-"""Plain web servers as read-only stores: ``http://`` and ``https://``.
+"""Read-only stores over HTTP: ``http://`` and ``https://``.
 
-Not through obstore, whose HTTP store follows redirects to any host and lists by WebDAV alone; nor through fsspec, which
-reports a refused or failed request as a missing file.
+obstore's HTTP store follows redirects to any host and lists only by WebDAV; fsspec's reports failed requests as missing
+files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib3.util import Url, parse_url
 
 from hyperslab.errors import BadDefinition, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
-    MOST_BYTES,
+    MAX_BYTES,
     Capabilities,
     Entry,
     Listing,
@@ -40,13 +40,13 @@ OPTIONS: Final = frozenset({"authorization", "listable"})
 
 
 class HttpStore(Store):
-    """Keys below a URL; a query in it (a signature) goes out with every request. Nothing can be written.
+    """Read-only store of keys below a URL; a query in it (a signature) is sent with each request.
 
-    404 means absent, every other status but success a failure. The version is the ETag, else the date of modification
-    and the size, else a digest of the content (then each look costs a whole read). Redirects are followed within the
-    origin, and from http to https: elsewhere are machines that the operator has not named. Options: ``authorization``
-    (the header's value; user and password in the URL do the same) and ``listable=true``, for servers whose index pages
-    are not recognised: `check` looks whether the root has one that calls itself "Index of" or "Directory listing".
+    404 means absent, other statuses but success are failures. The version is the ETag, else modification time and size,
+    else a digest, for which each stat reads the whole value. Redirects are followed within the origin and from http to
+    https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value; alternatively
+    user and password in the URL) and ``listable=true`` for servers whose index pages are not detected by their title
+    ("Index of" or "Directory listing").
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -68,13 +68,13 @@ class HttpStore(Store):
         timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
         self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
-        part = self._whole(key, most)
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
+        part = self._whole(key, max_bytes)
         return None if part is None else Stored(part.data, part.entry.version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        """One request if the server knows ranges and sends a version; what it cannot give in part comes whole."""
-        answer = self._ask("GET", key, (start, stop), max(stop, 4 * MOST_BYTES))  # if the server ignores ranges
+        """One request if the server supports ranges and versions; else the whole value."""
+        answer = self._ask("GET", key, (start, stop), max(stop, 4 * MAX_BYTES))  # the server may ignore ranges
         if answer is None:
             return None
         if answer.status == 206 and (part := answer.part(key, start, stop)) is not None:
@@ -93,7 +93,7 @@ class HttpStore(Store):
         return Entry(key, int(answer.size), answer.version, answer.modified)
 
     def list_dir(self, prefix: str) -> Listing:
-        """The links of the directory's index page; raises `errors.StoreError` if the server has none."""
+        """The links of an index page; raises `errors.StoreError` if the server has none."""
         if not self._has_index():
             raise StoreError(self.name, prefix, "the server has no index pages")
         answer = self._ask("GET", prefix)
@@ -120,25 +120,25 @@ class HttpStore(Store):
             self._capabilities = replace(self._capabilities, listable=is_index)
         return self._capabilities.listable
 
-    def _whole(self, key: str, most: int = MOST_BYTES) -> Part | None:
-        answer = self._ask("GET", key, most=most)
+    def _whole(self, key: str, max_bytes: int = MAX_BYTES) -> Part | None:
+        answer = self._ask("GET", key, max_bytes=max_bytes)
         return None if answer is None else answer.whole(key)
 
     def _target(self, key: str) -> str:
         return self._base + quote(key, safe="/!$&'()*+,;=:@~") + self._query
 
     def _ask(
-        self, method: str, key: str, part: tuple[int, int] | None = None, most: int = MOST_BYTES
+        self, method: str, key: str, part: tuple[int, int] | None = None, max_bytes: int = MAX_BYTES
     ) -> _Answer | None:
-        """The whole answer; None for 404, an error of ours for all but success, and 416 if a range was asked for.
+        """The response with its body: of success, or 416 to a range request; None for 404.
 
-        Raises `StoredTooLarge` for one of more than ``most`` bytes, unread if the server tells its length.
+        Raises `errors.StoreError` for other statuses, and `StoredTooLarge` for more than ``max_bytes``.
         """
         headers = self._headers | ({} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"})
         for attempt in attempts(self._config.retries + 1):
             last = attempt == self._config.retries
             try:
-                answer = self._follow(method, key, headers, most)
+                answer = self._follow(method, key, headers, max_bytes)
             except HTTPError as error:
                 if last:
                     late = isinstance(error, RequestTimeout) and not isinstance(error, NewConnectionError)
@@ -147,28 +147,28 @@ class HttpStore(Store):
             else:
                 if last or answer.status not in (429, 500, 502, 503, 504):
                     break
-        if method == "HEAD" and answer.status in (403, 405, 501):  # 403: a URL may be signed for GET alone
-            return self._ask("GET", key, part, most)
-        asked, found = urlsplit(self._target(key)).path, urlsplit(answer.url).path
-        if answer.status == 404 or (key and not asked.endswith("/") and found == f"{asked}/"):
-            return None  # or the server has led from a name to its index page: there is no value of that name
+        if method == "HEAD" and answer.status in (403, 405, 501):  # 403: the URL may be signed for GET only
+            return self._ask("GET", key, part, max_bytes)
+        requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
+        if answer.status == 404 or (key and not requested.endswith("/") and final == f"{requested}/"):
+            return None  # the latter is a redirect to the index page of a directory
         if answer.status == 200 or (part is not None and answer.status in (206, 416)):
             return answer
         kinds = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
         raise kinds.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
 
-    def _follow(self, method: str, key: str, headers: dict[str, str], most: int) -> _Answer:
-        """The answer behind redirects; raises `errors.StoreError` for one that leads to another origin."""
+    def _follow(self, method: str, key: str, headers: dict[str, str], max_bytes: int) -> _Answer:
+        """The response after redirects; raises `errors.StoreError` for one to another origin."""
         url = self._target(key)
         for _ in range(6):
             raw = self._http.request(method, url, headers=headers, preload_content=False, redirect=False)
-            answer = _receive(raw, url, key, most)
+            answer = _receive(raw, url, key, max_bytes)
             location = answer.headers.get("Location") if answer.status in (301, 302, 303, 307, 308) else None
             if location is None:
                 return answer
             target = within_origin(url, location)
             if target is None:
-                leads = f"the server redirects to {_shown(url, location)}"
+                leads = f"the server redirects to {_printable(url, location)}"
                 raise StoreError(self.name, key, f"{leads}; only redirects within its own origin are followed")
             url = target
         raise StoreError(self.name, key, "more than 5 redirects")
@@ -176,7 +176,7 @@ class HttpStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer to a request; ``url``: of the resource that it is of, behind redirects."""
+    """Response with its body; ``url`` is that after redirects."""
 
     status: int
     headers: HTTPHeaderDict
@@ -185,7 +185,7 @@ class _Answer:
 
     @property
     def version(self) -> str | None:
-        """None if the server sends nothing that it could be made of."""
+        """ETag, or modification time and size; None without either."""
         if tag := self.headers.get("ETag"):
             return str(tag)
         modified = self.headers.get("Last-Modified")
@@ -193,7 +193,7 @@ class _Answer:
 
     @property
     def size(self) -> str:
-        """Size of the whole value, as the server spells it; a partial answer has it behind the slash."""
+        """Size of the whole value, as text; "" if unknown."""
         if self.status == 206:
             return str(self.headers.get("Content-Range", "")).rpartition("/")[2].replace("*", "")
         return str(self.headers.get("Content-Length", ""))
@@ -207,16 +207,16 @@ class _Answer:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether it was compressed on the way, though we asked for it as it is: its sizes are not the value's."""
+        """Whether the body has a content encoding, so that sizes are not those of the value."""
         return self.headers.get("Content-Encoding", "identity").lower() != "identity"
 
     def whole(self, key: str) -> Part:
-        """A value that has come whole."""
+        """The part that is the whole value."""
         version = self.version or blake2b(self.data, digest_size=16).hexdigest()
         return Part(Entry(key, len(self.data), version, self.modified), 0, self.data)
 
     def part(self, key: str, start: int, stop: int) -> Part | None:
-        """None if the bytes are not those that were asked for, as they are stored, or not known to be of a version."""
+        """The requested part; None if it is another one, encoded, or without a version."""
         version, size = self.version, self.size
         if version is None or not size.isdecimal() or self.is_encoded:
             return None
@@ -226,24 +226,23 @@ class _Answer:
         return Part(Entry(key, int(size), version, self.modified), start, self.data)
 
 
-def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, most: int) -> _Answer:
-    """Read an answer; raises `StoredTooLarge` for a value of more than ``most`` bytes, of which at most one more is
-    read."""
+def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, max_bytes: int) -> _Answer:
+    """Read a response; raises `StoredTooLarge` for a value of more than ``max_bytes``, reading at most one more."""
     is_value, size = answer.status in (200, 206), answer.length_remaining or 0
-    limit = most if is_value else MOST_BYTES
+    limit = max_bytes if is_value else MAX_BYTES
     try:
         data = b"" if size > limit else answer.read(limit + 1)
         if max(size, len(data)) > limit:
             answer.close()
             if is_value:
-                raise StoredTooLarge(key, max(size, len(data)), most)
+                raise StoredTooLarge(key, max(size, len(data)), max_bytes)
     finally:
         answer.release_conn()
     return _Answer(answer.status, answer.headers, url, data)
 
 
 class _Links(HTMLParser):
-    """The targets of a page's links."""
+    """Parser that collects the links of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -255,7 +254,7 @@ class _Links(HTMLParser):
 
 
 def _links(page: str, url: str) -> set[str]:
-    """The names directly below ``url`` that a page links to, unquoted; directories end in ``/``."""
+    """Unquoted names of a page's links directly below ``url``; directories end in ``/``."""
     parser = _Links()
     parser.feed(page)
     base = urlsplit(url)
@@ -270,8 +269,8 @@ def _links(page: str, url: str) -> set[str]:
 
 
 def within_origin(url: str, location: str) -> str | None:
-    """The address that a redirect leads to, if it stays at the scheme, host and port, or goes from http to https, each
-    at its usual port; the parser is that of the library which then asks, since others see other hosts in some URLs."""
+    """The target of a redirect if it has the same scheme, host and port, or leads from http to https on default ports;
+    else None. The URL is parsed by urllib3, which also requests it, as parsers may differ about the host."""
     try:
         target = urljoin(url, location)
         before, after = (_origin(parse_url(text)) for text in (url, target))
@@ -285,9 +284,9 @@ def _origin(url: Url) -> tuple[str | None, str | None, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme or "")
 
 
-def _shown(url: str, location: str) -> str:
-    """Target of a redirect, without secrets."""
+def _printable(url: str, location: str) -> str:
+    """The target of a redirect, without secrets."""
     try:
         return parse_url(urljoin(url, location))._replace(auth=None, query=None, fragment=None).url[:200]
     except ValueError:
-        return "what is no URL"
+        return "an invalid URL"

@@ -1,9 +1,8 @@
-"""Keys and logical paths: the only path-safety code.
+"""Keys and logical paths, and their normalisation, which makes them safe.
 
-A key is UTF-8 segments joined by ``/``; a prefix is ``""`` or a key with a ``/`` at its end. What a client names goes
-through `normalise_path` once, after percent-decoding, and is safe to join to any root from then on.
-
-A segment has no limit of its own here, because object stores have none; a disk's (255 bytes) is `storage.local`'s.
+A key is UTF-8 segments joined by ``/``; a prefix is ``""`` or a key followed by ``/``. Paths from clients pass
+`normalise_path` once, after percent-decoding, and can then be joined to any root. Segments have no limit of length, as
+in object stores; file systems have their own.
 """
 
 from __future__ import annotations
@@ -12,38 +11,38 @@ import re
 from typing import Final
 
 from hyperslab.errors import BadPath
-from hyperslab.wire import LONGEST_KEY
+from hyperslab.wire import MAX_KEY_BYTES
 
 HIDDEN: Final = ".hyperslab"
-"""Prefix of the service's own names: ``.hyperslab`` and ``.hyperslab.<anything>``."""
+"""Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
 
 
 def normalise_path(text: str) -> str:
     """The canonical form of a logical path or key (Zarr v2 "Logical storage paths"); ``""`` is the root.
 
-    Backslashes become slashes, slashes at either end go, repeated ones collapse. ``text`` is percent-decoded already:
-    ``%2e%2e`` is an ordinary name here. Raises `errors.BadPath`.
+    Backslashes become slashes; leading, trailing and repeated slashes are removed. ``text`` is already percent-decoded.
+    Raises `errors.BadPath`.
     """
     segments = [segment for segment in text.replace("\\", "/").split("/") if segment]
     for segment in segments:
         if segment in (".", ".."):
-            raise BadPath(_shown(text), f"the segment {segment!r} is not allowed")
+            raise BadPath(_printable(text), f"the segment {segment!r} is not allowed")
         if is_hidden(segment):
-            raise BadPath(_shown(text), f"names that begin with {HIDDEN!r} belong to the service")
+            raise BadPath(_printable(text), f"names that begin with {HIDDEN!r} belong to the service")
     path = "/".join(segments)
     if bad := re.search(r"[\x00-\x08\x0a-\x1f\x7f]", path):  # a tab is an ordinary blank
-        raise BadPath(_shown(text), f"the control character {bad.group()!r} is not allowed")
+        raise BadPath(_printable(text), f"the control character {bad.group()!r} is not allowed")
     try:
         length = len(path.encode())
     except UnicodeEncodeError:
-        raise BadPath(_shown(text), "it is not UTF-8") from None
-    if length > LONGEST_KEY:
-        raise BadPath(_shown(text), f"it has {length} bytes of UTF-8, the limit is {LONGEST_KEY}")
+        raise BadPath(_printable(text), "it is not UTF-8") from None
+    if length > MAX_KEY_BYTES:
+        raise BadPath(_printable(text), f"it has {length} bytes of UTF-8, the limit is {MAX_KEY_BYTES}")
     return path
 
 
 def is_hidden(segment: str) -> bool:
-    """Whether a name is the service's own (locks, probes, unfinished writes): never listed, never served."""
+    """Whether a name is the service's own (locks, probes, unfinished writes), which is neither listed nor served."""
     return segment.startswith(HIDDEN) and segment[len(HIDDEN) : len(HIDDEN) + 1] in ("", ".")
 
 
@@ -53,7 +52,7 @@ def has_hidden_segment(key: str) -> bool:
 
 
 def join(*parts: str) -> str:
-    """The key made of normalised parts; empty ones (the root) are left out."""
+    """The key of normalised parts; empty ones (the root) are skipped."""
     return "/".join(part for part in parts if part)
 
 
@@ -63,12 +62,12 @@ def as_prefix(path: str) -> str:
 
 
 def prefixes(path: str) -> list[str]:
-    """Those of a normalised path, or of its prefix, and of all above it, from the root down: ``["", "a/", "a/b/"]``."""
+    """The prefixes of a normalised path and of all its parents, from the root: ``["", "a/", "a/b/"]``."""
     parts = path.rstrip("/").split("/") if path else []
     return ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _shown(text: str) -> str:
-    """A text as an answer can carry it: valid UTF-8, and not longer than anyone reads."""
-    spelled = text.encode("utf-8", "backslashreplace").decode()
-    return spelled if len(spelled) <= 256 else f"{spelled[:255]}…"
+def _printable(text: str) -> str:
+    """A text for error messages: valid UTF-8, at most 256 characters."""
+    printable = text.encode("utf-8", "backslashreplace").decode()
+    return printable if len(printable) <= 256 else f"{printable[:255]}…"

@@ -1,4 +1,4 @@
-"""A folder as a store: atomic and durable writes, versions that change with each of them, locks between processes."""
+"""Stores in folders: atomic and durable writes, a new version with each, and locks between processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final, ParamSpec, TypeVar
 from hyperslab.errors import StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
-    MOST_BYTES,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -38,9 +38,9 @@ from hyperslab.storage.files import (
     discard,
     entry_of,
     failure,
-    keeps_whole_seconds,
-    obstructed,
+    has_whole_seconds,
     version_of,
+    wrong_file_type,
 )
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import FileLocks
@@ -54,21 +54,21 @@ T = TypeVar("T")
 
 
 class LocalStore(Store):
-    """A directory. Writers are safe between the processes of one machine (see `FileLocks` for network file systems).
+    """Store in a directory. Writers are safe between the processes of one machine (see `FileLocks` for network file
+    systems).
 
-    ``root``: made if it is not there and the store is writable. Refused as `errors.BadPath`: symbolic links that lead
-    out (others are followed, but not by `delete_prefix`), and putting a key that is a prefix of others or the reverse,
-    which a disk cannot hold.
-    Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between threads only.
+    ``root`` is created if the store is writable. Links are followed within the root (but not by `delete_prefix`);
+    `errors.BadPath` is raised for links that lead out, and for a key that is a prefix of other keys, which a file
+    system cannot store. Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between
+    threads only.
     """
 
     def __init__(self, config: StoreConfig, root: str) -> None:
         reject_unknown(config.options, OPTIONS, "a folder")
         file_locks = flag(config.options, "file_locks", True)
-        # in a container a process may often use fewer processors than there are
-        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         capabilities = Capabilities(
-            width=allowed,
+            width=processors,
             conditional_put=True,
             conditional_delete=True,
             writers_safe=WritersSafe.PROCESSES if file_locks else WritersSafe.THREADS,
@@ -87,9 +87,9 @@ class LocalStore(Store):
     def url(self) -> str:
         return f"file://{self._fence.root}"
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         def whole(stat: os.stat_result) -> Sequence[Range]:
-            check_size(key, stat.st_size, most)
+            check_size(key, stat.st_size, max_bytes)
             return ((0, stat.st_size),)
 
         found = self._read(key, whole)
@@ -123,7 +123,7 @@ class LocalStore(Store):
         return entry_of(key, stat) if self._is_file(key, stat) else None
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
-        """One look at the root serves all keys, and one open directory those in it that follow each other."""
+        """Opens the root once, and a directory once for consecutive keys in it."""
         found: list[str | None] = []
         base: Root | None = None
         for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
@@ -139,12 +139,12 @@ class LocalStore(Store):
                 for key in inside:
                     try:
                         stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
-                    except FileNotFoundError:  # but its directory is there, and so the root is
+                    except FileNotFoundError:  # the open folder shows that the root exists
                         found.append(None)
                     except OSError as error:
                         self._absent(key, error)
                         found.append(None)
-                    else:  # or what a link leads to
+                    else:  # `_version` follows a link
                         found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
             finally:
                 os.close(folder)
@@ -205,7 +205,7 @@ class LocalStore(Store):
     def check(self) -> None:
         descriptor = self._translated("", self._fence.open, "", READ_DIRECTORY)
         try:
-            coarse = self._writer.coarse or keeps_whole_seconds(os.fstat(descriptor))
+            coarse = self._writer.coarse or has_whole_seconds(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         self._capabilities = replace(self._capabilities, coarse_times=coarse)
@@ -220,11 +220,11 @@ class LocalStore(Store):
     def _read(
         self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]]
     ) -> tuple[os.stat_result, list[bytes]] | None:
-        """The ranges of one open file that its stat asks for, cut at its end; read again if another program rewrites it
-        meanwhile. None where there is none."""
+        """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
+        program rewrites the file meanwhile; None if absent."""
         for _ in attempts(10, 0.01, 0.01):
             try:
-                descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO has no end
+                descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
             except OSError as error:
                 self._absent(key, error)
                 return None
@@ -244,15 +244,15 @@ class LocalStore(Store):
         raise StoreError(self.name, key, "another program is rewriting it in place")
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
-        """False for a folder, which is what prefixes are. Anything else is no absence: it would read as fill values."""
+        """Whether it is a file and not a folder; raises for anything else, which must not look like absence."""
         if modes.S_ISREG(stat.st_mode):
             return True
         if not modes.S_ISDIR(stat.st_mode):
-            raise obstructed(self.name, key, stat)
+            raise wrong_file_type(self.name, key, stat)
         return False
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
-        self._compare(key, if_version)  # before the disk is troubled; the answer that counts comes under the lock
+        self._compare(key, if_version)  # early, before writing; compared again under the lock
         directory, _, name = key.rpartition("/")
         for _ in attempts(10, first=0.001, longest=0.05):
             try:
@@ -260,7 +260,7 @@ class LocalStore(Store):
                     temporary, version = self._writer.write(folder, body)
                     self._publish(key, folder, temporary, name, if_version)
                     self._writer.sync(folder)
-            except FileNotFoundError:  # someone removed the folder at this very moment: make it again
+            except FileNotFoundError:  # the folder was removed concurrently
                 self._require_root(key)
             except OSError as error:
                 raise failure(self.name, key, error) from error
@@ -277,7 +277,7 @@ class LocalStore(Store):
             at += len(piece)
 
     def _publish(self, key: str, folder: int, temporary: str, name: str, if_version: str | Absent | None) -> None:
-        """Compare and rename under a lock: exclusive for a condition, shared (against those) without one."""
+        """Compare versions and rename, under an exclusive lock if there is a condition, else a shared one."""
         try:
             with self._commit(key, shared=if_version is None):
                 self._compare(key, if_version)
@@ -301,7 +301,7 @@ class LocalStore(Store):
                 try:
                     with self._fence.opened(directory) as folder:
                         os.unlink(name, dir_fd=folder)
-                except FileNotFoundError:  # another program was first
+                except FileNotFoundError:  # deleted concurrently
                     return False
             self._tidy_above(directory)
         except OSError as error:
@@ -309,18 +309,18 @@ class LocalStore(Store):
         return True
 
     def _tidy_above(self, directory: str) -> None:
-        """Remove the folders that a deletion left empty, and make the deletion durable."""
-        with suppress(FileNotFoundError):  # who removed that one too has made its parent durable
+        """Remove folders that are empty after a deletion, and sync the deletion."""
+        with suppress(FileNotFoundError):  # whoever removed it has synced its parent
             self._writer.sync_path(self._scanner.prune(directory))
 
     def _absent(self, key: str, error: OSError) -> None:
-        """Return where an error means that there is nothing, raise what it means otherwise."""
+        """Raise the failure for an error, unless it means that the key is absent."""
         if error.errno not in ABSENT_ERRORS:
             raise failure(self.name, key, error) from error
         self._require_root(key)
 
     def _require_root(self, key: str) -> None:
-        """A root that is gone (a disk not mounted) is a failure: not all its keys are absent."""
+        """Raise `StoreError` if the root is missing: an unmounted disk must not look like absence."""
         if not os.path.isdir(self._fence.root):
             raise StoreError(self.name, key, f"the folder {self._fence.root!r} is not there")
 
@@ -332,7 +332,7 @@ class LocalStore(Store):
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:
-    """The bytes of a file from ``start`` to ``stop``: one call nearly always, as one gives at most 2 GiB."""
+    """The bytes ``[start, stop)`` of a file; one call of `os.pread` returns at most 2 GiB."""
     data = os.pread(descriptor, stop - start, start) if stop > start else b""
     if len(data) == stop - start or not data:
         return data

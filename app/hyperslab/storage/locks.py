@@ -1,7 +1,7 @@
-"""Locks by key: between threads (`KeyedLocks`), and between the processes of one machine (`FileLocks`).
+"""Locks by key: between threads (`KeyedLocks`), and between the processes of a machine (`FileLocks`).
 
-There are two families that never block each other, so that a node lock may be held while chunk locks come and go:
-node locks (keys that end in ``.zarray`` or ``.zgroup``) and chunk locks (all other keys). None is re-entrant.
+Two families never block each other, so that chunk locks can be taken under a node lock: node locks (keys that end in
+``.zarray`` or ``.zgroup``) and chunk locks (all other keys). None is re-entrant.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence
 
 
 class KeyedLocks:
-    """Shared and exclusive locks by key, for the threads of one process; unused keys take no memory.
-
-    First come, first served: neither readers nor writers starve.
-    """
+    """Fair shared and exclusive locks by key, between the threads of a process; unused keys take no memory."""
 
     def __init__(self) -> None:
-        # of each key: its holders and those who wait for it, ``[shared]`` each, in the order in which they came
+        # by key: holders and waiters in order of arrival, each a list ``[shared]``
         self._queues: dict[str, tuple[list[list[bool]], Condition]] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many keys are held or waited for."""
+        """Number of keys that are held or waited for."""
         return len(self._queues)
 
     @contextmanager
@@ -44,7 +41,7 @@ class KeyedLocks:
             queue, changed = self._queues.setdefault(key, ([], Condition(self._lock)))
             queue.append(entry)
         try:
-            with self._lock:  # shared ones go together, any other alone
+            with self._lock:
                 changed.wait_for(lambda: all(shared and other[0] for other in takewhile(partial(is_not, entry), queue)))
             yield
         finally:
@@ -56,18 +53,15 @@ class KeyedLocks:
 
 
 class FileLocks:
-    """Shared and exclusive advisory locks between processes, on files in ``directory``, a path below the fence's root
-    (made when first needed).
+    """Shared and exclusive ``flock`` locks on files in ``directory``, a path below the fence's root.
 
-    The kernel holds them for an open file, so a process that is killed releases all of them at once. A node has a lock
-    file of its own (several may be held at once, and two nodes on one file could then wait for each other for ever);
-    chunks, of which a thread locks one at a time, share 256 files. The locks also hold between the threads of one
-    process: each `hold` opens the file anew.
+    The kernel releases the locks of a killed process. Each node has its own lock file, since several may be held at
+    once and sharing could deadlock; chunks, which a thread locks one at a time, share 256 files. Each `hold` opens the
+    file anew, so locks also hold between threads.
 
-    Limits: they are ``flock`` locks, which work between the processes of *one* machine on every local file system.
-    Over NFS the Linux client (since 2.6.12) turns them into byte-range locks on the server, which work between machines
-    if the server's lock manager does; a mount with ``local_lock=flock`` or ``nolock`` keeps them on the one machine,
-    and SMB and FUSE file systems vary. If several machines write, an object store is the better place.
+    They work between the processes of one machine. Over NFS the Linux client (since 2.6.12) maps them to byte-range
+    locks on the server, which work between machines, unless mounted with ``local_lock=flock`` or ``nolock``; SMB and
+    FUSE file systems vary. If several machines write, use an object store.
     """
 
     def __init__(self, fence: Fence, directory: str) -> None:
@@ -77,13 +71,13 @@ class FileLocks:
 
     @contextmanager
     def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        """Hold the lock of ``key`` in its family while the context lasts; raises `OSError`.
+        """Hold the lock of ``key``; raises `OSError`.
 
-        A node's lock has a gate: a second one, which an exclusive waiter keeps closed. ``flock`` lets shared holders in
-        for as long as one of them is left, so that under steady writes a resize would wait for ever.
+        Node locks have a second one, a gate, which an exclusive waiter holds: with ``flock`` alone, a steady stream of
+        shared holders would starve it.
         """
         node = key.endswith((".zarray", ".zgroup"))
-        own_file = node or key.rpartition("/")[2].startswith(".")  # a document, such as .zmetadata: there are few
+        own_file = node or key.rpartition("/")[2].startswith(".")  # documents such as .zmetadata are few
         name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if own_file else 1)}"
         gate = self._acquire(f"{name}.gate", shared) if node else None
         try:
@@ -98,7 +92,7 @@ class FileLocks:
 
     @contextmanager
     def hold_commit(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        """The store's own lock while it compares and renames: a third family, never held by a caller of the store."""
+        """Hold the store's own lock for comparing versions and renaming; a third family, which callers never hold."""
         lock = self._acquire(f"commit-{_digest(key, 1)}", shared)
         try:
             yield
@@ -106,7 +100,7 @@ class FileLocks:
             os.close(lock)
 
     def tidy(self) -> None:
-        """Remove lock files that nobody holds, a thousand at most; whoever needs one of them makes it again."""
+        """Remove up to a thousand lock files that nobody holds; they are recreated on demand."""
         self._used.clear()
         with suppress(OSError, BadPath), self._fence.opened(self._directory, READ_DIRECTORY) as folder:
             with os.scandir(folder) as found:
@@ -129,7 +123,7 @@ class FileLocks:
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # someone removed the file while we waited: the lock is now another file's
+            os.close(descriptor)  # the file was removed meanwhile: lock the new one
 
     def _open(self, name: str) -> int:
         for attempt in range(2):
@@ -139,17 +133,19 @@ class FileLocks:
             except OSError as error:
                 if attempt or error.errno not in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
                     raise
-                if error.errno == errno.ENOENT:
-                    self._make_directory()
-                else:
+                if error.errno != errno.ENOENT:
                     self.tidy()
+                    continue
+                above = ""  # not the root itself: an unmounted disk must not reappear as an empty folder
+                for part in self._directory.split("/"):
+                    with self._fence.opened(above) as folder, suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=folder)
+                    above = f"{above}/{part}".lstrip("/")
         raise AssertionError("the second attempt returns or raises")
 
     def _remove(self, name: str, folder: int) -> None:
-        """Remove a lock's file; raises `OSError`, also if somebody holds the lock.
-
-        Whoever waits for it finds that the file is another one. Removing a gate does no harm: it only keeps an order.
-        """
+        """Remove a lock file; raises `OSError`, also if the lock is held. Waiters notice through `_is_current`; gates
+        may be removed any time, as they only affect fairness."""
         descriptor = os.open(name, os.O_RDWR | NO_FOLLOW, dir_fd=folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,21 +155,13 @@ class FileLocks:
             os.close(descriptor)
 
     def _is_current(self, descriptor: int, name: str) -> bool:
-        """Whether an open file is the one with that name, and not one that was removed since; raises `OSError`."""
+        """Whether an open file still has this name; raises `OSError`."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._fence.stat(f"{self._directory}/{name}"))
         except FileNotFoundError:
             return False
 
-    def _make_directory(self) -> None:
-        """Two levels and no more: a root that is gone (a disk not mounted) must not come back empty."""
-        above = ""
-        for name in self._directory.split("/"):
-            with self._fence.opened(above) as folder, suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder)
-            above = f"{above}/{name}".lstrip("/")
-
 
 def _digest(key: str, size: int) -> str:
-    """The same in every process, unlike `hash`."""
+    """Hexadecimal digest of ``size`` bytes."""
     return blake2b(key.encode(), digest_size=size).hexdigest()

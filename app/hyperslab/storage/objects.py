@@ -1,4 +1,4 @@
-"""Buckets as stores: ``s3://``, ``gs://``, ``az://`` and ``memory://`` through obstore, called from many threads."""
+"""Stores in buckets, through obstore: ``s3://``, ``gs://``, ``az://`` and ``memory://``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from obstore.exceptions import BaseError
 from hyperslab.errors import StoreError
 from hyperslab.storage.base import (
     ABSENT,
-    MOST_BYTES,
-    MOST_TRIES,
+    MAX_ATTEMPTS,
+    MAX_BYTES,
     Absent,
     Capabilities,
     Check,
@@ -52,12 +52,12 @@ if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta, SuffixRange
 
 WIDTH: Final = 320
-"""Concurrent requests: 1,024 chunks take four rounds, with an eighth of the requests left to others."""
+"""Concurrent requests, such that 1,024 chunks take four rounds with an eighth to spare."""
 
 _FEW: Final = 64
-"""Up to this many versions are asked for one by one; from there on a listing is cheaper."""
+"""Number of keys above which a listing is cheaper than single requests."""
 _PAGE: Final = 1000
-"""How many keys one listing request gives, on S3 and what imitates it."""
+"""Keys per page of a listing on S3."""
 
 _PART_BYTES: Final = 5 << 20
 """Part of a multipart upload: the least that S3 takes; it takes 10,000."""
@@ -66,26 +66,26 @@ T = TypeVar("T")
 
 
 class ObjectStore(Store):
-    """A bucket, or a prefix in one. The version of an object is its ETag (on GCS its generation).
+    """Store in a bucket, below an optional prefix. Versions are ETags (on GCS generations).
 
-    Writers are safe between replicas if the endpoint honours conditions on put, else between the threads of one
-    process; which it is, is found out at the first write or `check` (or set by option ``conditional_put``), and until
-    then `capabilities` claims the least.
+    Writers are safe between replicas if the endpoint supports conditional puts, else between the threads of one
+    process. That is detected by the first write or `check` (or set by the option ``conditional_put``); until then
+    `capabilities` is conservative.
 
-    Options, besides obstore's own for each kind (``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``,
-    ``session_token``, ``account_name``, …): ``anonymous`` (requests are not signed), ``path_style`` (``false``: the
-    bucket is in the host name), ``allow_http`` (implied by an ``http://`` endpoint), ``conditional_put``
-    (``auto``, ``true``, ``false``) and ``listable`` (``false`` for credentials that may not list).
+    Options, besides obstore's (``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``session_token``,
+    ``account_name``, …): ``anonymous`` (unsigned requests), ``path_style`` (``false``: bucket in the host name),
+    ``allow_http`` (implied by an ``http://`` endpoint), ``conditional_put`` (``auto``, ``true``, ``false``) and
+    ``listable`` (``false`` for credentials without the right to list).
     """
 
     def __init__(self, config: StoreConfig) -> None:
         self._connection = connect(config, config.width or WIDTH)
         super().__init__(config, Capabilities(width=WIDTH, listable=self._connection.listable), concurrent=True)
-        self._client = self._connection.patient
+        self._client = self._connection.retrying
         self._conditional = self._connection.conditional_put
         self._puts = ConditionalPuts(self._connection, config.name, config.retries)
         self._deletes = ConditionalDeletes(self._connection, config.name, self._puts, config.timeout)
-        self._slots = Semaphore(self._width)  # requests in flight, whichever threads they come from
+        self._slots = Semaphore(self._width)  # concurrent requests of all threads
         self._bucket_seen = float("-inf")
         self._probing = Lock()
 
@@ -95,21 +95,21 @@ class ObjectStore(Store):
             return replace(self._capabilities, conditional_put=True, writers_safe=WritersSafe.REPLICAS)
         return replace(self._capabilities, conditional_delete=self._conditional is False)
 
-    def get(self, key: str, most: int = MOST_BYTES) -> Stored | None:
+    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         def read() -> Stored | None:
             result = obstore.get(self._client, self._path(key))
-            check_size(key, result.meta["size"], most)
+            check_size(key, result.meta["size"], max_bytes)
             data = memoryview(result.bytes())
             return None if data == memoryview(TOMBSTONE) else Stored(data, version_of(self._connection, result.meta))
 
         return self._ask(key, read)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        """One request, but for values that end before ``start`` and servers that know no ranges."""
+        """One request, except for values that end before ``start`` and servers without ranges."""
         return self._ask(key, lambda: self._read(key, (start, stop)))
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
-        """One request, as `get_part`; on Azure, which knows no ranges from the end, one more."""
+        """One request, as `get_part`; two on Azure, which has no suffix ranges."""
         if self._connection.kind == "az":
             return super().get_tail(key, nbytes)
         return self._ask(key, lambda: self._read(key, {"suffix": nbytes}))
@@ -118,20 +118,19 @@ class ObjectStore(Store):
         return self._ask(key, lambda: self._head(key))
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        """By one HEAD each, or by listing, whichever needs fewer requests.
+        """By HEAD requests or listings, whichever takes fewer requests.
 
-        Many keys are cut into runs of a page; each run is listed from its first key on, and the runs side by side. A
-        page that covers only a few of the wanted keys shows that the others lie thinly among many more objects (a
-        column of a large array): these get a HEAD each, and no array's million chunks are listed for a handful.
+        Many keys are divided into runs of a page, which are listed concurrently, each from its first key on. If a page
+        contains only a few of the keys, they are sparse among other objects (a column of a large array), and the rest
+        of the run is requested by HEAD.
         """
-        single = wanted = sorted(set(keys))
+        single = distinct = sorted(set(keys))
         found: dict[str, str | None] = {}
-        if len(wanted) > _FEW and self._pool is not None and self._connection.in_order and self._connection.listable:
-            runs = [wanted[i : i + _PAGE] for i in range(0, len(wanted), _PAGE)]
+        if len(distinct) > _FEW and self._pool is not None and self._connection.in_order and self._connection.listable:
+            runs = [distinct[i : i + _PAGE] for i in range(0, len(distinct), _PAGE)]
             listings = [self._pool.submit(self._list_run, prefix, run) for run in runs]
-            heads = [
-                self._pool.submit(self._version, run[0]) for run in runs
-            ]  # a listing begins after a key, not at it
+            # listings start after a key
+            heads = [self._pool.submit(self._version, run[0]) for run in runs]
             single = []
             for run, listing, head in zip(runs, listings, heads, strict=True):
                 listed, rest = listing.result()
@@ -171,11 +170,11 @@ class ObjectStore(Store):
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
-        self._detect()  # so that `capabilities` is true for whoever holds a lock
+        self._detect()  # so that `capabilities` is accurate under a lock
         return super().lock(key, shared=shared)
 
     def check(self) -> None:
-        """Ask for one key that most stores have: this needs no right to list, and recognises a missing bucket."""
+        """Read one key, which detects a missing bucket without the right to list."""
         self.get(".zgroup")
         if self._config.writable:
             self._detect()
@@ -194,17 +193,17 @@ class ObjectStore(Store):
         version, modified = version_of(self._connection, meta), meta["last_modified"].timestamp()
         return Entry(self._key(meta["path"]), meta["size"], version, modified)
 
-    def _read(self, key: str, wanted: tuple[int, int] | SuffixRange) -> Part | None:
-        """A part of a value, perhaps more of it; `FileNotFoundError` for an absent one."""
+    def _read(self, key: str, requested: tuple[int, int] | SuffixRange) -> Part | None:
+        """A part of a value, or more; raises `FileNotFoundError`."""
         path = self._path(key)
-        start, stop = (0, 0) if isinstance(wanted, dict) else wanted
-        for _ in range(MOST_TRIES):
+        start, stop = (0, 0) if isinstance(requested, dict) else requested
+        for _ in range(MAX_ATTEMPTS):
             try:
-                result = obstore.get(self._client, path, options={"range": wanted})
+                result = obstore.get(self._client, path, options={"range": requested})
             except BaseError as error:
                 if means_whole_values_only(error):
                     result = obstore.get(self._client, path)
-                    check_size(key, result.meta["size"], max(stop, MOST_BYTES))
+                    check_size(key, result.meta["size"], max(stop, MAX_BYTES))
                 elif means_past_the_end(error):
                     entry = self._head(key)
                     if entry is None or entry.size <= start:  # else somebody has written more of it since
@@ -255,15 +254,15 @@ class ObjectStore(Store):
         count = 0
         for page in self._pages(prefix):
             keys = [self._key(meta["path"]) for meta in page]
-            doomed = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]  # the root keeps its own
+            keys_to_delete = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]
             if keep is not None:
-                doomed = [key for key in doomed if has_hidden_segment(key) or not keep(key, False)]
-            if doomed:
+                keys_to_delete = [key for key in keys_to_delete if has_hidden_segment(key) or not keep(key, False)]
+            if keys_to_delete:
                 if check is not None:
                     check()
-                paths = [self._path(key) for key in doomed]
+                paths = [self._path(key) for key in keys_to_delete]
                 self._call(prefix, partial(obstore.delete, self._client, paths))
-            count += sum(not has_hidden_segment(key) for key in doomed)
+            count += sum(not has_hidden_segment(key) for key in keys_to_delete)
         return count
 
     def _head(self, key: str) -> Entry | None:
@@ -271,12 +270,12 @@ class ObjectStore(Store):
         return None if self._deletes.is_tombstone(self._path(key), meta) else self._entry(meta)
 
     def _list_run(self, prefix: str, run: Sequence[str]) -> tuple[dict[str, str | None], Sequence[str]]:
-        """The versions that listing finds of all but the first key, and the keys that are too expensive to list."""
-        wanted, done = set(run), 1
+        """Versions by key from a listing after the first key of a run, and the keys left to single requests."""
+        keys, done = set(run), 1
         found: dict[str, str | None] = {}
         for page in self._pages(prefix, run[0]):
             for meta in page:
-                if (key := self._key(meta["path"])) in wanted and not self._deletes.is_tombstone(meta["path"], meta):
+                if (key := self._key(meta["path"])) in keys and not self._deletes.is_tombstone(meta["path"], meta):
                     found[key] = version_of(self._connection, meta)
             reached = bisect_right(run, self._key(page[-1]["path"]))
             if reached == len(run) or reached - done < _FEW:
@@ -285,24 +284,24 @@ class ObjectStore(Store):
         return found, []
 
     def _pages(self, prefix: str, after: str | None = None) -> Iterator[Sequence[ObjectMeta]]:
-        """Pages of what lies below a prefix, in the order of the store, from the first key past ``after`` on."""
+        """Pages of objects below a prefix, in the order of the store, starting after a key."""
         below = self._path(prefix)
         offset = None if after is None else self._path(after)
         stream = obstore.list(self._client, below.rstrip("/") or None, offset=offset, chunk_size=_PAGE)
         while (page := self._call(prefix, lambda: next(stream, None))) is not None:
-            if inside := [meta for meta in page if len(meta["path"]) > len(below)]:  # not the "folder" object itself
+            if inside := [meta for meta in page if len(meta["path"]) > len(below)]:  # without the "folder" object
                 yield inside
 
     def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
         if self._connection.kind == "gs" and if_version is not ABSENT and not if_version.isdecimal():
-            raise VersionConflict(key, self._version(key))  # no generation: what a listing of GCS names, or a client
+            raise VersionConflict(key, self._version(key))  # not a generation: from a listing or a client
         try:
             return self._call(key, lambda: self._puts.put(key, path, body, if_version))
         except VersionConflict as conflict:
             current = conflict.current
             if current is None or self._version(key) is not None:
                 raise
-            if if_version is not ABSENT:  # there is a tombstone
+            if if_version is not ABSENT:  # the current value is a tombstone
                 raise VersionConflict(key, None) from conflict
             return self._call(key, lambda: self._puts.put(key, path, body, current))
 
@@ -310,8 +309,8 @@ class ObjectStore(Store):
         self._call(key, lambda: self._deletes.delete(key, self._path(key), version))
 
     def _delete_each(self, prefix: str, check: Check, keep: Keep | None) -> int:
-        """Each key in the version that is listed (on GCS, which lists no generations, in the one that it has); what
-        others have stored since stays."""
+        """Delete each key in the version listed (on GCS, whose listings have no generations, the current one); newer
+        values are kept."""
 
         def delete(entry: Entry) -> bool:
             check()
@@ -326,7 +325,7 @@ class ObjectStore(Store):
         return sum(self._map(delete, [each for each in listed if keep is None or not keep(each.key, False)]))
 
     def _detect(self) -> bool:
-        """Whether puts with a condition are honoured; asked once."""
+        """Whether conditional puts are supported; detected once."""
         with self._probing:
             if self._conditional is None:
                 probe = partial(honours_conditions, self._connection, self.name)
@@ -334,7 +333,7 @@ class ObjectStore(Store):
             return self._conditional
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        """The answer to a request; its failures become errors of ours, a 404 that of a missing bucket."""
+        """The result of a request; raises `errors.StoreError`, also for 404, which means a missing bucket here."""
         with self._slots:
             try:
                 return request()
@@ -346,7 +345,7 @@ class ObjectStore(Store):
                 raise
 
     def _ask(self, key: str, request: Callable[[], T]) -> T | None:
-        """The answer to a request about a key; None if the key, and only the key, does not exist."""
+        """The result of a request about a key; None if the key does not exist, but the bucket does."""
 
         def send() -> T | None:
             try:
@@ -362,8 +361,7 @@ class ObjectStore(Store):
     def _confirm_absence(self, key: str, error: FileNotFoundError) -> None:
         """Raise `FileNotFoundError` if a 404 is about the bucket.
 
-        The answer to a HEAD does not say which: then the bucket must have been seen a moment ago, or a GET asks, whose
-        404 has a body.
+        A response to HEAD does not tell: unless the bucket was seen in the last seconds, a GET follows.
         """
         seen = time.monotonic() - self._bucket_seen <= 10.0
         if not means_no_bucket(error) and not means_no_key(error) and not seen:

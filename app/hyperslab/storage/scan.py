@@ -1,4 +1,4 @@
-"""Directory scanner of local stores: lists, removes and tidies up."""
+"""Directory scanner of local stores: lists and deletes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hyperslab.storage.files import TEMPORARY, discard, entry_of
 from hyperslab.storage.keys import is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
-"""Seconds after which an unfinished write is taken to be abandoned: no write takes that long."""
+"""Seconds after which an unfinished write counts as abandoned."""
 
 
 class Scanner:
-    """Directory scanner: lists and removes what lies below a root. Names that are hidden or not UTF-8 are not keys.
+    """Lists and deletes directories below a root. Names that are hidden or not UTF-8 are not keys.
 
-    With ``tidy`` it removes temporary files of killed writers that it comes across. All methods raise `OSError`, but
-    treat what vanishes in the meantime as absent.
+    ``tidy``: remove temporary files of killed writers on the way. All methods raise `OSError`, but files that vanish
+    meanwhile count as absent.
     """
 
     def __init__(self, fence: Fence, *, tidy: bool) -> None:
@@ -32,8 +32,7 @@ class Scanner:
         self._tidy = tidy
 
     def list_dir(self, prefix: str) -> Listing:
-        """The direct children of a directory, without links that lead back to it or above it, so that descending from
-        here on ends."""
+        """The direct children of a directory, without links to it or a directory above, so that recursion ends."""
         entries: list[Entry] = []
         prefixes: list[str] = []
         above = self._above(prefix)
@@ -45,7 +44,7 @@ class Scanner:
         return Listing.of(entries, prefixes)
 
     def walk(self, prefix: str, above: tuple[Identity, ...] | None = None) -> Iterator[Entry]:
-        """Every key below; ``above`` are the directories on the way, so that links in a circle end."""
+        """All keys below a prefix; ``above`` are the directories on the way, to detect circular links."""
         above = self._above(prefix) if above is None else above
         deeper: list[tuple[str, Identity]] = []
         for name, stat in self._children(prefix):
@@ -58,11 +57,11 @@ class Scanner:
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
 
     def remove(self, prefix: str, keep: Keep | None = None) -> int:
-        """Remove all that is in a directory, hidden files too, except what ``keep`` returns True for; return how many
-        keys were removed.
+        """Delete the contents of a directory, including hidden files, except names for which ``keep`` is True; returns
+        the number of keys.
 
-        Files go before directories: a node's own documents first. Links are removed, not followed. Of the root only
-        the keys go: the service's own directory stays, with the locks that others may hold.
+        Files are deleted before directories: a node's documents first. Links are not followed. In the root, the
+        service's own directory is kept, with its locks.
         """
         self._fence.stat(prefix)
         if self.is_link(prefix):
@@ -74,7 +73,7 @@ class Scanner:
             return self._remove_tree(folder, prefix, keep)
 
     def is_link(self, prefix: str) -> bool:
-        """Whether the last name of a directory is a symbolic link."""
+        """Whether a directory is a symbolic link."""
         if not prefix:
             return False
         try:
@@ -84,44 +83,44 @@ class Scanner:
             return False
 
     def prune(self, prefix: str) -> str:
-        """Remove a directory if it is empty, and those above it; return the nearest that stays."""
+        """Remove a directory and those above it while they are empty; returns the first that remains."""
         path = prefix.rstrip("/")
         while path:
             try:
                 with self._parent(path) as (folder, name):
                     os.rmdir(name, dir_fd=folder)
             except FileNotFoundError:
-                pass  # another thread was here first
-            except (OSError, BadPath):  # not empty (errno varies), a mount point, a link: it stays
+                pass  # removed concurrently
+            except (OSError, BadPath):  # not empty (errno varies), a mount point, or a link
                 break
             path = path.rpartition("/")[0]
         return path
 
     @contextmanager
     def _parent(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory above a path, and the last name of the path."""
+        """A descriptor of the parent directory, and the name in it."""
         above, _, name = prefix.rstrip("/").rpartition("/")
         with self._fence.opened(above) as folder:
             yield folder, name
 
     def _above(self, prefix: str) -> tuple[Identity, ...]:
-        """A directory and those on the way to it, as they are reached: one behind a link is below where the link is."""
+        """Identities of a directory and its parents by path, not by link target."""
         return tuple(identity_of(self._fence.stat(each)) for each in prefixes(prefix.rpartition("/")[0]))
 
     def _children(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Names and what they lead to (files and directories only)."""
+        """Names and stats of the files and directories in a directory, through links."""
         with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
             for item in found:
                 if is_hidden(item.name):
-                    self._tidy_up(item, folder)
+                    self._discard_abandoned(item, folder)
                 elif _is_text(item.name):
-                    with suppress(FileNotFoundError, BadPath):  # gone by now, or a link that leads nowhere we go
+                    with suppress(FileNotFoundError, BadPath):  # deleted meanwhile, or a link out of the root
                         stat = self._stat(prefix, item)
                         if stat is not None and (modes.S_ISREG(stat.st_mode) or modes.S_ISDIR(stat.st_mode)):
                             yield item.name, stat
 
     def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | None:
-        """None for links in a circle."""
+        """The stat of an item, through links; None for circular links."""
         if not item.is_symlink():
             return item.stat(follow_symlinks=False)
         try:
@@ -131,16 +130,16 @@ class Scanner:
                 raise
             return None
 
-    def _tidy_up(self, item: os.DirEntry[str], folder: int) -> None:
+    def _discard_abandoned(self, item: os.DirEntry[str], folder: int) -> None:
         if not self._tidy or not item.name.startswith(TEMPORARY):
             return
-        with suppress(OSError):  # tidying is a courtesy: whoever lists must not pay for it
+        with suppress(OSError):  # must not fail a listing
             stat = item.stat(follow_symlinks=False)
-            if time.time() - min(stat.st_mtime, stat.st_ctime) > ABANDONED_AFTER:  # ours may be ahead: see FileWriter
+            if time.time() - min(stat.st_mtime, stat.st_ctime) > ABANDONED_AFTER:  # mtimes may be ahead: see FileWriter
                 discard(item.name, folder)
 
     def _remove_tree(self, folder: int, prefix: str, keep: Keep | None) -> int:
-        """Remove what is in an open directory."""
+        """Delete the contents of an open directory; returns the number of keys."""
         count = 0
         deeper: list[str] = []
         with os.scandir(folder) as found:
@@ -158,13 +157,13 @@ class Scanner:
                         count += self._remove_tree(inner, f"{prefix}{name}/", None if is_hidden(name) else keep)
                     finally:
                         os.close(inner)
-                    with suppress(OSError):  # unless a writer has put something into it again
+                    with suppress(OSError):  # not empty: a writer has added something
                         os.rmdir(name, dir_fd=folder)
         return count
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file name is UTF-8: Python spells other bytes as lone surrogates."""
+    """Whether a file name is UTF-8: Python decodes other bytes as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

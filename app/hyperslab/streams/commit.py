@@ -21,8 +21,9 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.indexing import ChunkProjection, normalise
+from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray

@@ -23,7 +23,7 @@ from hyperslab.engine.metadata import MAX_FILTERS, MAX_SIZE, integral, parse_com
 from hyperslab.errors import BadDefinition, HyperslabError, shown
 from hyperslab.storage.keys import is_hidden, join, prefixes
 from hyperslab.streams.pyramid import METHODS, why_not
-from hyperslab.wire import LONGEST_KEY
+from hyperslab.wire import MAX_KEY_BYTES
 from hyperslab.wire.streams import (
     Acquisition,
     ArraySettings,
@@ -286,8 +286,8 @@ def _text(value: Any, *, empty: bool = False) -> str:
 
 def _key(value: Any) -> str:
     """A key below the stream, ``""`` for its own group."""
-    if not (isinstance(value, str) and len(value) <= LONGEST_KEY):
-        raise ValueError(f"expected a text of at most {LONGEST_KEY} characters, found {shown(value)}")
+    if not (isinstance(value, str) and len(value) <= MAX_KEY_BYTES):
+        raise ValueError(f"expected a text of at most {MAX_KEY_BYTES} characters, found {shown(value)}")
     for segment in value.split("/") if value else []:
         if not _SEGMENT.fullmatch(segment):
             raise ValueError(

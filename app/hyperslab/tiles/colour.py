@@ -1,6 +1,6 @@
-"""Colours as numbers: hexadecimal text, colour maps, tints, and one colour for each label.
+"""Colours: hexadecimal notation, colour maps, tints and label colours.
 
-A look-up table (LUT) is a ``(256, 4)`` uint8 array of RGBA; entry 0 shows the lower end of a window.
+A look-up table (LUT) is a ``(256, 4)`` uint8 array of RGBA; entry 0 is the colour of the window's lower end.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _SOURCES: Final = {
 _NAMESPACES: Final = {name: source for source, names in _SOURCES.items() for name in names}
 
 COLORMAPS: Final = tuple(sorted(_NAMESPACES, key=str.lower))
-"""The names that matplotlib has; each also with ``_r``, reversed."""
+"""matplotlib's colour map names; each also exists reversed, with the suffix ``_r``."""
 
 DEFAULT_COLOURS: Final = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FFFFFF")
-"""For channels that come without one, in turn."""
+"""Default channel colours, by channel index modulo their number."""
 
 
 def parse_colour(text: str) -> RGB:
-    """``00FF00``, ``#00ff00`` or ``0f0`` as three bytes (an alpha of eight digits is dropped); raises `ValueError`."""
+    """RGB bytes of ``00FF00``, ``#00ff00`` or ``0f0``; the alpha of eight digits is dropped. Raises `ValueError`."""
     red, green, blue, _ = parse_rgba(text)
     return red, green, blue
 
 
 def parse_rgba(text: str) -> RGBA:
-    """As `parse_colour` with alpha, 255 where it is not given."""
+    """RGBA bytes; alpha is 255 by default. Raises `ValueError`."""
     match = re.fullmatch(r"#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})", text)
     if match is None:
         raise ValueError("a colour of three, six or eight hexadecimal digits")
@@ -68,52 +68,48 @@ def parse_rgba(text: str) -> RGBA:
 
 @lru_cache(maxsize=256)
 def named_lut(name: str) -> Table:
-    """The colour map of this name, one of `COLORMAPS` or ``namespace:name`` of the cmap library; raises `ValueError`.
+    """LUT of a colour map by name: one of `COLORMAPS` or ``namespace:name`` of the cmap library, ``_r`` reverses it.
 
-    With ``_r`` at the end it runs backwards. Maps of a few distinct colours divide the window into equal parts.
+    A map of fewer than 256 colours divides the window into equal parts. Raises `ValueError` for an unknown name.
     """
     if name.endswith("_r"):
         return named_lut(name[:-2])[::-1]
     if ":" not in name and name not in _NAMESPACES:
         raise ValueError(f"one of {', '.join(COLORMAPS)}, each also with _r")
-    return _frozen(spread(_bytes(_from_library(name if ":" in name else f"{_NAMESPACES[name]}:{name}"))))
-
-
-def _from_library(name: str) -> Any:
-    """Colours from 0 to 1: 256 of them, or as many as a map of distinct ones has."""
-    import cmap  # only needed for what is not grey
+    import cmap  # imported late: greyscale pictures do without
 
     try:
-        return cmap.Colormap(name).lut(256)
+        colours = cmap.Colormap(name if ":" in name else f"{_NAMESPACES[name]}:{name}").lut(256)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError("namespace:name of a colour map that the cmap library has") from error
+    return _read_only(step_lut(_to_bytes(colours)))
 
 
-def spread(colours: Table) -> Table:
-    """A LUT that shows each of ``(n, 4)`` colours over an equal part of the window."""
+def step_lut(colours: Table) -> Table:
+    """LUT with one equal step for each of ``(n, 4)`` colours."""
     return colours[np.arange(256) * len(colours) // 256]
 
 
-def blended(stops: Sequence[RGBA]) -> Table:
-    """A LUT that runs evenly through two or more colours."""
-    places = np.linspace(0, 255, len(stops))
-    channels = [np.interp(np.arange(256), places, column) for column in np.asarray(stops, float).T]
-    return _frozen(np.rint(np.stack(channels, axis=1)).astype(np.uint8))
+def gradient_lut(stops: Sequence[RGBA]) -> Table:
+    """LUT that interpolates linearly between two or more evenly spaced colours."""
+    positions = np.linspace(0, 255, len(stops))
+    channels = [np.interp(np.arange(256), positions, column) for column in np.asarray(stops, float).T]
+    return _read_only(np.rint(np.stack(channels, axis=1)).astype(np.uint8))
 
 
 def tint(colour: RGB) -> Table:
-    """A LUT from black to one colour."""
-    return blended([(0, 0, 0, 255), (*colour, 255)])
+    """LUT from black to one colour."""
+    return gradient_lut([(0, 0, 0, 255), (*colour, 255)])
 
 
 # --- labels ----------------------------------------------------------------------------------------------------
 
 
 def label_colours(labels: Numbers, chosen: Mapping[float, RGBA] | None = None, *, only_chosen: bool = False) -> Table:
-    """RGBA for each of ``(n,)`` labels: the chosen one where it has one, nothing for 0, else a bright one of its own.
+    """``(n, 4)`` RGBA of ``(n,)`` labels: from ``chosen``, transparent for 0, else a bright colour from a hash.
 
-    The colour of a label depends on its value alone, so that it is the same in all tiles, levels and images. With
-    ``only_chosen``, nothing is shown of the others. Of chosen values that are equal in the dtype the largest counts.
+    A label's colour depends on its value alone, so it is the same in all tiles, levels and images. ``only_chosen``
+    makes labels that are not in ``chosen`` transparent. Of keys that round to the same float the largest wins.
     """
     colours = np.zeros((len(labels), 4), np.uint8) if only_chosen else _hashed_colours(labels)
     colours[labels == 0] = 0
@@ -128,7 +124,7 @@ def label_colours(labels: Numbers, chosen: Mapping[float, RGBA] | None = None, *
 
 
 def _hashed_colours(labels: Numbers) -> Table:
-    """Hue, saturation and value from the bits of a hash: neighbouring numbers get unlike colours."""
+    """Hue, saturation and value from the bits of a hash, so that consecutive labels differ in colour."""
     bits = _mix(labels.astype(np.int64).view(np.uint64) if labels.dtype.kind != "u" else labels.astype(np.uint64))
     hue = (bits & 0xFFFF).astype(float) / 0x10000
     saturation = 0.55 + 0.45 * ((bits >> 16) & 0xFF).astype(float) / 255
@@ -137,26 +133,26 @@ def _hashed_colours(labels: Numbers) -> Table:
     for offset in (5, 3, 1):  # red, green and blue of HSV
         k = (offset + 6 * hue) % 6
         rgb.append(value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1))
-    return _bytes(np.stack([*rgb, np.ones_like(hue)], axis=1))
+    return _to_bytes(np.stack([*rgb, np.ones_like(hue)], axis=1))
 
 
 def _mix(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Stir 64 bits until each depends on all (the finaliser of MurmurHash3)."""
+    """Finaliser of MurmurHash3 (64 bits)."""
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
     return x ^ (x >> np.uint64(33))
 
 
-def _bytes(colours: Any) -> Table:
-    """Bytes of colours from 0 to 1, half a step away from the nearest."""
+def _to_bytes(colours: Any) -> Table:
+    """Components from 0.0 to 1.0 as the nearest bytes."""
     table: Table = np.rint(np.asarray(colours) * 255).astype(np.uint8)
     return table
 
 
-def _frozen(table: Table) -> Table:
+def _read_only(table: Table) -> Table:
     table.flags.writeable = False
     return table
 
 
 GREY: Final = tint((255, 255, 255))
-"""The LUT of what has no colour."""
+"""LUT of channels without a colour."""

@@ -1,7 +1,7 @@
-"""Pictures and numbers as bytes: PNG, JPEG, WebP, npy and raw.
+"""Encoders of pictures (PNG, JPEG, WebP) and of arrays (npy, raw).
 
-PNG for tiles is written here, with the Up filter in numpy and deflate by ISA-L: ten times as fast as general libraries
-at the same size, because no other filters and no higher levels are tried (PNG specification, third edition, W3C).
+The PNG encoder (PNG specification, third edition, W3C) always takes the Up filter, in numpy, and deflate level 1, by
+ISA-L: ten times as fast as general libraries, which try filters and levels, at the same size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from PIL import Image
 
 from hyperslab import wire
 from hyperslab.tiles.render import Bytes, Indexed, Planes, Raster, flatten, to_planes
-from hyperslab.tiles.resample import Mask
 
 try:
     from isal import isal_zlib
@@ -38,7 +37,8 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
 
 
 def encode_picture(raster: Raster, fmt: str, *, quality: int) -> bytes:
-    """The bytes of a picture. ``quality`` (1 to 100) is for jpg and webp; jpg puts what is transparent on black."""
+    """Encoded picture. ``quality`` (1 to 100) applies to jpg and webp; jpg has no alpha: transparent pixels blend into
+    black."""
     if fmt == "png":
         return _encode_png(raster)
     out = io.BytesIO()
@@ -50,7 +50,7 @@ def encode_picture(raster: Raster, fmt: str, *, quality: int) -> bytes:
 
 
 def encode_numbers(values: np.ndarray[Any, np.dtype[Any]], fmt: str) -> bytes:
-    """The bytes of an array in C order, little-endian as typed arrays of JavaScript read them."""
+    """Encoded array, C order, little-endian, as the typed arrays of JavaScript."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     if fmt == "raw":
         return values.tobytes()
@@ -69,35 +69,38 @@ def _encode_png(raster: Raster) -> bytes:
     is_grey = _is_opaque_grey(raster)
     if is_grey and (palette[:, 0] != np.arange(len(palette))).any():
         index = palette[index, 0]
-    free: int | None = None
-    if hidden is not None:  # a value that no pixel in sight has stands for the hidden ones
-        free = len(palette) if not is_grey and len(palette) < 256 else _unused_value(index, hidden)
-        if free is None:
+    transparent: int | None = None
+    if hidden is not None:  # an index that no visible pixel has is made the transparent one
+        if is_grey or len(palette) == 256:
+            unused = np.flatnonzero(np.bincount(index.ravel(), ~hidden.ravel(), minlength=256) == 0)
+            transparent = int(unused[0]) if unused.size else None
+        else:
+            transparent = len(palette)
+        if transparent is None:
             alpha = np.where(hidden, np.uint8(0), np.uint8(255))
             return _assemble(np.stack([index, alpha], axis=-1) if is_grey else _interleaved(to_planes(raster)))
-        index = np.where(hidden, np.uint8(free), index)
+        index = np.where(hidden, np.uint8(transparent), index)
     if is_grey:
-        return _assemble(index[..., np.newaxis], b"" if free is None else _chunk(b"tRNS", struct.pack(">H", free)))
-    if free is not None:
-        palette = np.zeros((max(free + 1, len(raster.palette)), 4), np.uint8)
+        extra = b"" if transparent is None else _chunk(b"tRNS", struct.pack(">H", transparent))
+        return _assemble(index[..., np.newaxis], extra)
+    if transparent is not None:
+        palette = np.zeros((max(transparent + 1, len(raster.palette)), 4), np.uint8)
         palette[: len(raster.palette)] = raster.palette
-        palette[free] = 0
+        palette[transparent] = 0
     extra = _chunk(b"PLTE", np.ascontiguousarray(palette[:, :3]).tobytes())
-    seen_through = np.flatnonzero(palette[:, 3] < 255)
-    if seen_through.size:  # entries after the last one listed are opaque
-        extra += _chunk(b"tRNS", palette[: seen_through[-1] + 1, 3].tobytes())
+    translucent = np.flatnonzero(palette[:, 3] < 255)
+    if translucent.size:  # entries beyond the end of tRNS are opaque
+        extra += _chunk(b"tRNS", palette[: translucent[-1] + 1, 3].tobytes())
     return _assemble(index[..., np.newaxis], extra, colour_type=3)
 
 
 def _assemble(samples: Bytes, extra: bytes = b"", *, colour_type: int | None = None) -> bytes:
-    """A PNG of ``(height, width, n)`` samples: of indices, or grey, grey and alpha, RGB, or RGBA for ``n`` of 1 to 4.
-
-    Each row less the one above it, after the number of that filter (2); the first stands for itself.
-    """
+    """PNG of ``(height, width, n)`` samples: palette indices with colour type 3, else grey, grey and alpha, RGB or RGBA
+    for ``n`` of 1 to 4. ``extra`` are chunks to place before the data."""
     height, width, number = samples.shape
     rows = samples.reshape(height, -1)
     filtered = np.empty((height, rows.shape[1] + 1), np.uint8)
-    filtered[:, 0] = 2
+    filtered[:, 0] = 2  # filter type Up: each row minus the one above it
     filtered[:1, 1:] = rows[:1]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
     data: bytes = (isal_zlib if ENCODER == "isal" else zlib).compress(filtered, 1)
@@ -113,13 +116,6 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def _is_opaque_grey(raster: Indexed) -> bool:
     red, green, blue, alpha = raster.palette.T
     return bool((alpha == 255).all() and (red == green).all() and (green == blue).all())
-
-
-def _unused_value(values: Bytes, hidden: Mask) -> int | None:
-    """A byte that no pixel in sight has."""
-    counts = np.bincount(values.ravel(), ~hidden.ravel(), minlength=256)
-    free = np.flatnonzero(counts == 0)
-    return int(free[0]) if free.size else None
 
 
 def _interleaved(planes: Planes) -> Bytes:

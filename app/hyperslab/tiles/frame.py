@@ -1,4 +1,4 @@
-"""The part of an image that is shown: the two axes of the plane, the positions on the others, and the channels."""
+"""Plane of an image: the two displayed axes, an index along each other axis, and the channels."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hyperslab.tiles.image import Axis, Image
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.query import TileQuery
 
-_MOST_CHANNELS = 16
+_MAX_CHANNELS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A plane of an image. ``indices`` has the position along each axis, None for those of the plane and the channel.
+    """Plane of an image.
 
-    ``channels`` are indices along ``channel_axis``, or just ``(0,)`` where there is no such axis. ``cell_pitch`` is the
-    distance between the images of a mosaic, in cells. ``grid`` counts pixels of the picture in full size: ``scale`` of
-    them are one cell, along rows and columns. ``flip`` says which of the two run backwards. ``decoder`` is there
-    where values are decoded and that changes them.
+    ``indices`` has an index for each axis, None for the axes of the plane and the channel axis; ``channels`` are
+    indices along ``channel_axis``, ``(0,)`` without one. ``grid`` is in pixels at full resolution, ``scale`` in pixels
+    per cell along rows and columns; ``flip`` reverses rows or columns. ``cell_pitch`` is the distance between the
+    images of a mosaic, in cells. ``decoder`` is None if values are shown as stored.
     """
 
     image: Image
@@ -42,23 +42,24 @@ class Frame:
     decoder: Decoder | None = None
 
     def cells(self, region: Region) -> Region:
-        """A region of the picture in cells, in the order of the array; negative where its last pixels reach beyond."""
+        """A region in pixels as a region in cells, with axes unflipped; it starts below 0 if its last pixels end
+        outside of a flipped axis."""
         spans, extents = (region.rows, region.columns), (self.grid.height, self.grid.width)
         starts = (
             extent - span.stop if flipped else span.start
             for span, flipped, extent in zip(spans, self.flip, extents, strict=True)
         )
-        places = zip(starts, spans, self.scale, strict=True)
-        return Region(*(Span(start / scale, span.step / scale, span.count) for start, span, scale in places))
+        parts = zip(starts, spans, self.scale, strict=True)
+        return Region(*(Span(start / scale, span.step / scale, span.count) for start, span, scale in parts))
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the values that are drawn."""
+        """The dtype of the values, after decoding."""
         return self.image.dtype if self.decoder is None else self.decoder.dtype
 
     @property
     def growth(self) -> int:
-        """How many times their own memory decoding takes of values."""
+        """Memory of stored and decoded values together, in multiples of the stored values' (rounded up)."""
         return 1 if self.decoder is None else 1 + -(-self.dtype.itemsize // self.image.dtype.itemsize)
 
     @property
@@ -69,10 +70,10 @@ class Frame:
 
 
 def make_frame(image: Image, query: TileQuery) -> Frame:
-    """The plane of an image that a query wants.
+    """The plane that a query selects from an image.
 
-    Raises `BadParameter` (an axis that does not exist, or that cannot be chosen), `NotRepresentable` (fewer than two
-    axes) and `TileNotFound` (an index beyond an axis).
+    Raises `BadParameter` (an unknown axis, or one that cannot be selected), `NotRepresentable` (fewer than two axes)
+    and `TileNotFound` (an index out of bounds).
     """
     axes = image.axes
     if len(axes) < 2:
@@ -83,11 +84,11 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
         raise BadParameter("axes", ",".join(query.axes or ()), "two different axes")
     plane = rows, columns
     channel = next((i for i, axis in enumerate(axes) if axis.type == "channel" and i not in plane), None)
-    indices, wanted = _choose_indices(image, query, plane, channel)
-    channels = _choose_channels(image, channel, wanted)
+    indices, requested = _choose_indices(image, query, plane, channel)
+    channels = _choose_channels(image, channel, requested)
     grid, pitch = _layout(image, plane, query.tile_size)
     scale, aspect = (1.0, 1.0), query.aspect
-    if not isinstance(aspect, str) and aspect != 1 and grid.height and grid.width:  # no cell less than a pixel
+    if not isinstance(aspect, str) and aspect != 1 and grid.height and grid.width:  # enlarge one side: keep all cells
         height, width = round(grid.height * max(aspect, 1)), round(grid.width / min(aspect, 1))
         scale = height / grid.height, width / grid.width
         grid = TileGrid(height, width, grid.size)
@@ -96,8 +97,8 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
         names = " and ".join(axes[axis].name for axis in plane)
         raise BadParameter("flip", ",".join(query.flip), f"axes of the plane, {names}")
     decoder: Decoder | None = None
-    if query.decode == "cf" and not query.labels and image.image_label is None:  # labels stand for themselves
-        decoder = image.levels[0].array.decoder.without_times()  # times stay numbers, which alone can be drawn
+    if query.decode == "cf" and not query.labels and image.image_label is None:  # labels are identifiers
+        decoder = image.levels[0].array.decoder.without_times()  # a picture needs numbers, not dates
     return Frame(
         image=image,
         plane=plane,
@@ -113,16 +114,16 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
 
 
 def _default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
-    """The last two axes of space, else the last two that are no channels."""
-    for wanted in ({"space"}, {"space", None}, {"space", "time", None}):
-        found = [i for i, axis in enumerate(axes) if axis.type in wanted]
+    """The last two spatial axes, else the last two that are not channels."""
+    for types in ({"space"}, {"space", None}, {"space", "time", None}):
+        found = [i for i, axis in enumerate(axes) if axis.type in types]
         if len(found) >= 2:
             return found[-2], found[-1]
     return len(axes) - 2, len(axes) - 1
 
 
 def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
-    """Axes by name; a name that has a comma in it comes percent-encoded once more."""
+    """Indices of axes by name; a comma in a name is percent-encoded twice in the URL."""
     known = {axis.name for axis in image.axes}
     found = (name if name in known else unquote(name) for name in names)
     return [_find_axis(image, name, parameter, ",".join(names)) for name in found]
@@ -138,7 +139,7 @@ def _find_axis(image: Image, name: str, parameter: str, value: object) -> int:
 def _choose_indices(
     image: Image, query: TileQuery, plane: tuple[int, int], channel: int | None
 ) -> tuple[tuple[int | None, ...], list[int]]:
-    """Indices by axis, and those of channels that the query names, which alone may be several."""
+    """An index for each axis, and the channels that the query names (only the channel axis may have several)."""
     chosen: dict[int, int] = {}
     channels = list(query.c)
     for name, index in query.selection:
@@ -155,34 +156,34 @@ def _choose_indices(
     defaults = {} if image.omero is None else {"z": image.omero.default_z, "t": image.omero.default_t}
     indices: list[int | None] = [None] * len(image.axes)
     for i, along in enumerate(image.axes):
-        wanted = defaults.get(along.name.lower())
+        default = defaults.get(along.name.lower())
         if i in chosen:
             indices[i] = _wrapped(image, along, chosen[i])
         elif i in plane or i == channel:
             continue
-        elif wanted is not None and wanted < along.size:
-            indices[i] = wanted
-        else:  # the middle of space and of an axis without a name, else the beginning
+        elif default is not None and default < along.size:
+            indices[i] = default
+        else:  # the middle of spatial and unnamed axes, else the first index
             unnamed = along.type is None and re.fullmatch(r"d\d+", along.name) is not None
             indices[i] = along.size // 2 if along.type == "space" or unnamed else 0
     return tuple(indices), channels
 
 
-def _choose_channels(image: Image, channel: int | None, wanted: list[int]) -> tuple[int, ...]:
-    """The ``wanted`` channels; where none are, the active ones, or red, green and blue of a photograph."""
-    if len(wanted) > _MOST_CHANNELS:
-        raise BadParameter("c", wanted, f"at most {_MOST_CHANNELS} channels in one picture")
+def _choose_channels(image: Image, channel: int | None, requested: list[int]) -> tuple[int, ...]:
+    """The requested channels; by default the active ones, or red, green and blue of a photograph."""
+    if len(requested) > _MAX_CHANNELS:
+        raise BadParameter("c", requested, f"at most {_MAX_CHANNELS} channels in one picture")
     axis = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
-    if wanted:
-        return tuple(_wrapped(image, axis, index) for index in wanted)
+    if requested:
+        return tuple(_wrapped(image, axis, index) for index in requested)
     if channel is not None and image.omero is not None:
         active = [i for i, c in enumerate(image.omero.channels[: axis.size]) if c.active]
-        return tuple(active[:_MOST_CHANNELS]) or (0,)
+        return tuple(active[:_MAX_CHANNELS]) or (0,)
     return (0, 1, 2) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
 
 
 def _wrapped(image: Image, axis: Axis, index: int) -> int:
-    """Negative indices count from the end, as in numpy."""
+    """The index, counted from the end if negative, as in numpy."""
     wrapped = index + axis.size if index < 0 else index
     if not 0 <= wrapped < axis.size:
         raise TileNotFound(image.path, f"{axis.name}={index}", f"the axis {axis.name} has {axis.size} cells")
@@ -190,10 +191,10 @@ def _wrapped(image: Image, axis: Axis, index: int) -> int:
 
 
 def _layout(image: Image, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:
-    """Tiles over the plane, or over all images of a mosaic.
+    """The tile grid of a plane or a whole mosaic, and the mosaic's pitch.
 
-    Those lie so far apart that each begins on a whole pixel at every zoom that shows an image as more than one, and
-    at least a hundredth apart.
+    The gap between images is at least a hundredth of their size, and wide enough that images start on whole pixels at
+    every zoom at which an image is larger than a pixel.
     """
     height, width = (image.axes[axis].size for axis in plane)
     if image.mosaic is None:

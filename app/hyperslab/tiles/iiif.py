@@ -1,6 +1,6 @@
-"""IIIF Image API 3.0: the parts of a request and what they mean. Pure.
+"""IIIF Image API 3.0 (https://iiif.io/api/image/3.0/): image requests and ``info.json``. Pure.
 
-Source: https://iiif.io/api/image/3.0/, compliance level 2 but for sizes above the full one.
+Compliance level 2; upscaling is not supported.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from math import ceil, sqrt
 from typing import Any, Final
 
 from hyperslab.errors import BadParameter, TooLarge
+from hyperslab.tiles.encode import PICTURE_FORMATS
 from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.render import Raster, greyscale, mirror, rotate
 
-FORMATS: Final = ("png", "jpg", "webp")
 QUALITIES: Final = ("default", "color", "gray")
-MOST_PIXELS: Final = 16 << 20
-"""The largest picture, in pixels; ``max`` is scaled down to it."""
-MOST_ACROSS: Final = 16_383
-"""Its longest side: WebP has no more."""
+MAX_AREA: Final = 16 << 20
+"""The largest picture, in pixels; the size ``max`` is scaled down to it."""
+MAX_SIDE: Final = 16_383
+"""The longest side in pixels: the limit of WebP."""
 
 _NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """A part of an image in some size, then mirrored, turned clockwise by ``quarters`` right angles, and made grey."""
+    """Region and size as in the URL; then mirroring, a clockwise rotation by ``quarters`` right angles, greyscale."""
 
     part: str
     size: str
@@ -37,32 +37,32 @@ class ImageRequest:
     fmt: str
 
     def region(self, grid: TileGrid) -> Region:
-        """The part and the size in cells and pixels of an image; raises `BadParameter` and `TooLarge`."""
+        """The requested region of a plane; raises `BadParameter` and `TooLarge`."""
         left, top, width, height = _parse_region(grid, self.part)
         columns, rows = _parse_size(self.size, width, height)
         if columns > width or rows > height:
             raise BadParameter("size", self.size, f"no more than the {width} by {height} pixels there are")
         if not _is_small_enough(columns, rows):
-            raise TooLarge(f"an image of {columns} by {rows}", columns * rows, MOST_PIXELS, unit="pixels")
+            raise TooLarge(f"an image of {columns} by {rows}", columns * rows, MAX_AREA, unit="pixels")
         down, across = _steps((height, width), (rows, columns))
         return Region(Span(top, down, rows), Span(left, across, columns))
 
-    def finished(self, raster: Raster) -> Raster:
-        """What is done to the picture of the region."""
+    def transform(self, raster: Raster) -> Raster:
+        """The picture of the region, mirrored, rotated and made grey as requested."""
         raster = mirror(raster) if self.mirrored else raster
         raster = rotate(raster, self.quarters) if self.quarters else raster
         return greyscale(raster) if self.gray else raster
 
     @property
-    def finish(self) -> str:
-        """Tells apart what `finished` does."""
+    def label(self) -> str:
+        """Part of the entity tag: identifies `transform`."""
         return f"{self.mirrored}|{self.quarters}|{self.gray}"
 
 
 def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bool] = lambda _: True) -> dict[str, Any]:
     """The ``info.json`` of an image service; ``identifier`` is its URL.
 
-    Sizes and tiles that it does not allow are not offered, but for the finest tiles.
+    Sizes and scale factors for which ``allows`` is false are left out, except the finest tiles.
     """
     zooms = range(grid.maxzoom + 1)
     wholes = []
@@ -79,8 +79,8 @@ def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bo
         "profile": "level2",
         "width": grid.width,
         "height": grid.height,
-        "maxWidth": MOST_ACROSS,
-        "maxArea": MOST_PIXELS,
+        "maxWidth": MAX_SIDE,
+        "maxArea": MAX_AREA,
         "sizes": [{"width": w, "height": h} for h, w in sizes if _is_small_enough(w, h)],
         "tiles": [{"width": grid.size, "scaleFactors": factors[::-1]}],
         "preferredFormats": ["png", "webp", "jpg"],
@@ -90,27 +90,27 @@ def info_document(grid: TileGrid, identifier: str, allows: Callable[[Region], bo
 
 
 def _is_small_enough(width: int, height: int) -> bool:
-    return width * height <= MOST_PIXELS and max(width, height) <= MOST_ACROSS
+    return width * height <= MAX_AREA and max(width, height) <= MAX_SIDE
 
 
 def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequest:
-    """The four segments of an image request, as far as they can be understood without the image.
+    """An image request from the four segments of its path; region and size are checked later, against the image.
 
     Raises `BadParameter`.
     """
-    turned = re.fullmatch(rf"(!)?({_NUMBER})", rotation)
-    if turned is None or float(turned[2]) not in (0, 90, 180, 270, 360):
+    match = re.fullmatch(rf"(!)?({_NUMBER})", rotation)
+    if match is None or float(match[2]) not in (0, 90, 180, 270, 360):
         raise BadParameter("rotation", rotation, "0, 90, 180, 270 or 360, after a ! to mirror first")
     quality, _, fmt = file.rpartition(".")
     if quality not in QUALITIES:
         raise BadParameter("quality", quality, f"one of {', '.join(QUALITIES)}")
-    if fmt not in FORMATS:
-        raise BadParameter("format", fmt, f"one of {', '.join(FORMATS)}")
-    return ImageRequest(region, size, turned[1] is not None, int(float(turned[2])) // 90 % 4, quality == "gray", fmt)
+    if fmt not in PICTURE_FORMATS:
+        raise BadParameter("format", fmt, f"one of {', '.join(PICTURE_FORMATS)}")
+    return ImageRequest(region, size, match[1] is not None, int(float(match[2])) // 90 % 4, quality == "gray", fmt)
 
 
 def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
-    """Left, top, width and height in cells, cut at the edges; at least one cell."""
+    """Left, top, width and height in pixels at full resolution, clipped to the plane."""
     left, top, width, height = 0, 0, grid.width, grid.height
     if text == "square":
         left, top = (max(width - height, 0) // 2, max(height - width, 0) // 2)
@@ -130,19 +130,19 @@ def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
 
 
 def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
-    """Width and height in pixels; what is not given follows from the proportions."""
+    """Width and height of the picture of a region; an omitted side follows from the aspect ratio."""
 
     def scaled(scale: float, whole: Callable[[float], int] = round) -> tuple[int, int]:
         return max(1, whole(width * scale)), max(1, whole(height * scale))
 
-    # of the largest picture which can be asked for; nothing is made larger than it is
-    most = min(1.0, sqrt(MOST_PIXELS / (width * height)), MOST_ACROSS / width, MOST_ACROSS / height)
+    # scale of the largest picture allowed: no upscaling, MAX_AREA, MAX_SIDE
+    largest = min(1.0, sqrt(MAX_AREA / (width * height)), MAX_SIDE / width, MAX_SIDE / height)
     if text == "max":
-        return scaled(most, int)
-    share = re.fullmatch(rf"pct:({_NUMBER})", text)
+        return scaled(largest, int)
+    percent = re.fullmatch(rf"pct:({_NUMBER})", text)
     match = re.fullmatch(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", text)
-    if share is not None:
-        scale = float(share[1]) / 100
+    if percent is not None:
+        scale = float(percent[1]) / 100
     elif match is None or not (match[2] or match[3]) or (match[1] and not (match[2] and match[3])):
         raise BadParameter("size", text, "max, w,h or w, or ,h or !w,h or pct:n")
     else:
@@ -151,14 +151,15 @@ def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
         raise BadParameter("size", text, "at least one pixel")
     if match is None:
         return scaled(scale)
-    if match[1]:  # neither is exceeded
-        return scaled(scale) if scale < most else scaled(most, int)
+    if match[1]:  # !w,h: the largest picture that fits into w by h
+        return scaled(scale) if scale < largest else scaled(largest, int)
     columns, rows = scaled(scale)
     return int(match[2] or columns), int(match[3] or rows)
 
 
 def _steps(cells: tuple[int, int], pixels: tuple[int, int]) -> tuple[float, float]:
-    """Cells per pixel; a last pixel may lie partly outside where that explains the size."""
+    """Cells per pixel along both axes: a whole number if the size is a rounded-up division by it, so that the last
+    pixel may reach beyond the region."""
     ratios = [extent / count for extent, count in zip(cells, pixels, strict=True)]
     for whole in sorted({round(ratio) for ratio in ratios}, reverse=True):
         if all(ceil(extent / whole) == count for extent, count in zip(cells, pixels, strict=True)):

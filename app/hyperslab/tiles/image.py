@@ -1,4 +1,4 @@
-"""What can be drawn: an image with its axes, levels, channels and labels, or a mosaic of such images."""
+"""Images: axes, resolution levels, channels and labels of an array or an OME-Zarr group."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Kind = Literal["array", "multiscale", "labels", "plate", "well"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of the finest level. ``size`` in cells, ``scale`` in ``unit`` per cell; ``translation`` is where the
-    middle of the first cell lies, in ``unit``. All three are None where unknown."""
+    """Axis of the finest level: ``size`` in cells, ``scale`` in ``unit`` per cell, ``translation`` of the first cell's
+    centre in ``unit``; these three are None if unknown."""
 
     name: str
     type: str | None
@@ -33,7 +33,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A stored resolution. ``factors``: cells of the finest level per cell of this one, by axis of the image."""
+    """Resolution level. ``factors`` are cells of the finest level per cell of this one, by axis of the image."""
 
     name: str
     array: ArrayNode
@@ -42,10 +42,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Something that can be drawn. ``levels`` are finest first; ``dtype`` is that of one value.
+    """Image with levels, finest first; ``dtype`` is that of a scalar value.
 
-    The axes of a field's subarray follow the array's. A plate or a well has a ``mosaic``, each image of which is taken
-    to be like this one.
+    The axes of a field's subarray follow the array's. A plate or a well has a ``mosaic``; axes and dtype are those of
+    one of its images, and assumed of the others.
     """
 
     path: str
@@ -64,13 +64,13 @@ class Image:
 
     @property
     def is_rgb(self) -> bool:
-        """Whether the last axis holds the samples of a photograph."""
+        """Whether the last axis holds RGB or RGBA samples."""
         shape = tuple(axis.size for axis in self.axes)
         return self.omero is None and self.axes[-1].type == "channel" and _looks_like_rgb(shape, self.dtype)
 
     @property
     def mount(self) -> MountedStore:
-        """The store that holds its levels."""
+        """The store of its levels."""
         return self.levels[0].array.mount
 
     @property
@@ -80,38 +80,37 @@ class Image:
 
     @property
     def field_name(self) -> str | None:
-        """The name of the field that is shown; None for arrays that are not structured."""
+        """The name of the field; None for arrays that are not structured."""
         return None if self.field is None else self.field.name
 
     def level_shape(self, level: Level) -> tuple[int, ...]:
-        """Cells of a level along each axis of the image, those of a field's subarray included."""
+        """Shape of a level, followed by that of the field's subarray."""
         return level.array.metadata.shape + (self.field.shape if self.field is not None else ())
 
 
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
-    """An array as an image of one level; raises `FieldUnknown` and `NotRepresentable`. ``field`` None: the first that
-    can be drawn.
+    """An array as an image of one level. ``field`` defaults to the first with values that have a brightness.
 
-    Axes have the names of the array's dimensions where these are told apart, else, as those of a field's subarray,
-    ``d0``, ``d1``, …
+    Axes are named after the array's dimensions if all of these have distinct names, else ``d0``, ``d1``, …, as are the
+    axes of a field's subarray. Raises `FieldUnknown` and `NotRepresentable`.
     """
     fields = node.metadata.dtype.fields
     if field is None:
-        chosen = next((f for f in fields if _undrawable(f.numpy) is None), fields[0] if fields else None)
+        chosen = next((f for f in fields if _why_undrawable(f.numpy) is None), fields[0] if fields else None)
     else:
         chosen = next((f for f in fields if f.name == field), None)
         if chosen is None:
             raise FieldUnknown(node.path, field, [f.name for f in fields])
     dtype = node.metadata.dtype.numpy if chosen is None else chosen.numpy
-    reason = _undrawable(dtype)
+    reason = _why_undrawable(dtype)
     if reason is not None:
         raise NotRepresentable(node.metadata.dtype.json if chosen is None else chosen.json, "a picture", reason)
     shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
     names = [f"d{i}" for i in range(len(shape))]
-    given = node.dimension_names or ()
+    dimensions = node.dimension_names or ()
     types: list[str | None] = [None] * len(shape)
-    named = [*given, *names[len(given) :]]
-    if given and all(named) and len(set(named)) == len(named):
+    named = [*dimensions, *names[len(dimensions) :]]
+    if dimensions and all(named) and len(set(named)) == len(named):
         names, types = named, [guess_type(name) for name in named]
     if _looks_like_rgb(shape, dtype) and types[-1] is None and "channel" not in types:
         types[-1] = "channel"
@@ -130,8 +129,8 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
     )
 
 
-def _undrawable(dtype: np.dtype[Any]) -> str | None:
-    """Why values of a dtype have no brightness; None if they have."""
+def _why_undrawable(dtype: np.dtype[Any]) -> str | None:
+    """The reason why a dtype cannot be drawn, if any."""
     if dtype.kind in "SUO":
         return "text and objects have no brightness"
     if dtype.names is not None or (dtype.kind == "V" and dtype.type is np.void):
@@ -140,10 +139,10 @@ def _undrawable(dtype: np.dtype[Any]) -> str | None:
 
 
 def _looks_like_rgb(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an array of this shape is a photograph: bytes, three or four to a pixel."""
+    """Whether shape and dtype are those of a photograph: uint8 with a last axis of three or four."""
     return len(shape) >= 3 and shape[-1] in (3, 4) and dtype == np.uint8
 
 
 def joined_versions(*versions: str) -> str:
-    """One version of several."""
+    """A digest of several versions."""
     return hashlib.blake2b("\n".join(versions).encode(), digest_size=12).hexdigest()

@@ -1,4 +1,4 @@
-"""Opens images: arrays, OME-Zarr images, label images, plates and wells, and what broken metadata leaves of them."""
+"""Opens images: arrays, OME-Zarr images, label images, plates and wells, tolerating broken metadata."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versio
 from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
 from hyperslab.tiles.pyramid import axis_factor
 
-_CELLS_TRIED: Final = 8
-"""So many images of a mosaic are looked for in order; then others, spread over all of it: it may be half filled."""
+_FIRST_CELLS: Final = 8
+"""The number of a mosaic's images to try in order, before evenly spaced others: a plate may be partly written."""
 _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
-"""Errors of a part of an image that leave the rest usable. A store that fails is none: that is never absence."""
+"""Errors of one level or image that leave the others usable. A failing store is not among them: it is not absence."""
 
 
 class _Open(NamedTuple):
-    """An image and the nodes that it was made from: it is valid while their documents are unchanged, and while none of
-    the ``missing`` images of a mosaic is there."""
+    """Cache entry: valid while the documents of ``nodes`` are unchanged and no ``missing`` image of a mosaic exists."""
 
     image: Image
     nodes: Sequence[Node]
@@ -33,8 +32,8 @@ class _Open(NamedTuple):
 
 
 class Images:
-    """Opens images of a catalog, and caches them. What is wrong with OME metadata is a problem of the image and no
-    error. Safe to call from many threads."""
+    """Opens and caches images of a catalog. Broken OME metadata is listed in `Image.problems` and raises no error.
+    Thread-safe."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self.catalog = catalog
@@ -42,18 +41,18 @@ class Images:
         self._open_images: VersionedCache[_Open] = VersionedCache(4096)
 
     def open(self, path: str, field: str | None = None, *, single: bool = False) -> Image:
-        """The image at a path; of a collection of images the first.
+        """The image at a path; of a collection the first.
 
-        Raises `NodeNotFound`, `WrongKind` (a group that is no image, or with ``single`` one that holds several: their
-        documents could refer to each other in a circle), `FieldUnknown`, `NotRepresentable` (values that have no
-        brightness), and whatever `Catalog.open_node` raises.
+        Raises `NodeNotFound`, `WrongKind` (a group that is not an image, or with ``single``, one that holds several:
+        nested ones could refer to each other in a circle), `FieldUnknown`, `NotRepresentable` (values without a
+        brightness), and the errors of `Catalog.open_node`.
         """
         image = self._unchanged((path, field))
         if image is not None and not (single and image.mosaic):
             return image
         node = self.catalog.open_node(path)
         if isinstance(node, ArrayNode):
-            return self._cached((path, field), array_image(node, field), [node])
+            return self._cache((path, field), array_image(node, field), [node])
         ome = ome_zarr.read_ome(node.attributes)
         if ome.is_empty or (single and ome.holds_images):
             raise WrongKind(node.path, "group", "array")
@@ -62,26 +61,25 @@ class Images:
             return self._open_mosaic(path, node, field, ome, ome.mosaic)
         if ome.multiscale is not None:
             image = self._open_multiscale(node, field, ome, ome.multiscale)
-            complete = len(image.levels) == len(ome.multiscale.datasets)  # missing levels may be written yet
+            complete = len(image.levels) == len(ome.multiscale.datasets)  # a missing level may appear any time
             nodes: list[Node] = [node, *(level.array for level in image.levels)]
-            return self._cached((path, field), image, nodes) if complete else image
+            return self._cache((path, field), image, nodes) if complete else image
         return self._open_series(node, field) if ome.is_collection else self._salvage(node, field, ome.problems)
 
-    def last(self, path: str, field: str | None) -> Image | None:
-        """The image as it was when it was last opened; None if that is not known."""
+    def cached(self, path: str, field: str | None) -> Image | None:
+        """The image from the cache, without a check that it is current."""
         entry = self._open_images.any_version((path, field))
         return None if entry is None else entry.image
 
     def documents(self, image: Image) -> Mapping[str, str | None]:
-        """The keys of all documents that an image was opened from, and their versions; empty if not all are known, and
-        for a mosaic, whose images have their own."""
+        """Versions by key of all documents behind an image; empty if unknown, and for mosaics."""
         entry = self._open_images.any_version((image.path, image.field_name))
         if entry is None or entry.image is not image or image.mosaic:
             return {}
         return self.catalog.documents(entry.nodes)
 
     def open_cell(self, path: str, field: str | None) -> Image | None:
-        """An image of a mosaic (of a well, its first one); None if it is missing or broken."""
+        """An image of a mosaic (the first image of a well); None if it is missing or broken."""
         image = self._unchanged((path, field, "cell"))
         if image is not None:
             return image
@@ -95,10 +93,10 @@ class Images:
         entry = self._open_images.any_version((inner, field))
         if entry is None or entry.image is not image:
             return image
-        return self._cached((path, field, "cell"), image, entry.nodes if well is None else [node, *entry.nodes])
+        return self._cache((path, field, "cell"), image, entry.nodes if well is None else [node, *entry.nodes])
 
     def labels(self, image: Image) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-        """Names and paths of an image's label images, and what is wrong with their list."""
+        """Names and paths of an image's label images, and problems of their list."""
         group = self._group_or_none(f"{image.path}/labels") if image.kind == "multiscale" else None
         if group is None:
             return (), ()
@@ -113,10 +111,10 @@ class Images:
             return None
         return entry.image if not any(self._open_cells(entry.image.mount, entry.missing, key[1])) else None
 
-    def _cached(
+    def _cache(
         self, key: tuple[str | None, ...], image: Image, nodes: Sequence[Node], missing: Sequence[Cell] = ()
     ) -> Image:
-        """The image that stands for these nodes from now on: two threads may open it at once."""
+        """Store an image, and return the cached one: another thread may have stored an equal one before."""
         version = joined_versions(*(f"{node.path} {node.version}" for node in nodes), *(cell.path for cell in missing))
         return self._open_images.load(key, version, lambda: (_Open(image, nodes, missing), version, 1)).value.image
 
@@ -129,7 +127,7 @@ class Images:
     # --- multiscale images -------------------------------------------------------------------------------------
 
     def _open_multiscale(self, group: GroupNode, field: str | None, ome: Ome, multiscale: Multiscale) -> Image:
-        """The image of those levels that are there and like the first."""
+        """The image of the levels that exist and match the first."""
 
         def open_array(dataset: Dataset) -> ArrayNode | Exception:
             try:
@@ -142,11 +140,11 @@ class Images:
         opened: list[tuple[Dataset, ArrayNode]] = []
         found = group.mount.each(open_array, multiscale.datasets)
         for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
-            wrong = array if isinstance(array, Exception) else _difference(array, opened[0][1]) if opened else None
-            if wrong is None and isinstance(array, ArrayNode):
+            problem = array if isinstance(array, Exception) else _mismatch(array, opened[0][1]) if opened else None
+            if problem is None and isinstance(array, ArrayNode):
                 opened.append((dataset, array))
             else:
-                problems.append(f"{multiscale.where}.datasets[{i}]: {wrong}")
+                problems.append(f"{multiscale.where}.datasets[{i}]: {problem}")
         if not opened:
             return self._salvage(group, field, tuple(problems))
         finest, first = opened[0]
@@ -159,12 +157,14 @@ class Images:
         axes = _axes(image.axes[:rank], multiscale, finest, problems)
         levels: list[Level] = []
         for dataset, array in opened:
-            unlike = _unlike(axes, array.metadata.shape)
-            if unlike is None:
+            sizes = list(zip(axes, array.metadata.shape, strict=True))
+            if any(axis.size != size and axis.type not in ("space", "time") for axis, size in sizes):
+                problems.append(f"level {dataset.path!r} has other channels")
+            elif any(size == 0 != axis.size for axis, size in sizes):
+                problems.append(f"level {dataset.path!r} has no cells")
+            else:
                 factors = _factors(dataset, array, finest, first) + (1.0,) * (len(image.axes) - rank)
                 levels.append(Level(dataset.path, array, factors))
-            else:
-                problems.append(f"level {dataset.path!r} has {unlike}")
         return replace(
             image,
             path=group.path,
@@ -179,7 +179,7 @@ class Images:
         )
 
     def _salvage(self, group: GroupNode, field: str | None, problems: tuple[str, ...]) -> Image:
-        """The first array of a group whose metadata is broken."""
+        """The first readable array of a group with broken metadata, as an image of one level."""
 
         def names() -> Iterator[str]:
             yield from ome_zarr.broken_dataset_paths(group.attributes)
@@ -188,19 +188,19 @@ class Images:
         for name in names():
             try:
                 return array_image(self.catalog.open_array(f"{group.path}/{name}"), field, problems)
-            except _UNREADABLE:  # perhaps the next one
+            except _UNREADABLE:
                 continue
         raise BadMetadata(group.attributes_key, None, "; ".join(problems) or "it names no image")
 
     def _open_series(self, group: GroupNode, field: str | None) -> Image:
-        """The first image that is there of a bioformats2raw collection: they are numbered if no list names them."""
-        listed = self._group_or_none(f"{group.path}/OME")
+        """The first readable image of a bioformats2raw collection; without a list of names, number 0."""
+        series = self._group_or_none(f"{group.path}/OME")
         problems: list[str] = []
-        names = ome_zarr.series_paths(listed.attributes, problems) if listed is not None else ()
+        names = ome_zarr.series_paths(series.attributes, problems) if series is not None else ()
         for name in (names or ("0",))[:8]:
             try:
                 image = self.open(f"{group.path}/{name}", field, single=True)
-            except _UNREADABLE as error:  # perhaps the next one
+            except _UNREADABLE as error:
                 problems.append(f"image {name!r}: {error}")
             else:
                 return replace(image, problems=(*image.problems, *problems))
@@ -209,20 +209,19 @@ class Images:
     # --- plates and wells --------------------------------------------------------------------------------------
 
     def _open_mosaic(self, path: str, group: GroupNode, field: str | None, ome: Ome, mosaic: Mosaic) -> Image:
-        """A plate or a well; it looks like the first of its images that is there, of some of them."""
+        """A plate or a well, with axes, levels and dtype of the first image found; at most 200 are tried."""
         cells = tuple(replace(cell, path=f"{group.path}/{cell.path}") for cell in mosaic.cells)
-        first, others = cells[:_CELLS_TRIED], cells[_CELLS_TRIED:]
-        spread = others[:: max(1, -(-len(others) // (200 - _CELLS_TRIED)))]  # of 200 in all: a plate may have thousands
-        tried = (*first, *spread)
+        first, others = cells[:_FIRST_CELLS], cells[_FIRST_CELLS:]
+        tried = (*first, *others[:: max(1, -(-len(others) // (200 - _FIRST_CELLS)))])
         assert group.mount is not None  # the root of all stores has no attributes
-        size = _CELLS_TRIED if group.mount.is_remote else 1
+        size = _FIRST_CELLS if group.mount.is_remote else 1
         batches = (tried[:1], *(tried[i : i + size] for i in range(1, len(tried), size)))
         opened = (self._open_cells(group.mount, batch, field) for batch in batches)
         place, template = next(
             ((i, image) for i, image in enumerate(chain.from_iterable(opened)) if image is not None), (0, None)
         )
         if template is None:
-            if field is not None:  # it may be that alone which they have not
+            if field is not None:  # tell images without this field from no images
                 raise FieldUnknown(group.path, field, [*self.open(path).fields])
             problem = f"none of {len(tried)} images that were looked for is there, of {len(cells)} in all"
             raise BadMetadata(group.attributes_key, mosaic.kind, problem)
@@ -243,27 +242,27 @@ class Images:
         found = self._open_images.any_version((tried[place].path, field, "cell"))
         if found is None or found.image is not template:
             return image
-        # images before it may be written yet: of more than the first few, that is not looked for
-        return self._cached((path, field), image, [group, *found.nodes], first[:place])
+        # once one of the first images appears, it becomes the template; later ones are not checked
+        return self._cache((path, field), image, [group, *found.nodes], first[:place])
 
     def _open_cells(self, mount: MountedStore, cells: Sequence[Cell], field: str | None) -> list[Image | None]:
         return mount.each(lambda cell: self.open_cell(cell.path, field), cells)
 
 
-def _difference(array: ArrayNode, first: ArrayNode) -> str | None:
-    """What keeps a level from belonging to the same image; None if nothing does."""
+def _mismatch(array: ArrayNode, first: ArrayNode) -> str | None:
+    """The reason why a level does not match the first, if any."""
     if len(array.metadata.shape) != len(first.metadata.shape):
         return f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}"
     dtypes = [node.metadata.dtype.json for node in (array, first)]
-    # the byte order may differ, except of records: their fields are found as the first level has them
+    # byte order may differ, except in records: all levels are read with the fields of the first
     plain, plain_first = (dtype.lstrip("<>|") if isinstance(dtype, str) else dtype for dtype in dtypes)
     return None if plain == plain_first else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
 
 
 def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, problems: list[str]) -> tuple[Axis, ...]:
-    """Axes of a pyramid whose first array by itself has ``plain`` ones.
+    """Axes of a pyramid; ``plain`` are those of its first array.
 
-    Where its metadata does not tell, they are the last of t, c, z, y, x, or as in a plain array.
+    Without usable metadata they are named after the last of t, c, z, y, x, or if more than five, like plain ones.
     """
     rank, facts = len(plain), multiscale.axes
     if facts is not None and len(facts) != rank:
@@ -281,14 +280,6 @@ def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, proble
         Axis(fact.name, fact.type or guess_type(fact.name), fact.unit, axis.size, step, start)
         for fact, axis, step, start in zip(facts, plain, scale, translation, strict=True)
     )
-
-
-def _unlike(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> str | None:
-    """What a level has that the first one has not; None if it is smaller in space and time alone."""
-    sizes = list(zip(axes, shape, strict=True))
-    if any(axis.size != size and axis.type not in ("space", "time") for axis, size in sizes):
-        return "other channels"
-    return "no cells" if any(size == 0 != axis.size for axis, size in sizes) else None
 
 
 def _factors(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNode) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Documents that describe an image to viewers: ``info.json``, histograms, and the ``.dzi`` of Deep Zoom."""
+"""Documents for viewers: ``info.json``, histograms and Deep Zoom's ``.dzi``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ Json = dict[str, Any]
 def info_document(
     tiles: Tiles, path: str, query: TileQuery, base: str, suffix: str, *, cancel: Cancel | None = None
 ) -> Json:
-    """The ``info.json`` of a path. ``base`` is the URL that tiles lie below, ``suffix`` is appended to theirs.
+    """The ``info.json`` of a path. Tile URLs start with ``base`` and end with ``suffix``.
 
-    Raises what opening an image and reading a sample of it raise, `Cancelled` too, but for damaged chunks: the image
-    may be drawn without them.
+    Raises the errors of `Tiles.evaluate` and `Statistics.sample`, except `ChunkCorrupt`, which is a problem.
     """
     frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.evaluate(
         path,
@@ -47,8 +46,7 @@ def info_document(
     )
     image, grid = frame.image, frame.grid
     array = image.levels[0].array
-    # the metadata, the values that the windows come from, and the coordinates
-    seen = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
+    state = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
     return {
         "tilejson": "3.0.0",
         "path": image.path,
@@ -92,12 +90,12 @@ def info_document(
         "decoded": None if frame.decoder is None else frame.decoder.document(array.attributes),
         "problems": [*image.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{suffix}"],
-        "etag": hashlib.blake2b(seen.encode(), digest_size=12).hexdigest(),
+        "etag": hashlib.blake2b(state.encode(), digest_size=12).hexdigest(),
     }
 
 
 def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel | None = None) -> Json:
-    """Counts of values in equal bins, from a sample of the coarsest level, for the first channel of the query."""
+    """Histogram of a sample of the query's first channel, from the coarsest level."""
 
     def sampled(frame: Frame) -> Sample:
         return tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
@@ -121,7 +119,7 @@ def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel
 
 
 def dzi_document(grid: TileGrid, *, overlap: int, fmt: str) -> str:
-    """The ``.dzi`` of a plane, as XML."""
+    """The ``.dzi`` of a plane."""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         '<Image xmlns="http://schemas.microsoft.com/deepzoom/2008" '
@@ -133,13 +131,13 @@ def dzi_document(grid: TileGrid, *, overlap: int, fmt: str) -> str:
 def _brightness(
     tiles: Tiles, frame: Frame, query: TileQuery, cancel: Cancel | None
 ) -> tuple[Sample | None, list[str], list[Json]]:
-    """The sample of the first channel that is shown (None if nothing can be decoded), what was in its way, and the
-    channels with their windows."""
+    """The sample of the first displayed channel (None if no chunk can be decoded), problems with damaged chunks, and
+    the first 256 channels with their windows."""
     count = 1 if frame.channel_axis is None else frame.image.axes[frame.channel_axis].size
-    listed = range(min(count, 256))
-    windows: list[Window | ChunkCorrupt] = [(0.0, 1.0) for _ in listed]
+    indices = range(min(count, 256))
+    windows: list[Window | ChunkCorrupt] = [(0.0, 1.0) for _ in indices]
     if not frame.image.is_empty:
-        windows, _ = tiles.statistics.windows(frame, query, cancel, [(index, None) for index in listed])
+        windows, _ = tiles.statistics.windows(frame, query, cancel, [(index, None) for index in indices])
     sample, damage = None, []
     try:
         sample = tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
@@ -148,7 +146,7 @@ def _brightness(
     if sample is not None and sample.damage is not None:
         damage = [f"the window from the data leaves out damaged chunks: {sample.damage}"]
     channels = []
-    for index, window in zip(listed, windows, strict=True):
+    for index, window in zip(indices, windows, strict=True):
         facts = channel_facts(frame, index)
         low, high = natural_range(frame.dtype, query.component)
         start, end = (low, high) if isinstance(window, ChunkCorrupt) else window
@@ -170,19 +168,19 @@ def _brightness(
 
 
 def _mosaic(frame: Frame) -> Json:
-    """Where the images of a plate or a well lie, and the rows and columns of a plate, in cells of the finest level;
-    None for all other images."""
-    found: Json = dict.fromkeys(("images", "rows", "columns"))
+    """The ``images`` of a plate or a well and the ``rows`` and ``columns`` of a plate, in cells of the finest level;
+    None for other images."""
+    document: Json = dict.fromkeys(("images", "rows", "columns"))
     mosaic = frame.image.mosaic
     if mosaic is None or frame.cell_pitch is None:
-        return found
+        return document
     (pitch_y, pitch_x), (height, width) = frame.cell_pitch, frame.cell_shape
-    found["images"] = [
+    document["images"] = [
         {"path": c.path, "x": c.column * pitch_x, "y": c.row * pitch_y, "width": width, "height": height}
         for c in mosaic.cells
     ]
     if mosaic.names is not None:
         rows, columns = mosaic.names
-        found["rows"] = [{"name": name, "y": i * pitch_y} for i, name in enumerate(rows)]
-        found["columns"] = [{"name": name, "x": i * pitch_x} for i, name in enumerate(columns)]
-    return found
+        document["rows"] = [{"name": name, "y": i * pitch_y} for i, name in enumerate(rows)]
+        document["columns"] = [{"name": name, "x": i * pitch_x} for i, name in enumerate(columns)]
+    return document

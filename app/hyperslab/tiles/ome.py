@@ -1,9 +1,8 @@
-"""OME-Zarr metadata as facts: the attributes of a group in, frozen records out. Pure.
+"""Parser of OME-Zarr metadata: the attributes of a group as frozen records. Pure.
 
-Written for version 0.4 of the specification; 0.1 to 0.3 are tolerated, and so are the attributes of 0.5 (nested in
-``ome``). A member that is broken is left out and named in `Ome.problems`; all others count. In the order of the
-specification: ``multiscales`` (axes and levels), ``omero`` (how channels want to be shown), ``image-label`` (the
-colours of a segmentation), ``plate`` and ``well``.
+Follows version 0.4 of the specification (https://ngff.openmicroscopy.org/0.4/); 0.1 to 0.3 and the attributes of 0.5
+(nested in ``ome``) are accepted. A broken member is left out and reported in `Ome.problems`. In the order of the
+specification: ``multiscales``, ``omero``, ``image-label``, ``plate`` and ``well``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _AXIS_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AxisFacts:
-    """``type`` is ``space``, ``time``, ``channel``, a custom word, or None where none is given."""
+    """Axis. ``type`` is ``space``, ``time``, ``channel``, a custom type, or None."""
 
     name: str
     type: str | None
@@ -43,7 +42,7 @@ class AxisFacts:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One level. ``scale`` is physical units by axis, ``translation`` likewise; None where they do not fit the axes."""
+    """Resolution level. ``scale`` and ``translation`` are in physical units by axis; None if absent or broken."""
 
     path: str
     scale: tuple[float, ...] | None
@@ -52,9 +51,9 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Multiscale:
-    """A pyramid, finest level first. ``axes`` is None where the version has none (0.1 and 0.2: t, c, z, y, x).
+    """Pyramid, finest level first. ``axes`` is None in versions 0.1 and 0.2, which have t, c, z, y, x.
 
-    ``where`` is the member that it was read from.
+    ``where`` is the JSON member it was read from.
     """
 
     where: str
@@ -67,7 +66,7 @@ class Multiscale:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the values can be (``min`` to ``max``) and what of it is shown (``start`` to ``end``)."""
+    """Range of the values (``min`` to ``max``) and contrast limits (``start`` to ``end``)."""
 
     min: float
     max: float
@@ -77,7 +76,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class OmeroChannel:
-    """``color`` is six hexadecimal digits; it and ``window`` are None where they are missing or broken."""
+    """Channel settings. ``color`` (six hexadecimal digits) and ``window`` are None if missing or broken."""
 
     label: str
     color: str | None
@@ -88,7 +87,7 @@ class OmeroChannel:
 
 @dataclass(frozen=True, slots=True)
 class Omero:
-    """``default_t`` and ``default_z`` are where a viewer begins."""
+    """Rendering settings; ``default_t`` and ``default_z`` are the initial indices."""
 
     channels: tuple[OmeroChannel, ...]
     default_t: int | None
@@ -98,7 +97,7 @@ class Omero:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One image of a mosaic: the path of an image or of a well, and its place, counted from 0."""
+    """Position of an image in a mosaic: the path of the image or well, and its row and column from 0."""
 
     path: str
     row: int
@@ -107,8 +106,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Mosaic:
-    """Images in a grid, not every place of which needs to have one: the wells of a plate, whose rows and columns have
-    names, or the fields of a well."""
+    """Images on a sparse grid: the wells of a plate, with the ``names`` of its rows and columns, or the fields of a
+    well."""
 
     kind: Literal["plate", "well"]
     name: str | None
@@ -120,10 +119,9 @@ class Mosaic:
 
 @dataclass(frozen=True, slots=True)
 class Ome:
-    """All that a group's attributes say; a part is None where it is absent or broken (``problems`` tells which).
+    """OME-Zarr metadata of a group; a member is None if absent or broken, the latter with an entry in ``problems``.
 
-    ``image_label`` has colours by label value, of several for one value the last. Paths in ``mosaic`` are below the
-    group's.
+    ``image_label`` maps label values to colours (the last of several). Paths in ``mosaic`` are relative to the group.
     """
 
     multiscale: Multiscale | None = None
@@ -135,17 +133,17 @@ class Ome:
 
     @property
     def holds_images(self) -> bool:
-        """Whether the group is a plate, a well or a collection: several images and none itself."""
+        """Whether the group is a plate, a well or a collection."""
         return self.mosaic is not None or (self.is_collection and self.multiscale is None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no OME metadata at all, not even broken metadata."""
+        """Whether there is no OME metadata, not even broken metadata."""
         return self == Ome()
 
 
 def read_ome(attributes: Mapping[str, Any]) -> Ome:
-    """Everything that OME-Zarr says in the attributes of one group; never raises."""
+    """The OME-Zarr metadata in the attributes of a group; never raises."""
     problems: Problems = []
     root = _root(attributes, problems)
     multiscales, omero, label, plate, well = (
@@ -155,7 +153,7 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
     ome = Ome(
         multiscale=multiscales.optional(lambda m: parse_multiscales(m, version)),
         omero=omero.optional(parse_omero),
-        # labels remain labels where their colours are broken
+        # with broken colours it is still a label image
         image_label=(label.optional(parse_image_label) or {}) if label.is_given else None,
         mosaic=plate.optional(parse_plate) or well.optional(parse_well),
         is_collection=root["bioformats2raw.layout"].value == 3,
@@ -165,12 +163,12 @@ def read_ome(attributes: Mapping[str, Any]) -> Ome:
 
 
 def guess_type(name: str) -> str | None:
-    """What an axis of this name usually stands for."""
+    """The usual type of an axis with this name."""
     return _AXIS_TYPES.get(name.lower())
 
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
-    """The names in the attributes of a ``labels`` group, without those that are broken."""
+    """The label images listed in the attributes of a ``labels`` group, without broken entries."""
     return _entries(_root(attributes, problems)["labels"], Member.text)
 
 
@@ -180,7 +178,7 @@ def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str
 
 
 def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whatever paths a broken ``multiscales`` still names: the arrays to show as they are; never raises."""
+    """The array paths in a broken ``multiscales``; never raises."""
     try:
         entries = _root(attributes, []).get("multiscales", []).list()
         datasets = [dataset.value for entry in entries for dataset in entry.get("datasets", []).list()]
@@ -190,25 +188,25 @@ def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
-    """The members of OME-Zarr; some writers put null where they have nothing to say."""
+    """The object that holds the OME-Zarr members. Null members are dropped: some writers use them for absent ones."""
     nested = attributes.get("ome")
     block = nested if isinstance(nested, Mapping) else attributes
     return Member({name: value for name, value in block.items() if value is not None}, "", problems)
 
 
 def _entries(member: Member, parse: Callable[[Member], T]) -> tuple[T, ...]:
-    """The usable entries of a list that need not be there."""
+    """The valid entries of an optional list."""
     return member.optional(lambda m: m.usable(parse)) or ()
 
 
-# --- members of untrusted JSON, each with its place in the document --------------------------------------------
+# --- typed access to untrusted JSON ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A value, ``where`` it stands, and the ``problems`` of the whole document, to which what can be done without adds.
+    """A JSON value with its path ``where`` in the document and the document's list of ``problems``.
 
-    What gives the value as a type raises a `ValueError` that names the member where it is none.
+    Methods named after a type return the value as that type and raise `ValueError` with the path if it is another.
     """
 
     value: Any
@@ -216,23 +214,23 @@ class Member:
     problems: Problems
 
     def __getitem__(self, name: str) -> Member:
-        """A member of an object; one that is missing is a `Member`, too."""
+        """A member of an object; its value is ``_MISSING`` if absent."""
         return self.get(name, _MISSING)
 
     def get(self, name: str, default: Any) -> Member:
-        """A member of an object, or if it is missing, ``default`` in its place."""
+        """A member of an object, with a default value."""
         return Member(self.object().get(name, default), f"{self.where}.{name}".lstrip("."), self.problems)
 
     @property
     def is_given(self) -> bool:
-        """Whether it is there, and not null."""
+        """Whether the value is present and not null."""
         return self.value is not None and self.value is not _MISSING
 
     def error(self, reason: str) -> ValueError:
         return ValueError(f"{self.where}: {reason}")
 
-    def unlike(self, expected: str) -> ValueError:
-        """The error for a value that is missing or another than expected."""
+    def mismatch(self, expected: str) -> ValueError:
+        """The error for a missing or unexpected value."""
         return self.error("missing" if self.value is _MISSING else f"expected {expected}, found {shown(self.value)}")
 
     def report(self, problem: str) -> None:
@@ -241,21 +239,21 @@ class Member:
     def object(self) -> Mapping[str, Any]:
         """A JSON object."""
         if not isinstance(self.value, Mapping):
-            raise self.unlike("an object")
+            raise self.mismatch("an object")
         return self.value
 
     def list(self, *, at_least: int = 0) -> list[Member]:
-        """The entries of a JSON array of ``at_least`` so many."""
+        """The entries of a JSON array with a minimum length."""
         if not isinstance(self.value, list):
-            raise self.unlike("a list")
+            raise self.mismatch("a list")
         if len(self.value) < at_least:
             raise self.error(f"expected at least {at_least}, found {len(self.value)}")
         return [Member(entry, f"{self.where}[{i}]", self.problems) for i, entry in enumerate(self.value)]
 
     def text(self) -> str:
-        """A string that is not empty."""
+        """A non-empty string."""
         if not isinstance(self.value, str) or not self.value:
-            raise self.unlike("a string")
+            raise self.mismatch("a string")
         return self.value
 
     def text_or(self, default: T) -> str | T:
@@ -265,21 +263,21 @@ class Member:
     def flag(self) -> bool:
         """True or false."""
         if not isinstance(self.value, bool):
-            raise self.unlike("true or false")
+            raise self.mismatch("true or false")
         return self.value
 
     def number(self) -> float:
-        """A finite number that a float can hold."""
+        """A finite number within the range of float."""
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            raise self.unlike("a number")
+            raise self.mismatch("a number")
         return value
 
     def integer(self, *, at_least: int | None = None, at_most: int | None = None) -> int:
-        """A whole number (``1.0`` is one), within bounds."""
+        """An integer (or integral float) within bounds."""
         value = self.number()
         if value != int(value):
-            raise self.unlike("an integer")
+            raise self.mismatch("an integer")
         if at_least is not None and value < at_least:
             raise self.error(f"expected {at_least} or more, found {value}")
         if at_most is not None and value > at_most:
@@ -287,25 +285,25 @@ class Member:
         return int(value)
 
     def path(self) -> str:
-        """The path of an array; some writers put its number."""
+        """A path; an integer, which some writers use, is converted and reported."""
         if isinstance(self.value, int) and not isinstance(self.value, bool):
             self.report(f"expected a string, found {self.value}: read as '{self.value}'")
             return str(self.value)
         return self.text()
 
     def version(self) -> str | None:
-        """The version of the specification that is meant; None where none is given, or none that is known."""
+        """The version of the specification; for others than `VERSIONS` the one it starts with, None if unknown."""
         if not self.is_given:
             return None
         if self.value in VERSIONS:
             return str(self.value)
-        meant = re.match(r"0\.[1-5](?![0-9])", str(self.value))
-        read_as = f": read as {meant[0]}" if meant else ""
+        match = re.match(r"0\.[1-5](?![0-9])", str(self.value))
+        read_as = f": read as {match[0]}" if match else ""
         self.report(f"{shown(self.value)} is none of {', '.join(VERSIONS)}{read_as}")
-        return meant[0] if meant else None
+        return match[0] if match else None
 
     def lenient(self, parse: Callable[[Member], T]) -> T | None:
-        """What ``parse`` makes of a member that can be done without; None, and a problem, where it is broken."""
+        """The parsed member; if ``parse`` raises `ValueError`, None, and the error becomes a problem."""
         try:
             return parse(self)
         except ValueError as error:
@@ -313,12 +311,11 @@ class Member:
             return None
 
     def optional(self, parse: Callable[[Member], T]) -> T | None:
-        """`lenient` for a member that need not be there: null says as much as nothing."""
+        """`lenient` for an optional member; null counts as absent."""
         return self.lenient(parse) if self.is_given else None
 
     def usable(self, parse: Callable[[Member], T], *, at_least: int = 1) -> tuple[T, ...]:
-        """What ``parse`` makes of the entries of a list of ``at_least`` so many; those that are broken, or are there
-        again, are left out, and each is a problem."""
+        """The parsed entries of a list; broken and repeated ones are left out and reported as problems."""
         found: dict[str, T] = {}
         for entry in self.list(at_least=at_least):
             text = json.dumps(entry.value, sort_keys=True)
@@ -335,9 +332,9 @@ _Transformation = tuple[tuple[float, ...] | None, tuple[float, ...] | None]
 
 
 def parse_multiscales(member: Member, outer_version: Any) -> Multiscale | None:
-    """The first entry of ``multiscales`` that has a level, without what is broken in it; None where there is none.
+    """The first entry of ``multiscales`` with a valid level, if any (OME-Zarr 0.4, 3.4).
 
-    Raises `ValueError` where there are no entries (OME-Zarr 0.4, 3.4).
+    Raises `ValueError` for a missing or empty list.
     """
     found = member.usable(lambda entry: _parse_entry(entry, outer_version))
     return found[0] if found else None
@@ -354,7 +351,7 @@ def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
         path = dataset["path"].path()
         if needs_scale and not dataset["coordinateTransformations"].is_given:
             dataset["coordinateTransformations"].report("missing")
-        return Dataset(path, *_after(_parse_transformations(dataset, rank), outer))
+        return Dataset(path, *_compose(_parse_transformations(dataset, rank), outer))
 
     datasets = entry["datasets"].usable(parse_dataset)
     if not datasets:
@@ -369,11 +366,11 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
     )
     if not entry["axes"].is_given and version not in ("0.4", "0.5") and not looks_like_0_4:
         return None
-    given = entry["axes"].list(at_least=1)
-    axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(given)]
+    members = entry["axes"].list(at_least=1)
+    axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(members)]
     for i, axis in enumerate(axes):
         if axis.name in [other.name for other in axes[:i]]:
-            given[i].report(f"{shown(axis.name)} is there twice")
+            members[i].report(f"{shown(axis.name)} is there twice")
             axes[i] = replace(axis, name=f"d{i}")
     spatial = sum(axis.type == "space" for axis in axes)
     if not 2 <= len(axes) <= 5:
@@ -384,8 +381,8 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
 
 
 def _parse_axis(axis: Member, unnamed: str) -> AxisFacts:
-    """Axes are counted: one that is broken keeps its place, and gets a name."""
-    if isinstance(axis.value, str):  # 0.3 has names only
+    """An axis; a broken one keeps its position and gets the name ``unnamed``."""
+    if isinstance(axis.value, str):  # version 0.3
         return AxisFacts(axis.value or unnamed, guess_type(axis.value), None)
     if axis.lenient(Member.object) is None:
         return AxisFacts(unnamed, None, None)
@@ -395,9 +392,9 @@ def _parse_axis(axis: Member, unnamed: str) -> AxisFacts:
 
 
 def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
-    """The scale and the translation of one node; None for each that is absent, broken or has not ``rank`` numbers."""
-    given = entry["coordinateTransformations"]
-    if not given.is_given:
+    """Scale and translation; None for each that is absent, broken, or not of length ``rank``."""
+    transformations = entry["coordinateTransformations"]
+    if not transformations.is_given:
         return None, None
     before = len(entry.problems)
     found: dict[str, tuple[float, ...]] = {}
@@ -409,9 +406,9 @@ def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
         found[kind] = numbers
         return True
 
-    given.lenient(lambda g: g.usable(parse))
+    transformations.lenient(lambda t: t.usable(parse))
     if "scale" not in found and len(entry.problems) == before:
-        given.report("scale is missing")
+        transformations.report("scale is missing")
     return found.get("scale"), found.get("translation")
 
 
@@ -425,16 +422,16 @@ def _parse_transformation(item: Member, rank: int | None) -> tuple[Literal["scal
     return kind, tuple([float(number.number()) for number in numbers])
 
 
-def _after(inner: _Transformation, outer: _Transformation) -> _Transformation:
-    """The level's own transformation followed by the one of the whole pyramid."""
+def _compose(inner: _Transformation, outer: _Transformation) -> _Transformation:
+    """The level's transformation followed by the pyramid's."""
     scale, translation = inner
     outer_scale, outer_translation = outer
     if scale is not None and outer_scale is not None:
         scale = tuple(a * b for a, b in zip(scale, outer_scale, strict=True))
         translation = tuple(a * b for a, b in zip(translation, outer_scale, strict=True)) if translation else None
     if outer_translation is not None:
-        inside = translation or (0.0,) * len(outer_translation)
-        translation = tuple(a + b for a, b in zip(inside, outer_translation, strict=True))
+        translation = translation or (0.0,) * len(outer_translation)
+        translation = tuple(a + b for a, b in zip(translation, outer_translation, strict=True))
     return scale, translation
 
 
@@ -442,7 +439,7 @@ def _after(inner: _Transformation, outer: _Transformation) -> _Transformation:
 
 
 def parse_omero(block: Member) -> Omero:
-    """The block without what is broken in it; raises `ValueError` where it has no list of channels."""
+    """The ``omero`` member without its broken parts; raises `ValueError` without a list of channels."""
     channels = tuple([_parse_channel(channel) for channel in block["channels"].list()])
     rdefs = block["rdefs"] if isinstance(block["rdefs"].value, Mapping) else replace(block["rdefs"], value={})
     default_t, default_z = (rdefs[m].optional(lambda d: d.integer(at_least=0)) for m in ("defaultT", "defaultZ"))
@@ -450,7 +447,7 @@ def parse_omero(block: Member) -> Omero:
 
 
 def _parse_channel(channel: Member) -> OmeroChannel:
-    """Channels are counted: one that is broken keeps its place."""
+    """A channel; a broken one keeps its position, with defaults."""
     if channel.lenient(Member.object) is None:
         return OmeroChannel("", None, None, active=True, inverted=False)
     active, inverted = (channel[m].optional(Member.flag) for m in ("active", "inverted"))
@@ -466,7 +463,7 @@ def _parse_channel(channel: Member) -> OmeroChannel:
 def _parse_colour(colour: Member) -> str:
     match = re.fullmatch(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?", colour.text_or(""))
     if match is None:
-        raise colour.unlike("six hexadecimal digits")
+        raise colour.mismatch("six hexadecimal digits")
     return match[1].upper()
 
 
@@ -481,7 +478,7 @@ def _parse_window(window: Member) -> Window:
 
 
 def parse_image_label(block: Member) -> Mapping[float, RGBA]:
-    """The block without what is broken in it (OME-Zarr 0.4, 3.6); raises `ValueError` where it is none."""
+    """Colours by label value, without broken entries (OME-Zarr 0.4, 3.6); raises `ValueError` if not an object."""
     block["version"].version()
     colors = _entries(block["colors"], _parse_color)
     _entries(block["properties"], _parse_label_value)
@@ -493,10 +490,10 @@ def _parse_color(color: Member) -> tuple[float, RGBA | None]:
     label, rgba = _parse_label_value(color), color["rgba"]
     if not rgba.is_given:
         return label, None
-    given = rgba.list()
-    if len(given) != 4:
-        raise rgba.error(f"expected four numbers, found {len(given)}")
-    red, green, blue, alpha = (part.integer(at_least=0, at_most=255) for part in given)
+    parts = rgba.list()
+    if len(parts) != 4:
+        raise rgba.error(f"expected four numbers, found {len(parts)}")
+    red, green, blue, alpha = (part.integer(at_least=0, at_most=255) for part in parts)
     return label, (red, green, blue, alpha)
 
 
@@ -508,12 +505,12 @@ def _parse_label_value(entry: Member) -> float:
 
 
 def parse_plate(block: Member) -> Mosaic:
-    """The block without what is broken in it (OME-Zarr 0.4, 3.7); raises `ValueError` where no well is left."""
+    """A plate without its broken wells (OME-Zarr 0.4, 3.7); raises `ValueError` if no well is valid."""
     version = block["version"].version()
     block["field_count"].optional(lambda count: count.integer(at_least=1))
     rows, columns = _parse_names(block["rows"]), _parse_names(block["columns"])
-    silent = version in ("0.1", "0.2", "0.3")
-    wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), silent=silent))
+    paths_only = version in ("0.1", "0.2", "0.3")
+    wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), paths_only=paths_only))
     if not wells:
         raise block["wells"].error("none can be used")
     block["acquisitions"].optional(lambda a: a.usable(_check_acquisition, at_least=0))
@@ -521,18 +518,18 @@ def parse_plate(block: Member) -> Mosaic:
 
 
 def parse_well(block: Member) -> Mosaic:
-    """The images in rows, without what is broken (OME-Zarr 0.4, 3.8); raises `ValueError` where none is left."""
+    """The images of a well, arranged in a near-square (OME-Zarr 0.4, 3.8); raises `ValueError` if none is valid."""
     block["version"].version()
     images = block["images"].usable(_parse_field)
     if not images:
         raise block["images"].error("none can be used")
-    columns = max(1, round(len(images) ** 0.5 + 0.49))  # as near to a square as can be, wider rather than higher
+    columns = max(1, round(len(images) ** 0.5 + 0.49))
     cells = tuple(Cell(image, *divmod(i, columns)) for i, image in enumerate(images))
     return Mosaic("well", None, -(-len(images) // columns), columns, cells)
 
 
 def _parse_names(member: Member) -> tuple[str, ...]:
-    """Rows and columns are counted: one whose name is broken keeps its place."""
+    """Names of rows or columns; a broken one keeps its position, as an empty string."""
     names: list[str] = []
     for item in member.list(at_least=1):
         name = item.lenient(lambda i: _checked(i["name"], i["name"].text())) or ""
@@ -548,8 +545,8 @@ def _checked(member: Member, name: str) -> str:
     return name
 
 
-def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, silent: bool) -> Cell:
-    """A well whose place is missing or broken is where its path says; ``silent``: of a version that has no places."""
+def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, paths_only: bool) -> Cell:
+    """A well; missing or broken indices follow from its path. ``paths_only``: the version has no indices."""
     path = well["path"].text()
     match = re.fullmatch(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)", path)
     if match is None:
@@ -564,14 +561,14 @@ def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...
             if name not in known:
                 raise
             place = known.index(name)
-            if not silent or well[member].is_given:
+            if not paths_only or well[member].is_given:
                 well.problems.append(str(error))
         places.append(place)
     return Cell(path, *places)
 
 
 def _check_acquisition(entry: Member) -> int:
-    """Nothing is made of it; what is wrong with it is told."""
+    """Report the problems of an acquisition; the result is unused."""
     number = entry["id"].integer(at_least=0)
     for member, least in (("maximumfieldcount", 1), ("starttime", 0), ("endtime", 0)):
         entry[member].optional(partial(Member.integer, at_least=least))

@@ -1,4 +1,4 @@
-"""Orientation of a plane: which axes run backwards and how high its cells are, from the coordinates of the axes."""
+"""Orientation of a plane, from coordinates: axes to flip and the aspect ratio of cells."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Axis, Image
-from hyperslab.tiles.query import MOST_ASPECT
+from hyperslab.tiles.query import MAX_ASPECT
 
 _PREFIXES: Final = {
     "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "hecto": 2, "kilo": 3, "mega": 6,
@@ -27,9 +27,9 @@ _METRES: Final = {"angstrom": 1e-10, "micron": 1e-6, "inch": 0.0254, "foot": 0.3
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """Names of the axes of the plane that run the wrong way, and the height of a cell divided by its width.
+    """Axes to flip and ``aspect``, the height of a cell divided by its width.
 
-    ``steps`` are size and unit of a cell along rows and columns, None where not known.
+    ``steps`` are size and unit of a cell along rows and columns, None if unknown.
     """
 
     flip: tuple[str, ...]
@@ -40,8 +40,8 @@ class Orientation:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """How coordinates go on from cell to cell: ``size`` in ``unit`` (None where not regular), ``sign`` 0 where they do
-    not all go one way; ``downwards``: larger ones belong lower, as depths do."""
+    """Steps of a coordinate array: ``size`` in ``unit`` (None if irregular), ``sign`` (0 if not monotonic), and whether
+    coordinates increase ``downwards``, as depths do."""
 
     size: float | None
     unit: str | None
@@ -50,35 +50,35 @@ class _Steps:
 
 
 def find_orientation(frame: Frame, catalog: Catalog, reader: Reader) -> Orientation:
-    """The orientation of a frame's plane; what is wrong with the coordinates is a problem, and no error."""
+    """The orientation of a frame's plane; unreadable coordinates are a problem, not an error."""
     problems: list[str] = []
     rows, columns = (frame.image.axes[axis] for axis in frame.plane)
     down, across = (_steps(frame.image, axis, catalog, reader, problems) for axis in (rows, columns))
     flip = [rows.name] if down.sign == (-1 if down.downwards else 1) else []
     flip += [columns.name] if across.sign < 0 else []
-    alike = rows.type == columns.type == "space"
+    spatial = rows.type == columns.type == "space"
     steps = tuple((steps.size, steps.unit) for steps in (down, across))
-    return Orientation(tuple(flip), _aspect(down, across, alike=alike), steps, tuple(problems))
+    return Orientation(tuple(flip), _aspect(down, across, spatial=spatial), steps, tuple(problems))
 
 
 def _steps(image: Image, axis: Axis, catalog: Catalog, reader: Reader, problems: list[str]) -> _Steps:
-    """By the scale of a pyramid, or the array of coordinates that lies beside a plain array."""
+    """From the scale of a pyramid, or from the coordinate array (a sibling with the axis's name) of a plain array."""
     if image.kind != "array":
         return _Steps(axis.scale, axis.unit)
     parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
-    nothing = _Steps(None, None)
-    if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= 1 << 20:  # more takes too long
-        return nothing
+    unknown = _Steps(None, None)
+    if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= 1 << 20:  # larger ones are slow
+        return unknown
     try:
         array = catalog.open_array(path)
         if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
-            return nothing
+            return unknown
         values = reader.read(reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape)))[0]
     except (NodeNotFound, WrongKind, BadPath):
-        return nothing
+        return unknown
     except BrokenData as error:
         problems.append(f"the coordinates {path} cannot be read: {error}")
-        return nothing
+        return unknown
     return _steps_of(array, axis, values)
 
 
@@ -98,31 +98,31 @@ def _steps_of(array: ArrayNode, axis: Axis, values: np.ndarray[tuple[int, ...], 
 
 
 def _is_downwards(array: ArrayNode, axis: Axis, unit: str) -> bool:
-    """Depths and pressures by the rules of CF; and time, which is read like lines of a page."""
+    """Depths and pressures by the CF conventions; and time, which runs from top to bottom."""
     positive, kind = array.attributes.get("positive"), array.attributes.get("axis")
     if isinstance(positive, str):
         return positive.lower() == "down"
-    timely = " since " in unit or kind == "T" or axis.type == "time"
+    is_time = " since " in unit or kind == "T" or axis.type == "time"
     pressure = r"(hecto|milli|kilo|deci)?(pascals?|bars?)|[hkd]?Pa|m?bar|dbar|atm(osphere)?s?"
-    return timely or axis.name.lower() == "depth" or re.fullmatch(pressure, unit) is not None
+    return is_time or axis.name.lower() == "depth" or re.fullmatch(pressure, unit) is not None
 
 
-def _aspect(down: _Steps, across: _Steps, *, alike: bool) -> float:
-    """1 where the steps cannot be compared: their units measure different things. ``alike``: both are of space."""
+def _aspect(down: _Steps, across: _Steps, *, spatial: bool) -> float:
+    """Height divided by width of a cell; 1 if the units are not comparable. ``spatial``: both axes are of space."""
     if not down.size or not across.size:
         return 1.0
-    units = [metres_in(steps.unit) for steps in (down, across)]
-    same = _plain_unit(down.unit) == _plain_unit(across.unit) and (down.unit is not None or alike)
+    units = [_metres(steps.unit) for steps in (down, across)]
+    same = _canonical_unit(down.unit) == _canonical_unit(across.unit) and (down.unit is not None or spatial)
     if units[0] is None or units[1] is None:
         ratio = down.size / across.size if same and units == [None, None] else 1.0
     else:
         ratio = down.size * units[0] / (across.size * units[1])
-    drawable = 1 / MOST_ASPECT <= ratio <= MOST_ASPECT and abs(ratio - 1) > 0.02  # nearly square cells are pixels
-    return float(f"{ratio:.6g}") if drawable else 1.0
+    usable = 1 / MAX_ASPECT <= ratio <= MAX_ASPECT and abs(ratio - 1) > 0.02  # nearly square cells stay pixels
+    return float(f"{ratio:.6g}") if usable else 1.0
 
 
-def metres_in(unit: str | None) -> float | None:
-    """A unit of length in metres; None for all others."""
+def _metres(unit: str | None) -> float | None:
+    """The length of a unit in metres; None if it is no unit of length."""
     if unit is None or unit in _METRES:
         return None if unit is None else _METRES[unit]
     match = re.fullmatch(r"(?:(\w{4,})?(?:met(?:er|re)s?)|([pnuµmcdk]?)m)", unit)
@@ -130,6 +130,7 @@ def metres_in(unit: str | None) -> float | None:
     return 10.0 ** _PREFIXES[prefix] if prefix in _PREFIXES else None
 
 
-def _plain_unit(unit: str | None) -> str | None:
+def _canonical_unit(unit: str | None) -> str | None:
+    """The unit, with ``degrees`` for all spellings of degrees in the CF conventions."""
     degrees = r"(arc_?)?deg(ree)?s?(_?(north|east|true|[NET]))?"
     return "degrees" if unit is not None and re.fullmatch(degrees, unit) else unit

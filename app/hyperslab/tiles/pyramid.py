@@ -1,7 +1,7 @@
-"""Levels, tiles and regions of a plane: which stored level a tile is made from, and which of its cells.
+"""Tile grids, regions and the choice of resolution levels.
 
-Coordinates are cells of the finest level. All arithmetic is on whole numbers or on ratios of them, so that
-neighbouring tiles meet without gap or overlap.
+Coordinates are in cells of the finest level. Arithmetic is on integers or their ratios, so that adjacent tiles have
+neither gap nor overlap.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 
 from hyperslab.tiles.image import Level
 
-_SLACK = 1e-6
-"""Scales come from JSON as decimal fractions: 0.65 / 0.325 need not be 2 exactly."""
+_TOLERANCE = 1e-6
+"""Relative: scales are decimal fractions from JSON, so 0.65 / 0.325 need not be exactly 2."""
 
 Edges = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` pixels along one axis, pixel ``i`` of which covers ``[start + i * step, start + (i + 1) * step)``."""
+    """``count`` pixels along an axis; pixel ``i`` covers ``[start + i * step, start + (i + 1) * step)``."""
 
     start: float
     step: float
@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A picture of ``rows.count`` by ``columns.count`` pixels."""
+    """Rectangle of ``rows.count`` by ``columns.count`` pixels."""
 
     rows: Span
     columns: Span
@@ -48,7 +48,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
-    """Tiles of ``size`` pixels over a plane; z = 0 is one tile, each further z doubles the resolution."""
+    """Tiles of ``size`` pixels over a plane; zoom 0 is one tile, each further zoom doubles the resolution."""
 
     height: int
     width: int
@@ -69,7 +69,7 @@ class TileGrid:
         return ceil(self.height / extent), ceil(self.width / extent)
 
     def region(self, z: int, row: int, column: int, overlap: int = 0) -> Region:
-        """What a tile shows, with ``overlap`` pixels of its neighbours, cut at the edges of the plane."""
+        """The region of a tile, with ``overlap`` pixels of its neighbours, clipped to the plane."""
         factor, spans = self.factor(z), []
         for index, extent in ((row, self.height), (column, self.width)):
             first = max(0, index * self.size - overlap)
@@ -79,27 +79,25 @@ class TileGrid:
 
     @property
     def deep_zoom_level(self) -> int:
-        """The level of full resolution in Deep Zoom, where level 0 is one pixel."""
+        """The Deep Zoom level of full resolution; level 0 is one pixel."""
         return (max(self.width, self.height, 1) - 1).bit_length()
 
     def deep_zoom_region(self, level: int, row: int, column: int, *, overlap: int) -> Region | None:
-        """What a tile of Deep Zoom shows; None where there is no such tile (the Deep Zoom file format as OpenSeadragon
-        reads it)."""
-        z = self.maxzoom - self.deep_zoom_level + level  # below 0, all is less than one tile
+        """The region of a Deep Zoom tile as OpenSeadragon requests it; None if there is no such tile."""
+        z = self.maxzoom - self.deep_zoom_level + level  # negative where the plane is smaller than a tile
         rows, columns = self.counts(z) if 0 <= level <= self.deep_zoom_level else (0, 0)
         return self.region(z, row, column, overlap) if 0 <= row < rows and 0 <= column < columns else None
 
 
 def axis_factor(full: int, size: int, ratio: float | None) -> float:
-    """How many cells of the finest level (``full`` of them) one cell of a level (``size`` of them) covers.
+    """Cells of the finest level (of size ``full``) per cell of a level (of size ``size``).
 
-    ``ratio`` is what the metadata says. It is believed where the sizes agree with it whichever way they were rounded;
-    else the whole number that explains the sizes is taken, else their quotient.
+    The metadata's ``ratio`` if it explains the sizes up to rounding, else an integer that does, else ``full / size``.
     """
     if full == size or not full or not size:
         return 1.0
     for candidate in (ratio, round(full / size)):
-        if candidate and candidate > 0 and abs(full / candidate - size) < 1 + _SLACK:
+        if candidate and candidate > 0 and abs(full / candidate - size) < 1 + _TOLERANCE:
             return float(candidate)
     return full / size
 
@@ -109,17 +107,16 @@ def choose_level(levels: Sequence[Level], plane: tuple[int, int], steps: tuple[f
     fitting = [
         level
         for level in levels
-        if all(level.factors[axis] <= step * (1 + _SLACK) for axis, step in zip(plane, steps, strict=True))
+        if all(level.factors[axis] <= step * (1 + _TOLERANCE) for axis, step in zip(plane, steps, strict=True))
     ]
     return max(fitting or levels[:1], key=lambda level: level.factors[plane[0]] * level.factors[plane[1]])
 
 
 def box_edges(span: Span, factor: float, size: int) -> Edges:
-    """Where the cells of a level begin that each pixel of a span is made from: ``count + 1`` indices up to ``size``.
+    """``count + 1`` indices into a level's axis of ``size`` cells; pixel ``i`` covers ``[edges[i], edges[i + 1])``.
 
-    Pixel ``i`` is made from cells ``[edges[i], edges[i + 1])``; none is empty unless the level ends before the span
-    does, and then the last cell stands for what is missing; or pixels are smaller than cells, and then the one in which
-    the middle of a pixel lies stands for it.
+    The range is empty for pixels beyond the end of the level, which take its last cell, and if pixels are smaller than
+    cells: then a pixel takes the cell at its centre.
     """
     start, step = _snap(span.start / factor), _snap(span.step / factor)
     edges = np.floor(start + step * np.arange(span.count + 1) + 0.5 * min(step, 1)).astype(np.int64)
@@ -130,11 +127,11 @@ def box_edges(span: Span, factor: float, size: int) -> Edges:
 
 
 def _snap(value: float) -> float:
-    """The whole number next to ``value``, where it is only a rounding error away."""
+    """The nearest integer if the difference is a rounding error, else the value."""
     whole = round(value)
-    return float(whole) if abs(value - whole) <= _SLACK * max(1.0, abs(value)) else value
+    return float(whole) if abs(value - whole) <= _TOLERANCE * max(1.0, abs(value)) else value
 
 
 def level_index(index: int, factor: float, size: int) -> int:
-    """The index in a level that shows what ``index`` shows in the finest one."""
-    return min(floor(index / factor + _SLACK), size - 1)
+    """The index in a level that corresponds to an index in the finest one."""
+    return min(floor(index / factor + _TOLERANCE), size - 1)

@@ -1,4 +1,4 @@
-"""The parsed query of a tile, not yet compared with any image."""
+"""Parser of tile queries; values are checked against the image later."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hyperslab.errors import BadParameter
 from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
 
 Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
-"""Colours that a map runs through evenly, or a colour for each of some values; all others are then invisible."""
+"""Evenly spaced stops of a gradient, or colours by value; other values are then transparent."""
 Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
 Component = Literal["abs", "real", "imag", "phase"]
 
 COMPONENTS: Final = ("abs", "real", "imag", "phase")
-MOST_ASPECT: Final = 1000.0
+MAX_ASPECT: Final = 1000.0
 """The largest ratio of the height of a cell to its width, and the inverse of the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileQuery:
-    """The parameters by name; ``selection`` are those that name axes.
+    """Query parameters by name; ``selection`` are those named after axes.
 
-    ``c``, ``color``, ``rescale`` and ``invert`` may be repeated and go together in order; a single one of the last
-    three is for all channels.
+    ``c``, ``color``, ``rescale`` and ``invert`` are repeatable and correspond in order; a single value of the last
+    three applies to all channels.
     """
 
     selection: tuple[tuple[str, int], ...] = ()
@@ -60,9 +60,9 @@ class TileQuery:
 
 
 def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
-    """The parameters of a query, decoded and in order; raises `BadParameter`.
+    """The query from its decoded pairs, in order; raises `BadParameter`.
 
-    A name that is no parameter is an axis; ``sel=name:index`` is for axes whose names are parameters too.
+    Unknown names are axes; ``sel=name:index`` selects along axes named like a parameter.
     """
     single: dict[str, Any] = {}
     repeated: dict[str, list[Any]] = {}
@@ -172,7 +172,7 @@ def _rgba(value: Any) -> RGBA:
 
 
 _Parser = tuple[Callable[[str], Any], str]
-"""A function that raises `ValueError`, and what it expects."""
+"""A parser that raises `ValueError`, and a description of valid values."""
 
 
 def _choice(*choices: str) -> _Parser:
@@ -197,8 +197,8 @@ _SINGLE: Final[Mapping[str, _Parser]] = {
     "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
     "flip": (_flip, "auto, none, or axes of the plane, for example lat"),
     "aspect": (
-        lambda text: text if text == "auto" else _within(1 / MOST_ASPECT, MOST_ASPECT)(text),
-        f"auto, or the height of a cell divided by its width, from {1 / MOST_ASPECT:g} to {MOST_ASPECT:g}",
+        lambda text: text if text == "auto" else _within(1 / MAX_ASPECT, MAX_ASPECT)(text),
+        f"auto, or the height of a cell divided by its width, from {1 / MAX_ASPECT:g} to {MAX_ASPECT:g}",
     ),
     "field": (_text, "the name of a field"),
     "gamma": (_within(0.01, 100), "a number from 0.01 to 100"),
@@ -221,4 +221,4 @@ _SINGLE: Final[Mapping[str, _Parser]] = {
     "v": (_text, "any text"),
 }
 PARAMETERS: Final = frozenset(_REPEATED) | frozenset(_SINGLE) | {"sel"}
-"""All names that are no axes."""
+"""All parameter names; other names are axes."""

@@ -1,7 +1,7 @@
-"""From a region of a frame to numbers: which cells of which level to read, and their mean under each pixel.
+"""Reads regions of a frame: selects a level, reads its cells and averages them per pixel.
 
-A plan is made first and reads no data: entity tags are made of its ``tag``. Large reads are done in strips, so that
-memory does not grow with what lies under a tile.
+Planning reads no data; the plan's ``tag`` is the basis of entity tags. Large regions are read in strips, which bounds
+memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.indexing import normalise
 from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import TileNotFound, TooLarge
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level
@@ -33,17 +33,17 @@ from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
 from hyperslab.wire import SelectionItem
 
 STRIP_BYTES: Final = 16 << 20
-"""What lies under a picture is read in strips of about so many bytes."""
-_MOST_CHUNKS: Final = 1 << 14
-"""A second or two of work, however few bytes they hold."""
+"""Approximate size of a strip."""
+_MAX_CHUNKS: Final = 1 << 14
+"""A second or two of work, even if chunks are tiny."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one image adds to a region: the cells between the first and the last edge, and their place in the region.
+    """Part of a region from one image; ``place`` is the row and column of its first pixel in the region.
 
-    ``rows[i]`` to ``rows[i + 1]`` are the cells under pixel ``i`` along the rows of the plane; ``columns`` likewise.
-    ``items`` are what is taken along each axis of the image.
+    Pixel ``i`` along the rows covers cells ``[rows[i], rows[i + 1])``; ``columns`` likewise. ``items`` is the selection
+    along each axis of the image.
     """
 
     level: Level
@@ -56,9 +56,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
-    """All that has to be read for a region. ``nbytes`` are read before anything is made smaller; ``largest``: bytes
-    that the chunk in hand takes beside them, of the block where it is most; ``working_memory``: those of all that are
-    read concurrently."""
+    """Read plan of a region. ``nbytes`` is the size of the cells before averaging, ``largest`` the working memory of
+    reading the most demanding block, ``working_memory`` that of all blocks that are read concurrently."""
 
     frame: Frame
     region: Region
@@ -70,7 +69,7 @@ class RegionPlan:
 
 
 class RegionReader:
-    """Plans and reads regions, of at most ``max_bytes`` each. Safe to call from many threads."""
+    """Plans and reads regions of at most ``max_bytes``. Thread-safe."""
 
     def __init__(self, images: Images, reader: Reader, *, max_bytes: int) -> None:
         self._images = images
@@ -78,30 +77,28 @@ class RegionReader:
         self._max_bytes = max_bytes
 
     def excess(self, frame: Frame, region: Region) -> TooLarge | None:
-        """The limit that reading a region is over (bytes, chunks, or what these decode to), told from arithmetic alone;
-        None if it may be read."""
-        amount = Amount.of(frame, frame.cells(region))
-        if amount.nbytes > self._max_bytes:
-            return TooLarge("the array data under one picture", amount.nbytes, self._max_bytes)
-        # four times as much at full size, one chunk for each pixel of an ordinary tile: no zoom could show it in fewer
-        times = 1 if max(amount.steps) > 1 else 4
-        if amount.chunks > times * _MOST_CHUNKS:
-            return TooLarge("the chunks under one picture", amount.chunks, times * _MOST_CHUNKS, unit="chunks")
-        most = times * 16 * self._max_bytes  # as deep chunks and long ones hold many more bytes than are wanted
-        if amount.chunks * amount.level.array.metadata.chunk_nbytes <= most and amount.nbytes <= STRIP_BYTES:
-            return None  # as nearly always
-        return TooLarge("what is decoded for one picture", amount.decoded, most) if amount.decoded > most else None
+        """The error if a region exceeds a limit: its bytes, chunks or decoded bytes, from arithmetic alone."""
+        estimate = ReadEstimate.of(frame, frame.cells(region))
+        if estimate.nbytes > self._max_bytes:
+            return TooLarge("the array data under one picture", estimate.nbytes, self._max_bytes)
+        # four times as much at full resolution: up to a chunk per pixel of a default tile, as no zoom needs fewer
+        times = 1 if max(estimate.steps) > 1 else 4
+        if estimate.chunks > times * _MAX_CHUNKS:
+            return TooLarge("the chunks under one picture", estimate.chunks, times * _MAX_CHUNKS, unit="chunks")
+        limit = times * 16 * self._max_bytes  # deep or long chunks hold many more bytes than the region
+        if estimate.chunks * estimate.level.array.metadata.chunk_nbytes <= limit and estimate.nbytes <= STRIP_BYTES:
+            return None  # the common case, without the longer calculation
+        decoded = estimate.decoded
+        return TooLarge("the chunks under one picture, decoded", decoded, limit) if decoded > limit else None
 
     def minzoom(self, frame: Frame) -> int:
-        """The coarsest zoom of which no tile is too large: 0 unless there are too few stored levels; the finest one if
-        all are."""
+        """The coarsest zoom whose tiles are within the limits; the finest zoom if none is."""
         grid = frame.grid
         allowed = (z for z in range(grid.maxzoom) if self.excess(frame, grid.region(z, 0, 0)) is None)
         return next(allowed, grid.maxzoom)
 
     def plan(self, frame: Frame, region: Region, cancel: Cancel | None = None) -> RegionPlan:
-        """What to read. Raises `Cancelled`, `TileNotFound` for an image without cells, and `TooLarge` if a region would
-        read more than is allowed."""
+        """The plan of a region. Raises `Cancelled`, `TileNotFound` for an image without cells, and `TooLarge`."""
         image = frame.image
         if image.is_empty:
             raise TileNotFound(image.path, "any", "the array has no cells")
@@ -132,9 +129,9 @@ class RegionReader:
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
     ) -> tuple[NDArray, Mask | None]:
-        """Values ``(channels, height, width)`` and which of them are not there; raises what `Reader.read` raises.
+        """Values ``(channels, height, width)`` and the mask of missing ones; raises the errors of `Reader.read`.
 
-        ``as_labels``: one of the cells under a pixel instead of their mean.
+        ``as_labels``: nearest cell instead of the mean.
         """
         frame, decoder = plan.frame, plan.frame.decoder
         has_mean = not as_labels and not (decoder is not None and decoder.flags)
@@ -153,8 +150,8 @@ class RegionReader:
             values, hidden = plain_numbers(values if decoder is None else decoder(values), nodata)
             if has_mean:
                 return mean(values, hidden, rows, block.columns)
-            picked = nearest(values, rows, block.columns)
-            return picked, None if hidden is None else nearest(hidden, rows, block.columns)
+            hidden = None if hidden is None else nearest(hidden, rows, block.columns)
+            return nearest(values, rows, block.columns), hidden
 
         def read_block(block: Block) -> tuple[NDArray, Mask | None]:
             parts = [read_strip(block, rows) for rows in _strips(frame, block)]
@@ -167,8 +164,8 @@ class RegionReader:
             return values, np.concatenate(masks, axis=-2)
 
         parts = frame.image.mount.pool.map(read_block, plan.blocks, cancel, nbytes=plan.largest)
-        alone = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
-        values, hidden = parts[0] if alone else _assembled(plan, parts)
+        is_whole = len(parts) == 1 and parts[0][0].shape[1:] == plan.region.shape
+        values, hidden = parts[0] if is_whole else _assemble(plan, parts)
         if any(frame.flip):
             order = (..., *[slice(None, None, -1 if backwards else None) for backwards in frame.flip])
             values = np.ascontiguousarray(values[order])
@@ -178,7 +175,7 @@ class RegionReader:
     def _block_of_cell(
         self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int], cancel: Cancel | None
     ) -> Block | None:
-        """None if the image is missing, broken or unlike the others."""
+        """The block of one image of a mosaic; None if it is missing, broken or has other axes."""
         image = self._images.open_cell(cell.path, frame.image.field_name)
         if image is None or len(image.axes) != len(frame.image.axes):
             return None
@@ -219,13 +216,13 @@ class RegionReader:
 
 
 def _cells(edges: Edges, size: int) -> slice:
-    """What lies between the first and the last edge, of an axis of ``size`` cells: at least one of them."""
+    """The cells between the first and the last edge of an axis of ``size`` cells: at least one."""
     first = min(int(edges[0]), size - 1)
     return slice(first, max(int(edges[-1]), first + 1))
 
 
 def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: NDArray) -> NDArray:
-    """What was read of a level as ``(channels, height, width)``; a view where that can be."""
+    """Values of a level as ``(channels, height, width)``, a view if possible."""
     rank = len(level.array.metadata.shape)
     remaining = [axis for axis, item in enumerate(items) if not isinstance(item, int)]
     outer = sum(axis < rank for axis in remaining)
@@ -240,9 +237,9 @@ def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: ND
 
 
 def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask | None]:
-    """Numbers that numpy can do sums with, and the cells without a value: NaN, NaT and ``nodata``.
+    """Values in a numeric dtype of numpy, and the mask of missing ones: NaN, NaT and ``nodata``.
 
-    Dates become their counts; the small floats and integers of machine learning float32, which holds them exactly.
+    Datetimes and timedeltas become int64; the small floats and integers of ml_dtypes float32, which holds them exactly.
     """
     hidden: Mask | None = None
     if values.dtype.kind in "mM":
@@ -259,7 +256,7 @@ def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask 
 
 
 def one_component(values: NDArray, component: Component | None) -> NDArray:
-    """A real part of complex values, their magnitude if none is named; real values are unchanged."""
+    """A real-valued component of complex values, by default the magnitude; real values are unchanged."""
     if values.dtype.kind != "c":
         return values
     if component == "real":
@@ -270,7 +267,7 @@ def one_component(values: NDArray, component: Component | None) -> NDArray:
 
 
 def _strips(frame: Frame, block: Block) -> Iterator[Edges]:
-    """The rows of a block in parts that fit into memory, decoded too."""
+    """The row edges of a block, divided into strips of about `STRIP_BYTES` after decoding."""
     rows, nbytes, axis = block.rows, block.plan.nbytes * frame.growth, frame.plane[0]
     if nbytes <= STRIP_BYTES or is_identity(rows) or len(rows) <= 2:
         yield rows
@@ -283,13 +280,13 @@ def _strips(frame: Frame, block: Block) -> Iterator[Edges]:
         yield rows[first : last + 1]
 
 
-# --- how much is read ------------------------------------------------------------------------------------------
+# --- estimates -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """What reading a region of this size takes at most, at any place where tiles can begin: ``cells`` along the two
-    axes of the plane, of all images that a mosaic could have there. ``steps`` are cells per pixel."""
+class ReadEstimate:
+    """Upper bound of what a region of this size reads, at any position of a tile and with all images of a mosaic
+    present. ``cells`` are counted along both axes of the plane, ``steps`` are cells per pixel."""
 
     frame: Frame
     level: Level
@@ -299,8 +296,8 @@ class Amount:
     chunks: int
 
     @classmethod
-    def of(cls, frame: Frame, region: Region) -> Amount:
-        """The amount of a region in cells."""
+    def of(cls, frame: Frame, region: Region) -> ReadEstimate:
+        """The estimate for a region in cells."""
         image = frame.image
         steps = region.rows.step, region.columns.step
         level = choose_level(image.levels, frame.plane, steps)
@@ -316,7 +313,7 @@ class Amount:
             length, whole = chunk[axis], ceil(size / chunk[axis])
             if times == 1:
                 chunks *= min(whole, ceil((cells + length - gcd(cells, length)) / length))
-            else:  # images side by side
+            else:  # images of a mosaic
                 chunks *= min(times, ceil(cells / max(size, 1)) + 1) * min(whole, ceil((cells - 1) / length) + 1)
         if frame.channel_axis is not None and frame.channel_axis < len(chunk):
             chunks *= len({channel // chunk[frame.channel_axis] for channel in frame.channels})
@@ -326,33 +323,33 @@ class Amount:
 
     @property
     def decoded(self) -> int:
-        """About how many bytes are decoded, wherever the frame stands on its other axes.
+        """Approximate bytes to decode, for any indices along the other axes.
 
-        That is whole chunks, or what of each has to be decoded if that is less: up to the cells at its end, as a stream
-        is decoded from its beginning. Again for each strip that cuts it.
+        Whole chunks, or with partial decoding, the part up to the last cell, as streams are decoded from their start;
+        once for each strip that a chunk spans.
         """
         (rows, columns), frame, array = self.cells, self.frame, self.level.array.metadata
         axis = frame.plane[0]
         length = array.chunks[axis] if axis < len(array.chunks) else 1
-        of_chunk = at_once = min(rows, length)
-        if self.steps[0] > self.level.factors[axis]:  # else the region is read in one piece
-            at_once = min(at_once, strip_rows(rows, self.nbytes, length))
+        of_chunk = of_strip = min(rows, length)
+        if self.steps[0] > self.level.factors[axis]:  # else there is one strip
+            of_strip = min(of_strip, strip_rows(rows, self.nbytes, length))
         nbytes, partial = array.chunk_nbytes, array.codec.partial
         if partial is not None:
-            wanted = dict(zip(frame.plane, (at_once, columns), strict=True))
+            counts = dict(zip(frame.plane, (of_strip, columns), strict=True))
             if frame.channel_axis is not None:
-                wanted[frame.channel_axis] = len(frame.channels)
+                counts[frame.channel_axis] = len(frame.channels)
             ends = [max(1, min(chunk, size)) for chunk, size in zip(array.chunks, array.shape, strict=True)]
-            regions: list[ChunkRegion] = [slice(max(end - wanted.get(i, 1), 0), end, 1) for i, end in enumerate(ends)]
+            regions: list[ChunkRegion] = [slice(max(end - counts.get(i, 1), 0), end, 1) for i, end in enumerate(ends)]
             runs = chunk_runs(regions, array.chunks, order=array.order, gap=partial.gap)
             nbytes = min(nbytes, partial.usual_work(runs))
-        return self.chunks * ceil(of_chunk / at_once) * nbytes
+        return self.chunks * ceil(of_chunk / of_strip) * nbytes
 
 
 def strip_rows(cells: int, nbytes: int, chunk: int) -> int:
-    """How many rows of ``cells``, which take ``nbytes``, fit into a strip.
+    """Rows per strip, for ``cells`` rows of ``nbytes`` in all.
 
-    Strips end where chunks (of ``chunk`` rows) do, if one fits: else the chunks between two are decoded twice.
+    A multiple of ``chunk`` (rows per chunk) if one fits; otherwise chunks are decoded once per strip.
     """
     rows = max(1, cells * STRIP_BYTES // max(nbytes, 1))
     return rows // chunk * chunk if rows >= chunk else rows
@@ -364,14 +361,14 @@ def strip_rows(cells: int, nbytes: int, chunk: int) -> int:
 def _overlaps(
     shape: tuple[int, int], cell: Cell, pitch: tuple[int, int], region: Region
 ) -> tuple[Region, tuple[int, int]] | None:
-    """What a region shows of an image of this shape: in the image's own coordinates, and the place in the region."""
+    """Intersection of a region with an image of this shape, in the image's coordinates, and its place in the region."""
     rows = _overlap(region.rows, cell.row * pitch[0], shape[0])
     columns = _overlap(region.columns, cell.column * pitch[1], shape[1])
     return None if rows is None or columns is None else (Region(rows[0], columns[0]), (rows[1], columns[1]))
 
 
 def _overlap(span: Span, start: int, size: int) -> tuple[Span, int] | None:
-    """The pixels of a span that show ``[start, start + size)``, counted from ``start``, and the place of the first."""
+    """Intersection of a span with ``[start, start + size)``, relative to ``start``, and its first pixel's index."""
     first_pixel = round((start - span.start) / span.step)
     count = max(1, ceil(size / span.step))
     first, last = max(first_pixel, 0), min(first_pixel + count, span.count)
@@ -380,7 +377,8 @@ def _overlap(span: Span, start: int, size: int) -> tuple[Span, int] | None:
     return Span((first - first_pixel) * span.step, span.step, last - first), first
 
 
-def _assembled(plan: RegionPlan, parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
+def _assemble(plan: RegionPlan, parts: list[tuple[NDArray, Mask | None]]) -> tuple[NDArray, Mask | None]:
+    """Values and mask of a mosaic's region from those of its blocks; pixels between images are masked."""
     shape = (len(plan.frame.channels), *plan.region.shape)
     dtype = np.result_type(*(values.dtype for values, _ in parts)) if parts else np.dtype(np.float32)
     out, hidden = np.zeros(shape, dtype), np.ones(shape, bool)

@@ -1,6 +1,6 @@
-"""Numbers into pictures: windows, composites of channels, labels, and what is done to a picture. Pure, planar numpy.
+"""Rendering: values to pictures by windows, channel composites and label palettes; operations on pictures. Pure.
 
-A picture in memory has the form that is cheapest to encode: indices into a palette, or planes of colour.
+Pictures are kept in the form that is cheapest to encode: palette indices or planes of colour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """``index`` is ``(height, width)``, ``palette`` ``(n, 4)`` RGBA, n up to 256; ``hidden`` pixels are not seen."""
+    """Palette picture: ``index`` is ``(height, width)``, ``palette`` ``(n, 4)`` RGBA with n ≤ 256; ``hidden`` pixels
+    are transparent."""
 
     index: Bytes
     palette: Table
@@ -33,7 +34,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """``rgb`` is ``(3, height, width)``; ``alpha`` ``(height, width)``, None where all is opaque."""
+    """True-colour picture: ``rgb`` is ``(3, height, width)``, ``alpha`` ``(height, width)`` or None (opaque)."""
 
     rgb: Bytes
     alpha: Bytes | None = None
@@ -49,9 +50,9 @@ Raster = Indexed | Planes
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values become the 256 steps of a colour map: ``low`` and below is 0, ``high`` and above 255.
+    """Mapping of values to the 256 entries of a LUT: ``low`` and below to 0, ``high`` and above to 255.
 
-    ``gamma`` bends what lies between: below 1 it brightens. ``inverted`` exchanges the ends.
+    Between them the fraction is raised to the power ``gamma``; ``inverted`` subtracts the result from 255.
     """
 
     low: float
@@ -61,21 +62,21 @@ class Scale:
 
 
 def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes:
-    """Each value as a step from 0 to 255, rounded to the nearest; ``hidden`` ones are 0.
+    """LUT indices of values, rounded to nearest; 0 for ``hidden`` ones.
 
     The arithmetic is that of `work_dtype`: ``floor((v - low) * (255 / (high - low)) + 0.5)``.
     """
     if values.dtype == np.uint8 and scale == Scale(0, 255):
         return values if hidden is None else np.where(hidden, np.uint8(0), values)
-    if values.dtype == np.uint8 and values.size > 256:  # each of 256 values once instead of each pixel
+    if values.dtype == np.uint8 and values.size > 256:  # by a table of all 256 values
         steps = to_steps(np.arange(256, dtype=np.uint8), scale)[values]
         return steps if hidden is None else np.where(hidden, np.uint8(0), steps)
     if max(abs(scale.low), abs(scale.high), scale.high - scale.low) > float(np.finfo(np.float32).max):
         values = values.astype(np.float64)
-        if scale.high - scale.low > np.finfo(np.float64).max:  # halved, a window has a width again
+        if scale.high - scale.low > np.finfo(np.float64).max:  # halved, so that the width is finite
             values, scale = values / 2, replace(scale, low=scale.low / 2, high=scale.high / 2)
     dtype = work_dtype(values.dtype)
-    low, width = dtype.type(scale.low), max(scale.high - scale.low, 1e-36)  # less has no inverse in float32
+    low, width = dtype.type(scale.low), max(scale.high - scale.low, 1e-36)  # the reciprocal must be finite in float32
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.subtract(values, low, dtype=dtype)
         if scale.gamma == 1:
@@ -85,7 +86,7 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
             np.minimum(np.fmax(steps, 0, out=steps), 1, out=steps)
             np.power(steps, dtype.type(scale.gamma), out=steps)
             steps *= dtype.type(255)
-        np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax, so that what is no number is 0
+        np.minimum(np.fmax(steps, 0, out=steps), 255, out=steps)  # fmax turns NaN into 0
         steps += dtype.type(0.5)
     whole: Bytes = (steps if hidden is None else np.where(hidden, 0, steps)).astype(np.uint8)
     if not scale.inverted:
@@ -95,19 +96,17 @@ def to_steps(values: NDArray, scale: Scale, hidden: Mask | None = None) -> Bytes
 
 
 def composite(values: NDArray, scales: Sequence[Scale], colours: Sequence[RGB], hidden: Mask | None = None) -> Planes:
-    """Channels added up as light is: ``values`` is ``(channels, height, width)``, sums above 255 are 255.
-
-    A pixel is not seen where no channel has a value.
-    """
+    """Additive composite of ``(channels, height, width)`` values, clipped to 255; pixels that are hidden in all
+    channels are transparent."""
     sums = np.zeros((3, *values.shape[1:]), np.uint16)
     for i, (scale, colour) in enumerate(zip(scales, colours, strict=True)):
         steps = to_steps(values[i], scale, None if hidden is None else hidden[i])
         for plane, strength in zip(sums, colour, strict=True):
             _add_light(plane, steps, strength)
     rgb = np.minimum(sums, 255).astype(np.uint8)
-    if hidden is None or not (nothing := hidden.all(axis=0)).any():
+    if hidden is None or not (transparent := hidden.all(axis=0)).any():
         return Planes(rgb)
-    return Planes(rgb, np.where(nothing, np.uint8(0), np.uint8(255)))
+    return Planes(rgb, np.where(transparent, np.uint8(0), np.uint8(255)))
 
 
 def _add_light(plane: np.ndarray[Any, np.dtype[np.uint16]], steps: Bytes, strength: int) -> None:
@@ -119,24 +118,24 @@ def _add_light(plane: np.ndarray[Any, np.dtype[np.uint16]], steps: Bytes, streng
         plane += (light + (light >> 8)) >> 8
 
 
-def dense(values: NDArray) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
-    """The distinct values in order, and for each cell which of them it has (`numpy.unique`, but fast for labels)."""
+def unique_inverse(values: NDArray) -> tuple[NDArray, np.ndarray[Any, np.dtype[np.intp]]]:
+    """`numpy.unique` with the inverse in the shape of ``values``; faster for integers within a small range."""
     are_integers = values.size > 0 and values.dtype.kind in "biu"
     low, high = (int(values.min()), int(values.max())) if are_integers else (0, 0)
     if not are_integers or high - low >= 1 << 20:
-        found, inverse = np.unique(values, return_inverse=True)
-        return found, inverse.reshape(values.shape)
-    # values that lie so close together are counted in a table instead of being sorted
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return distinct, inverse.reshape(values.shape)
+    # a table of the range instead of a sort
     wide = np.dtype(np.uint64 if values.dtype.kind == "u" else np.int64)
     offsets = (values.astype(wide) - wide.type(low)).astype(np.intp)
-    seen = np.zeros(high - low + 1, bool)
-    seen[offsets] = True
-    found = (np.flatnonzero(seen).astype(wide) + wide.type(low)).astype(values.dtype)
-    return found, (np.cumsum(seen) - 1)[offsets]
+    present = np.zeros(high - low + 1, bool)
+    present[offsets] = True
+    distinct = (np.flatnonzero(present).astype(wide) + wide.type(low)).astype(values.dtype)
+    return distinct, (np.cumsum(present) - 1)[offsets]
 
 
-def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Raster:
-    """A picture of ``(height, width)`` indices into any number of ``(n, 4)`` RGBA colours."""
+def indexed(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: Mask | None = None) -> Raster:
+    """The picture of ``(height, width)`` indices into ``(n, 4)`` RGBA colours, for any n."""
     if len(colours) <= 256:
         return Indexed(index.astype(np.uint8), colours, hidden)
     rgba = np.ascontiguousarray(colours.T)[:, index]
@@ -145,11 +144,11 @@ def painted(index: np.ndarray[Any, np.dtype[np.intp]], colours: Table, hidden: M
     return Planes(rgba[:3], rgba[3])
 
 
-# --- what is done to a picture ---------------------------------------------------------------------------------
+# --- operations on pictures ------------------------------------------------------------------------------------
 
 
 def to_planes(raster: Raster) -> Planes:
-    """The same picture without its palette."""
+    """The picture in true colour."""
     if isinstance(raster, Planes):
         return raster
     rgba = np.ascontiguousarray(raster.palette.T)[:, raster.index]
@@ -160,7 +159,7 @@ def to_planes(raster: Raster) -> Planes:
 
 
 def pad(raster: Raster, height: int, width: int) -> Raster:
-    """The picture at the top left of a larger one, the rest of which is not seen."""
+    """The picture at the top left of a larger transparent one."""
     if raster.shape == (height, width):
         return raster
     rest = ((0, height - raster.shape[0]), (0, width - raster.shape[1]))
@@ -172,23 +171,23 @@ def pad(raster: Raster, height: int, width: int) -> Raster:
 
 
 def rotate(raster: Raster, quarters: int) -> Raster:
-    """Turned clockwise by so many right angles."""
-    return _rearranged(raster, lambda plane: np.rot90(plane, -quarters, axes=(-2, -1)))
+    """The picture rotated clockwise by ``quarters`` right angles."""
+    return _each_plane(raster, lambda plane: np.rot90(plane, -quarters, axes=(-2, -1)))
 
 
 def mirror(raster: Raster) -> Raster:
-    """Left and right exchanged."""
-    return _rearranged(raster, lambda plane: plane[..., ::-1])
+    """The picture with left and right exchanged."""
+    return _each_plane(raster, lambda plane: plane[..., ::-1])
 
 
-def _rearranged(raster: Raster, move: Callable[[Any], Any]) -> Raster:
+def _each_plane(raster: Raster, apply: Callable[[Any], Any]) -> Raster:
     if isinstance(raster, Indexed):
-        return Indexed(move(raster.index), raster.palette, None if raster.hidden is None else move(raster.hidden))
-    return Planes(move(raster.rgb), None if raster.alpha is None else move(raster.alpha))
+        return Indexed(apply(raster.index), raster.palette, None if raster.hidden is None else apply(raster.hidden))
+    return Planes(apply(raster.rgb), None if raster.alpha is None else apply(raster.alpha))
 
 
 def fade(raster: Raster, opacity: float) -> Raster:
-    """Seen through by so much: 0 is not seen at all, 1 is as before."""
+    """The picture with its alpha multiplied by ``opacity``."""
     if opacity >= 1:
         return raster
     if isinstance(raster, Indexed):
@@ -200,22 +199,21 @@ def fade(raster: Raster, opacity: float) -> Raster:
 
 
 def flatten(raster: Raster, background: RGB | None) -> Raster:
-    """In front of a colour: nothing is seen through any more. None leaves it as it is."""
+    """The picture blended onto a background, without alpha; unchanged if that is None."""
     if background is None:
         return raster
     if isinstance(raster, Indexed) and raster.hidden is None:
         opaque = np.full_like(raster.palette, 255)
-        opaque[:, :3] = _over(raster.palette[:, :3], raster.palette[:, 3:], np.array(background, np.uint8))
+        opaque[:, :3] = _blend(raster.palette[:, :3], raster.palette[:, 3:], np.array(background, np.uint8))
         return Indexed(raster.index, opaque)
     planes = to_planes(raster)
     if planes.alpha is None:
         return planes
-    behind = np.array(background, np.uint8)[:, None, None]
-    return Planes(_over(planes.rgb, planes.alpha, behind))
+    return Planes(_blend(planes.rgb, planes.alpha, np.array(background, np.uint8)[:, None, None]))
 
 
 def greyscale(raster: Raster) -> Raster:
-    """Without colour, by the luma of ITU-R BT.601."""
+    """The luma of a picture (ITU-R BT.601)."""
     if isinstance(raster, Indexed):
         grey = _luma(raster.palette[:, :3].T)
         return Indexed(raster.index, np.stack([grey, grey, grey, raster.palette[:, 3]], axis=1), raster.hidden)
@@ -228,7 +226,7 @@ def _luma(rgb: Bytes) -> Bytes:
     return luma
 
 
-def _over(colour: Bytes, alpha: Bytes, behind: Bytes) -> Bytes:
+def _blend(colour: Bytes, alpha: Bytes, background: Bytes) -> Bytes:
     a = alpha.astype(np.uint16)
-    over: Bytes = ((colour * a + behind * (255 - a) + 127) // 255).astype(np.uint8)
-    return over
+    blended: Bytes = ((colour * a + background * (255 - a) + 127) // 255).astype(np.uint8)
+    return blended

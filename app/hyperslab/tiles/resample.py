@@ -1,6 +1,6 @@
-"""Making a picture smaller: the mean of the cells under each pixel, or one of them. Pure numpy.
+"""Downsampling: mean or nearest cell per pixel. Pure numpy.
 
-Sums of integers are exact and those of floats in double precision: a pixel does not depend on how tiles are cut.
+Integers are summed exactly and floats in double precision, so pixels do not depend on how the plane is tiled.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def is_identity(edges: Edges) -> bool:
-    """Whether each pixel is one cell."""
+    """Whether each pixel covers one cell."""
     return bool(np.all(np.diff(edges) == 1))
 
 
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The float in which values are averaged and windowed: float32 where it holds them all exactly, else float64."""
+    """The float dtype of means and windows: float32 if it is exact for all values, else float64; complex likewise."""
     if dtype.kind == "c":
         return np.dtype(np.complex64 if dtype.itemsize <= 8 else np.complex128)
     small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.dtype(np.float32 if small else np.float64)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is infinite stays so, and is no reason to warn
+@np.errstate(over="ignore", invalid="ignore")  # infinities are kept without a warning
 def mean(values: NDArray, hidden: Mask | None, rows: Edges, columns: Edges) -> tuple[NDArray, Mask | None]:
-    """The mean of the cells of each pixel that are not ``hidden``, and the pixels that have none: all their cells are
-    hidden, or both infinities are among them.
+    """Mean per pixel of the cells that are not ``hidden``, and the mask of pixels without a mean: no such cells, or
+    infinities of both signs.
 
-    ``values`` is ``(…, height, width)`` and starts at ``rows[0]``, ``columns[0]``. Where pixels are cells it comes back
-    as it is, else in `work_dtype`.
+    ``values`` is ``(…, height, width)`` and starts at ``rows[0]``, ``columns[0]``. The result is in `work_dtype`, or
+    ``values`` itself if each pixel covers one cell.
     """
     if is_identity(rows) and is_identity(columns):
         return values, hidden
@@ -43,21 +43,19 @@ def mean(values: NDArray, hidden: Mask | None, rows: Edges, columns: Edges) -> t
     if hidden is None:
         counts: NDArray = np.multiply.outer(_sizes(vertical), _sizes(horizontal))
         sums = _box_sums(values, vertical, horizontal, dtype)
-        return _with_holes((sums / counts).astype(work_dtype(values.dtype)), None)
-    counts = _box_sums(~hidden, vertical, horizontal, np.dtype(np.int64))
-    sums = _box_sums(np.where(hidden, values.dtype.type(0), values), vertical, horizontal, dtype)
-    return _with_holes((sums / np.maximum(counts, 1)).astype(work_dtype(values.dtype)), counts == 0)
-
-
-def _with_holes(means: NDArray, hidden: Mask | None) -> tuple[NDArray, Mask | None]:
-    holes: Mask = np.isnan(means)
-    if not holes.any():
+    else:
+        counts = _box_sums(~hidden, vertical, horizontal, np.dtype(np.int64))
+        sums = _box_sums(np.where(hidden, values.dtype.type(0), values), vertical, horizontal, dtype)
+        hidden, counts = counts == 0, np.maximum(counts, 1)
+    means: NDArray = (sums / counts).astype(work_dtype(values.dtype))
+    invalid: Mask = np.isnan(means)
+    if not invalid.any():
         return means, hidden
-    return means, holes if hidden is None else hidden | holes
+    return means, invalid if hidden is None else hidden | invalid
 
 
 def nearest(values: NDArray, rows: Edges, columns: Edges) -> NDArray:
-    """The middle one of the cells of each pixel; for values that have no mean, such as labels."""
+    """The middle cell of each pixel; for values without a mean, such as labels."""
     if is_identity(rows) and is_identity(columns):
         return values
     vertical, horizontal = _boxes(rows, values.shape[-2]), _boxes(columns, values.shape[-1])
@@ -66,14 +64,14 @@ def nearest(values: NDArray, rows: Edges, columns: Edges) -> NDArray:
 
 
 def _boxes(edges: Edges, size: int) -> Edges:
-    """Edges relative to the first, of boxes that are not empty even where the cells end too early."""
+    """Edges relative to the first, such that no pixel beyond the last cell is empty."""
     relative = edges - edges[0]
     starts = np.minimum(relative[:-1], size - 1)
     return np.append(starts, max(min(int(relative[-1]), size), int(starts[-1]) + 1))
 
 
 def _sizes(edges: Edges) -> Edges:
-    """Cells per box; one where two boxes share the last cell."""
+    """Cells per pixel; 1 for those that share the last cell."""
     return np.maximum(np.diff(edges), 1)
 
 
@@ -88,12 +86,12 @@ def _sum_dtype(dtype: np.dtype[Any], rows: Edges, columns: Edges) -> np.dtype[An
 
 
 def _box_sums(values: NDArray, rows: Edges, columns: Edges, dtype: np.dtype[Any]) -> NDArray:
-    """Rows first: they lie in memory one after the other, and less is left to do for the columns."""
+    """Sums per pixel, along rows first, which are contiguous in memory."""
     for edges, rest in ((rows, (slice(None),)), (columns, ())):
         axis, stop, sizes = -1 - len(rest), int(edges[-1]), np.diff(edges)
         step = int(sizes[0])
         uniform = bool(np.all(sizes[:-1] == step)) and 0 < sizes[-1] <= step
-        if not uniform or step > 16:  # of more, `numpy.add.reduceat` is as fast
+        if not uniform or step > 16:  # from there on `numpy.add.reduceat` is as fast
             values = np.add.reduceat(values[(..., slice(stop), *rest)], edges[:-1], axis=axis, dtype=dtype)
             continue
         shape = list(values.shape)

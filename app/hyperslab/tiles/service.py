@@ -1,4 +1,4 @@
-"""Tiles as the API needs them: pictures whose tag is known before anything is drawn, and a cache of drawn ones."""
+"""Tile service: pictures with entity tags that are known before drawing, and a cache of encoded pictures."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a picture or of numbers; ``shape`` and ``dtype`` are of numbers only. ``moved``: chunks were written
-    while they were read, so that the tag may not be theirs."""
+    """Encoded picture or array; ``shape`` and ``dtype`` are of arrays only. ``moved``: chunks changed while they were
+    read, so the tag may not match."""
 
     body: bytes
     shape: tuple[int, ...] | None = None
@@ -54,11 +54,10 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A picture that has not been drawn yet. ``tag`` changes whenever its bytes could; `draw` makes them.
+    """Picture that `draw` renders, taking about ``memory`` bytes; `cached` looks it up in the cache.
 
-    ``memory`` is what that takes, in bytes. `cached` is what an earlier `draw` has left in the cache. ``sources`` are
-    all keys that the picture is made of, and their versions, good until the monotonic clock says ``until``; empty if
-    they are many or not known.
+    ``tag`` changes with the bytes. ``sources`` are the versions by key of all documents and chunks it depends on, valid
+    until ``until`` on the monotonic clock; empty if unknown or more than 64 chunks.
     """
 
     tag: str
@@ -72,7 +71,7 @@ class Rendering:
 
 
 class Tiles:
-    """Draws pictures of what a catalog holds. Synchronous; safe to call from many threads."""
+    """Draws pictures of the images of a catalog. Synchronous, thread-safe."""
 
     def __init__(
         self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
@@ -88,16 +87,15 @@ class Tiles:
         return self._cache.stats()
 
     def frame(self, path: str, query: TileQuery) -> Frame:
-        """The plane that a query wants; raises as `evaluate`."""
+        """The plane that a query selects; raises the errors of `evaluate`."""
         return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
 
     def tile(
         self, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
     ) -> Rendering:
-        """A tile by ``(z, x, y)``, of full size in pictures, cut at the edges in numbers.
+        """A tile by ``(z, x, y)``; at the edges of the plane, pictures are padded to full size and arrays are not.
 
-        Raises `TileNotFound` outside the picture, `TooLarge`, `BadParameter`, and `Cancelled`: versions of very many
-        chunks take long to look up.
+        Raises `TileNotFound` outside the grid, and the errors of `region`.
         """
         z, x, y = place
 
@@ -114,7 +112,7 @@ class Tiles:
         return self.region(path, query, fmt, choose, cancel, size=query.tile_size, label="tile")
 
     def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
-        """The whole plane, its longer side of ``size`` pixels or fewer."""
+        """The whole plane, with at most ``size`` pixels along its longer side."""
 
         def whole(frame: Frame) -> Region:
             height, width = max(frame.grid.height, 1), max(frame.grid.width, 1)
@@ -128,9 +126,10 @@ class Tiles:
         self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
         *, size: int = 0, finish: Callable[[Raster], Raster] | None = None, label: str = "",
     ) -> Rendering:  # fmt: skip
-        """A picture of the region that ``choose`` chooses, in the corner of a square one of ``size`` if it is given;
-        ``finish`` is done to it, and ``label`` says all that. Or its numbers: ``(height, width)``, with the channels
-        before them if there are several.
+        """A picture of the region that ``choose`` returns, padded to a square of ``size`` and transformed by
+        ``finish``, which ``label`` identifies in the tag; or its values, ``([channels,] height, width)``.
+
+        Raises the errors of `evaluate`, `make_style` and `RegionReader.plan`.
         """
         numbers = fmt in NUMBER_FORMATS
         windows = self.statistics.windows
@@ -151,12 +150,12 @@ class Tiles:
         field, decoded = image.field_name or "", "" if frame.decoder is None else "|cf"
         shown = f"{field}|{frame.plane}|{frame.indices}|{frame.channels}|{frame.grid.size}{decoded}"
         key = (image.path, f"{plan.region}|{shown}|{frame.flip}|{frame.scale}|{identity}")
-        # the number is to be counted up whenever the same values come to look different
+        # increase the number (2) with every change of the rendering
         tag = hashlib.blake2b(f"{plan.tag}|{key}|2-{ENCODER}".encode(), digest_size=12).hexdigest()
 
         def encode(values: NDArray, hidden: Mask | None) -> Encoded:
             if style is None:
-                values = _in_own_dtype(values, hidden, frame.dtype)
+                values = _to_dtype(values, hidden, frame.dtype)
                 values = values if query.component is None else one_component(values, query.component)
                 values = values if len(frame.channels) > 1 else values[0]
                 return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
@@ -173,18 +172,18 @@ class Tiles:
             return self._cache.load(key, tag, load).value
 
         height, width = plan.region.shape
-        held = min(plan.nbytes * frame.growth, 64 * MIB)  # as it is read in strips, more is never held at once
+        values_nbytes = min(plan.nbytes * frame.growth, 64 * MIB)  # an upper bound, due to strips
         sources: dict[str, str | None] = {}
         read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
         if read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
             versions = read.versions or {}
             sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
-        # what was taken from other data than a tile's own (windows, the way axes run) is good for half a second
+        # windows and orientation come from other chunks than ``sources``: valid for half a second
         expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
         return Rendering(
             tag=tag,
             media_type=MEDIA_TYPES[fmt],
-            memory=held + 16 * height * width + plan.working_memory,
+            memory=values_nbytes + 16 * height * width + plan.working_memory,
             mount=image.mount,
             cached=partial(self._cache.get, key, tag),
             draw=draw,
@@ -193,13 +192,13 @@ class Tiles:
         )
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
-        """A transparent tile (in jpg: of the background's colour)."""
+        """A transparent tile, or one of the background's colour."""
         index = np.zeros((query.tile_size, query.tile_size), np.uint8)
-        nothing = Indexed(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
-        return encode_picture(flatten(nothing, query.bg), fmt, quality=query.quality)
+        blank = Indexed(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
+        return encode_picture(flatten(blank, query.bg), fmt, quality=query.quality)
 
     def legend(self, path: str, query: TileQuery) -> bytes:
-        """A PNG of the colours of a picture; raises what `frame` and `style.legend` raise."""
+        """The legend of a picture as PNG; raises the errors of `frame` and `style.legend`."""
         colours = legend(self.frame(path, query), query)
         return encode_picture(flatten(colours, query.bg), "png", quality=query.quality)
 
@@ -207,10 +206,10 @@ class Tiles:
         self, path: str, query: TileQuery, first: Callable[[Frame], A], second: Callable[[Frame], B],
         cancel: Cancel | None = None,
     ) -> tuple[Frame, A, B]:  # fmt: skip
-        """The plane that a query wants, and what ``first`` and ``second`` say of it, in as few round trips as can be.
+        """The plane that a query selects, and the results of two functions of it.
 
-        If the store is remote, they are asked about the image as it was when it was last opened, while that is checked.
-        Raises what `Images.open`, `make_frame` and they raise, in this order.
+        For a remote store, both run on the cached image while that is revalidated, and again only if it has changed.
+        Raises the errors of `Images.open`, `make_frame`, ``first`` and ``second``, in this order.
         """
         if "auto" in (query.flip, query.aspect):
             frame = make_frame(self.images.open(path, query.field), query)
@@ -219,10 +218,10 @@ class Tiles:
             query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
         image: Image | None = None
         guess: Frame | None = None
-        last = self.images.last(path, query.field)
-        if last is not None and last.mount.is_remote:
-            with suppress(HyperslabError):  # the image that is there now may have such a plane
-                guess = make_frame(last, query)
+        cached = self.images.cached(path, query.field)
+        if cached is not None and cached.mount.is_remote:
+            with suppress(HyperslabError):  # the current image may have such a plane
+                guess = make_frame(cached, query)
 
         def open_image(_: Frame) -> Image:
             return self.images.open(path, query.field)
@@ -242,9 +241,9 @@ class Tiles:
         return frame, results[0].result(), results[1].result()
 
 
-def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:
-    """Means of integers are rounded, and what has no mean has no value either where the dtype can say so."""
-    if dtype.kind in "mM":  # as counts, the least of which stands for no time
+def _to_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:
+    """Values in the dtype of the image: means of integers are rounded; hidden ones are NaN or NaT if it has these."""
+    if dtype.kind in "mM":  # as int64, whose minimum is NaT
         counts = _rounded(values, np.dtype(np.int64)) if values.dtype.kind == "f" else values
         return counts if hidden is None else np.where(hidden, np.iinfo(np.int64).min, counts)
     if dtype.kind in "biu":
@@ -255,7 +254,7 @@ def _in_own_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) ->
 
 
 def _rounded(values: NDArray, dtype: np.dtype[Any]) -> NDArray:
-    """The nearest integers, also at the ends of the largest ones, where a float has no such number."""
+    """The nearest integers; those of 64 bits are clipped to the floats within their range."""
     whole = np.rint(values)
     if dtype.itemsize == 8:
         info = np.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""How bright an image is: windows and histograms from a sample of its coarsest level, the same for all its tiles."""
+"""Statistics of an image: windows and histograms from a sample of its coarsest level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image
@@ -36,16 +36,16 @@ Window = tuple[float, float]
 
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
-_MOST_CHUNKS: Final = 1 << 12
+_MAX_CHUNKS: Final = 1 << 12
 _SECONDS: Final = 1.0
-"""A sample is checked once in so many seconds: windows need not follow every single write."""
+"""Seconds until a sample is revalidated: windows need not follow every write."""
 _REMOTE_SECONDS: Final = 4.0
-"""The same for remote stores: every check takes some 60 requests, and panning in an image checks all the time."""
+"""The same for remote stores, where revalidation takes some 60 requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a sample is taken of: an image's ``channel`` (axis and index; None: all together), without ``nodata``, and
+    """Subject of a sample: a ``channel`` of an image (axis and index; None for the whole image), without ``nodata``,
     decoded if there is a ``decoder``."""
 
     image: Image
@@ -61,10 +61,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Finite values, of which ``values`` keeps at most a million. ``percentiles`` are those at `PERCENTILES`.
+    """Statistics of finite values: at most 2**20 ``values``, their extremes, and the percentiles at `PERCENTILES`.
 
-    ``exact``: they are all values of the coarsest level. All ends are 0 and 1 if there was no value at all. ``finer``
-    counts levels from the coarsest to the one that was read, ``damage`` says why it is not that one or not all of it.
+    ``exact``: taken from all values of the coarsest level. Without any value the range is 0 to 1. ``finer`` is the
+    number of levels between the coarsest and the one read; ``damage`` is the error of chunks left out, if any.
     """
 
     values: NDArray
@@ -78,17 +78,17 @@ class Sample:
 
     @property
     def auto(self) -> Window:
-        """The window that all but a thousandth of the values at either end lie in; never empty."""
+        """The window from the first to the last of `PERCENTILES`; never empty."""
         return widened(self.percentiles[0], self.percentiles[-1])
 
     @property
     def minmax(self) -> Window:
-        """The window that all values lie in; never empty."""
+        """The window of all values; never empty."""
         return widened(self.low, self.high)
 
 
 class Statistics:
-    """Samples, cached while what they were taken from stays the same. Safe to call from many threads."""
+    """Takes and caches samples of images. Thread-safe."""
 
     def __init__(self, images: Images, reader: Reader) -> None:
         self._images = images
@@ -97,17 +97,17 @@ class Statistics:
         self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
     def windows(
-        self, frame: Frame, query: TileQuery, cancel: Cancel | None, wanted: Sequence[tuple[int, Rescale | None]]
+        self, frame: Frame, query: TileQuery, cancel: Cancel | None, channels: Sequence[tuple[int, Rescale | None]]
     ) -> tuple[list[Window | ChunkCorrupt], bool]:
-        """What is shown of some channels, by index and by what is wanted, or why it cannot be told: by the query, the
-        metadata or the dtype, else from samples, which are taken concurrently from a remote store. And whether any was.
+        """Windows of channels, given as index and requested rescaling, and whether any was taken from a sample.
 
-        Raises as `sample` does, but for damaged chunks.
+        The query comes first, then the metadata, the dtype, and a sample. A damaged sample's window is its error; other
+        errors of `sample` are raised.
         """
         damaged: dict[tuple[Any, ...], ChunkCorrupt] = {}
 
-        def window(one: tuple[int, Rescale | None]) -> tuple[Window | ChunkCorrupt, bool]:
-            channel, rescale = one
+        def window(requested: tuple[int, Rescale | None]) -> tuple[Window | ChunkCorrupt, bool]:
+            channel, rescale = requested
             facts, dtype = channel_facts(frame, channel), frame.dtype
             if isinstance(rescale, tuple):
                 return rescale, False
@@ -116,7 +116,7 @@ class Statistics:
             if rescale == "dtype" or (rescale is None and dtype.itemsize == 1 and dtype.kind in "bu"):
                 return natural_range(dtype, query.component), False
             subject = subject_of(frame, channel, query)
-            if subject.key not in damaged:  # it may be that of many channels
+            if subject.key not in damaged:  # many channels may share one sample
                 try:
                     sample = self.sample(subject, cancel)
                 except ChunkCorrupt as error:
@@ -125,14 +125,12 @@ class Statistics:
                     return sample.minmax if rescale == "minmax" else sample.auto, True
             return damaged[subject.key], True
 
-        found = frame.image.mount.each(window, wanted, cancel)
+        found = frame.image.mount.each(window, channels, cancel)
         return [each for each, _ in found], any(sampled for _, sampled in found)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
-        """The sample, from the cache while it is current; raises what reading raises, `Cancelled` too.
-
-        Damaged chunks are left out, and `ChunkCorrupt` is raised only if nothing else was found.
-        """
+        """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
+        damaged."""
         seconds = _REMOTE_SECONDS if subject.image.mount.is_remote else _SECONDS
         version = f"{subject.image.version} {time.monotonic() // seconds}"
 
@@ -149,7 +147,7 @@ class Statistics:
         return self._samples.load(subject.key, version, load).value
 
     def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, tag: str, cancel: Cancel | None) -> Sample:
-        """Where all that was planned is damaged, any chunk of another place or level tells more than an error."""
+        """Read a sample; if all its chunks are damaged, single chunks of each level, coarsest first."""
         levels = range(len(subject.image.levels))
         others = ((finer, self._plans(subject, cancel, finer, single=True)[0]) for finer in levels)
         damage: ChunkCorrupt | None = None
@@ -166,9 +164,9 @@ class Statistics:
     def _plans(
         self, subject: Subject, cancel: Cancel | None, finer: int = 0, *, single: bool = False
     ) -> tuple[list[ReadPlan], bool]:
-        """What to read of a level, and whether that is all of the coarsest one."""
+        """Plans of a sample of the level ``finer`` levels from the coarsest, and whether they cover all of it."""
         image = subject.image
-        images = [] if image.is_empty and image.mosaic is None else [image]  # or some of a mosaic's
+        images = [] if image.is_empty and image.mosaic is None else [image]
         if image.mosaic is not None:
             cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // 6)]
             opened = image.mount.each(lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel)
@@ -180,11 +178,11 @@ class Statistics:
             metadata = array.metadata
             shape = metadata.shape
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
-            # whole chunks are decoded, of 1 GiB at most unless a single one has more: cells alone say too little
-            most_chunks = min(_MOST_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
-            most_cells = (4 << 20) // len(images)
+            # whole chunks are decoded: 1 GiB of them at most, or one
+            max_chunks = min(_MAX_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
+            max_cells = (4 << 20) // len(images)
             boxes = sample_boxes(
-                shape, metadata.chunks, fixed, most_cells=most_cells, most_chunks=most_chunks, single=single
+                shape, metadata.chunks, fixed, max_cells=max_cells, max_chunks=max_chunks, single=single
             )
             plans += [self._reader.plan(array, normalise(box, shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
@@ -195,8 +193,7 @@ class Statistics:
     def _read_all(
         self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None
     ) -> tuple[list[NDArray], ChunkCorrupt | None]:
-        """All finite values of each box, in one dimension, without boxes that cannot be decoded; and why the first of
-        these cannot."""
+        """The finite values of each plan in one dimension, without damaged ones, and the first of their errors."""
 
         def read(plan: ReadPlan) -> NDArray | ChunkCorrupt:
             try:
@@ -228,10 +225,10 @@ def _summary(parts: list[NDArray], *, exact: bool, tag: str) -> Sample:
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
     """Counts ``(bins,)`` and edges ``(bins + 1,)`` from the least to the largest value."""
-    low, high = (bound / 2 for bound in sample.minmax)  # their distance may be more than the largest number
-    if low + (high - low) / bins <= low:  # no bin can be that narrow: a number has only so many digits
+    low, high = (bound / 2 for bound in sample.minmax)  # halved, so that the difference is finite
+    if low + (high - low) / bins <= low:  # bins narrower than the spacing of floats
         high = low + max(abs(low), 1.0) * 1e-6
-    # as float64: numpy makes edges of the values' own type, of which there may not be that many between the bounds
+    # in float64: numpy's edges have the dtype of the values, which may be too coarse
     counts, edges = np.histogram(sample.values / np.float64(2), bins=bins, range=(low, high))
     return counts, 2 * edges
 
@@ -240,15 +237,15 @@ def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
 
 
 def subject_of(frame: Frame, channel: int, query: TileQuery) -> Subject:
-    """What the statistics of a channel are taken from."""
+    """The subject of a channel's statistics: the channel, or all channels if there are more than 16."""
     axis = frame.channel_axis
-    # of more channels, all share one window: else a first look at a spectrum would read it all
+    # a shared window, so that opening a spectrum does not read all of it
     place = (axis, channel) if axis is not None and frame.image.axes[axis].size <= 16 else None
     return Subject(frame.image, place, query.component, query.nodata, frame.decoder)
 
 
 def natural_range(dtype: np.dtype[Any], component: Component | None) -> Window:
-    """What the dtype can hold; for floats 0 to 1, for angles a full turn."""
+    """The range of a dtype; 0 to 1 for floats, -π to π for phases."""
     if dtype.kind in "iumM":
         info = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
         return float(info.min), float(info.max)
@@ -256,24 +253,24 @@ def natural_range(dtype: np.dtype[Any], component: Component | None) -> Window:
 
 
 def channel_facts(frame: Frame, channel: int) -> OmeroChannel | None:
-    """What ``omero`` says of a channel."""
+    """The ``omero`` entry of a channel, if any."""
     omero = frame.image.omero
     return omero.channels[channel] if omero is not None and channel < len(omero.channels) else None
 
 
 def at(values: Sequence[T], place: int) -> T | None:
-    """The value for one of several channels: its own, or the only one for all."""
+    """The value of the channel at a place: its own, or a single one for all channels."""
     if len(values) == 1:
         return values[0]
     return values[place] if place < len(values) else None
 
 
 def widened(low: float, high: float) -> Window:
-    """A window that is not empty, also if there is only one value."""
+    """A window of at least a minimum width."""
     return (low, high) if high > low else (low, low + max(1.0, abs(low) * 1e-6))
 
 
-# --- boxes of a sample -----------------------------------------------------------------------------------------
+# --- selections of a sample ------------------------------------------------------------------------------------
 
 
 def sample_boxes(
@@ -281,30 +278,30 @@ def sample_boxes(
     chunks: Sequence[int],
     fixed: Mapping[int, int],
     *,
-    most_cells: int,
-    most_chunks: int = _MOST_CHUNKS,
+    max_cells: int,
+    max_chunks: int = _MAX_CHUNKS,
     single: bool = False,
 ) -> list[list[SelectionItem]]:
-    """Selections of about ``most_cells`` cells together: one that is everything if that is few cells and chunks, else
-    each within one chunk, or a few adjacent ones if those are tiny. Of large chunks every n-th cell.
+    """Selections of about ``max_cells`` cells in at most ``max_chunks`` chunks, but at least one; deterministic.
 
-    ``most_chunks``: not more of them, but at least one. ``single``: always each within one chunk. ``fixed`` are axes of
-    which one index is wanted. The same arguments give the same boxes.
+    A single one of the whole array if that is within the limits; else up to 64, each within a chunk, or a few adjacent
+    ones if chunks are tiny, with a step in large chunks. ``single``: always within one chunk. ``fixed``: an index for
+    some of the axes.
     """
     free = [axis for axis in range(len(shape)) if axis not in fixed]
     steps_of = list(chunks)
     if not single:
         number = prod(ceil(shape[axis] / chunks[axis]) for axis in free)
-        if number <= most_chunks and prod(shape[axis] for axis in free) <= most_cells:
+        if number <= max_chunks and prod(shape[axis] for axis in free) <= max_cells:
             return [[fixed.get(axis, slice(0, shape[axis])) for axis in range(len(shape))]]
-        steps_of = _grown(shape, chunks, free, min(64, most_chunks))
-        most_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
+        steps_of = _grown(shape, chunks, free, min(64, max_chunks))
+        max_chunks //= prod(extent // chunk for extent, chunk in zip(steps_of, chunks, strict=True))
     counts = [ceil(shape[axis] / steps_of[axis]) for axis in free]
     extents = [min(steps_of[axis], shape[axis]) for axis in free]
-    steps = _steps(extents, most_cells // 8)
-    number = max(1, min(64, most_cells // _cells(extents, steps), prod(counts), most_chunks))
+    steps = _steps(extents, max_cells // 8)
+    number = max(1, min(64, max_cells // _cells(extents, steps), prod(counts), max_chunks))
     places: set[tuple[int, ...]] = set()
-    for coords in islice(_spread(counts), 16 * number):  # in a small grid they keep falling together
+    for coords in islice(_spread(counts), 16 * number):  # in a small grid they repeat
         places.add(coords)
         if len(places) == number:
             break
@@ -319,7 +316,7 @@ def sample_boxes(
 
 
 def _grown(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], most: int) -> list[int]:
-    """Extents of a chunk, or of up to ``most`` adjacent chunks if one has few cells, as cubical as can be."""
+    """The extents of a chunk; of up to ``most`` adjacent ones, near-cubical, if a chunk has few cells."""
     extents, number = list(chunks), 1
     while 2 * number <= most and prod(extents[axis] for axis in free) < 512:
         growing = [axis for axis in free if extents[axis] < shape[axis]]
@@ -330,10 +327,10 @@ def _grown(shape: Sequence[int], chunks: Sequence[int], free: Sequence[int], mos
     return extents
 
 
-def _steps(extents: Sequence[int], most_cells: int) -> list[int]:
-    """Powers of two: every n-th cell along each axis, of the longest first, until the box has few enough."""
+def _steps(extents: Sequence[int], max_cells: int) -> list[int]:
+    """Steps that limit the cells of a box: powers of two, the longest axis first."""
     steps = [1] * len(extents)
-    while _cells(extents, steps) > max(1, most_cells):
+    while _cells(extents, steps) > max(1, max_cells):
         counts = [ceil(extent / step) for extent, step in zip(extents, steps, strict=True)]
         steps[counts.index(max(counts))] *= 2
     return steps
@@ -344,8 +341,8 @@ def _cells(extents: Sequence[int], steps: Sequence[int]) -> int:
 
 
 def _spread(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Places in a grid that fill it evenly and line up along no axis: a Kronecker sequence over the powers of the
-    generalised golden ratio, the root of x^(rank + 1) = x + 1, which are the least rational."""
+    """Low-discrepancy positions in a grid: a Kronecker sequence over the powers of the generalised golden ratio, the
+    root of x^(rank + 1) = x + 1."""
     ratio = 2.0
     for _ in range(32):
         ratio = (1 + ratio) ** (1 / (len(counts) + 1))

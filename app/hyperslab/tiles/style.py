@@ -1,4 +1,4 @@
-"""How the numbers of a frame become colours: windows, colour maps, tints; and the picture made with them."""
+"""Styles: rendering of a frame's values by windows, colour maps, tints and label colours, and legends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hyperslab.tiles.colour import (
     RGB,
     RGBA,
     Table,
-    blended,
+    gradient_lut,
     label_colours,
     named_lut,
     parse_colour,
-    spread,
+    step_lut,
     tint,
 )
 from hyperslab.tiles.frame import Frame
@@ -31,10 +31,10 @@ from hyperslab.tiles.render import (
     Raster,
     Scale,
     composite,
-    dense,
     fade,
-    painted,
+    indexed,
     to_steps,
+    unique_inverse,
 )
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Window, at, channel_facts
@@ -42,11 +42,10 @@ from hyperslab.tiles.statistics import Window, at, channel_facts
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How numbers become a picture: ``draw`` makes it of ``(channels, height, width)`` values, some of which are
-    hidden; the background is behind it still.
+    """Style of a picture: ``draw`` renders ``(channels, height, width)`` values and their mask, without background.
 
-    ``identity``: all that tells two styles of one image apart. ``as_labels``: values stand for things and have no mean.
-    ``sampled``: whether a window was taken from data.
+    ``identity`` distinguishes styles of one image. ``as_labels``: values are identifiers and have no mean. ``sampled``:
+    a window was taken from a sample.
     """
 
     draw: Callable[[NDArray, Mask | None], Raster]
@@ -60,19 +59,19 @@ def make_style(
     query: TileQuery,
     windows: Callable[[Sequence[tuple[int, Rescale | None]]], tuple[list[Window | ChunkCorrupt], bool]],
 ) -> Style:
-    """The style that a query wants; ``windows`` is `Statistics.windows`, and only called if they are needed.
+    """The style of a query; ``windows`` is `Statistics.windows`, called only if needed.
 
-    Raises `BadParameter` for what does not go together, and what ``windows`` gives in place of a window or raises.
+    Raises `BadParameter` for conflicting parameters, and the errors of ``windows``, returned ones too.
     """
     rest = f"{query.component}|{query.nodata}|{query.opacity}|{query.bg}"
-    labels = _labels_wanted(frame, query)
+    labels = _label_colours(frame, query)
     if labels is not None:
         chosen, only_chosen = labels
 
         def draw_labels(values: NDArray, hidden: Mask | None) -> Raster:
-            found, index = dense(one_component(values, query.component)[0])
-            colours = label_colours(found, chosen, only_chosen=only_chosen)
-            return fade(painted(index, colours, None if hidden is None else hidden[0]), query.opacity)
+            distinct, index = unique_inverse(one_component(values, query.component)[0])
+            colours = label_colours(distinct, chosen, only_chosen=only_chosen)
+            return fade(indexed(index, colours, None if hidden is None else hidden[0]), query.opacity)
 
         return Style(draw_labels, f"{chosen if only_chosen else 'labels'}|{rest}", as_labels=True)
     tints = _channel_colours(frame, query)
@@ -102,21 +101,20 @@ def make_style(
 
 
 def legend(frame: Frame, query: TileQuery) -> Raster:
-    """The colours from the lower end of the window on the left to the upper on the right: ``size`` pixels across, with
-    a bar for each channel; chosen classes get an equal part each.
+    """Colour bars of ``size`` by 16 pixels, one below the other for each channel, from the window's lower end on the
+    left to its upper; for label colours an equal part each.
 
-    Raises `NotRepresentable` for labels that have a colour of their own each, and `BadParameter` for what does not go
-    together.
+    Raises `NotRepresentable` for labels without listed colours, and `BadParameter` for conflicting parameters.
     """
     index = np.broadcast_to(np.arange(query.size) * 256 // query.size, (16, query.size)).astype(np.uint8)
-    labels = _labels_wanted(frame, query)
+    labels = _label_colours(frame, query)
     if labels is not None:
         chosen, _ = labels
         if not chosen:
             raise NotRepresentable(frame.image.dtype.str, "a legend", "every label has a colour of its own")
-        return Indexed(index, spread(np.array([chosen[value] for value in sorted(chosen)], np.uint8)))
+        return Indexed(index, step_lut(np.array([chosen[value] for value in sorted(chosen)], np.uint8)))
     tints = _channel_colours(frame, query)
-    # the steps stand for themselves, whatever the window is: looking for it in the data would tell nothing more
+    # the bar does not depend on the window, so no sample is read
     steps = [to_steps(index, _scale(0, 255, frame, query, place)) for place in range(len(tints))]
     if len(tints) == 1:
         return Indexed(steps[0], _single_lut(query, tints[0]))
@@ -125,7 +123,7 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
 
 
 def _scale(low: float, high: float, frame: Frame, query: TileQuery, place: int) -> Scale:
-    """How the channel at ``place`` of the frame's channels runs from ``low`` to ``high``."""
+    """The scale of the channel at ``place`` in the frame's channels."""
     facts, invert = channel_facts(frame, frame.channels[place]), at(query.invert, place)
     inverted = invert if invert is not None else facts is not None and facts.inverted
     return Scale(float(low), float(high), float(query.gamma), inverted)
@@ -140,7 +138,7 @@ def _channel_colours(frame: Frame, query: TileQuery) -> tuple[RGB | None, ...]:
 
 
 def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
-    """The colour of a channel without a chosen one: omero's, red, green and blue of photographs, or one in turn."""
+    """The colour of a channel by default: omero's, red, green or blue of photographs, or one of `DEFAULT_COLOURS`."""
     facts, omero = channel_facts(frame, channel), frame.image.omero
     if omero is not None and omero.greyscale and alone:
         return None
@@ -153,25 +151,24 @@ def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
     return parse_colour(DEFAULT_COLOURS[channel % len(DEFAULT_COLOURS)])
 
 
-def _labels_wanted(frame: Frame, query: TileQuery) -> tuple[Mapping[float, RGBA], bool] | None:
-    """The chosen colours of values that stand for things, and whether nothing is shown of all others; None if values
-    are brightness.
+def _label_colours(frame: Frame, query: TileQuery) -> tuple[Mapping[float, RGBA], bool] | None:
+    """Colours by value, and whether other values are transparent; None if the frame is not drawn as labels.
 
-    Raises `BadParameter`, also for more colours, windows or inversions than there are channels to have them.
+    Raises `BadParameter`, also if there are more colours, windows or inversions than channels.
     """
     for name in ("color", "rescale", "invert"):
-        number, most = len(getattr(query, name)), len(frame.channels)
-        if number > most:
-            raise BadParameter(name, number, f"at most one for each of {most} channels")
+        number, channels = len(getattr(query, name)), len(frame.channels)
+        if number > channels:
+            raise BadParameter(name, number, f"at most one for each of {channels} channels")
     if isinstance(query.colormap, Mapping):
         return query.colormap, True
-    known = frame.image.image_label
+    listed = frame.image.image_label
     brightness = bool(query.colormap_name or query.colormap or query.color or query.rescale)
-    if not (query.labels if query.labels is not None else known is not None and not brightness):
+    if not (query.labels if query.labels is not None else listed is not None and not brightness):
         return None
     if frame.dtype.kind not in "biu":
         raise BadParameter("labels", True, f"an array of integers, this one has {frame.dtype}")
-    return known or {}, False
+    return listed or {}, False
 
 
 def _single_lut(query: TileQuery, colour: RGB | None) -> Table:
@@ -182,5 +179,5 @@ def _single_lut(query: TileQuery, colour: RGB | None) -> Table:
         except ValueError as error:
             raise BadParameter("colormap_name", query.colormap_name, str(error)) from error
     if isinstance(query.colormap, tuple):
-        return blended(query.colormap)
+        return gradient_lut(query.colormap)
     return GREY if colour is None else tint(colour)

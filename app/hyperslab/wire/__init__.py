@@ -1,7 +1,7 @@
-"""What client and server both speak: selection text, names of headers, media types, dtype text, objects as bytes.
+"""Wire formats of client and server: selections, headers, media types, dtypes and objects.
 
-Nothing here knows an array: a parsed selection is normalised against a shape by `engine.indexing`, and a dtype
-text is numpy's view of a Zarr v2 dtype (the strict rules are in `engine.dtypes`).
+Independent of arrays: `engine.selection` normalises selections against a shape, `engine.dtypes` has Zarr's strict rules
+of dtypes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ARRAY_SHAPE: Final = "Array-Shape"
 """Shape of the body as JSON, for example ``[4,512,512]``."""
 ARRAY_DTYPE: Final = "Array-Dtype"
 """Dtype of the body as JSON in Zarr v2 form, for example ``"<u2"`` or ``[["x","<i4"]]``."""
-LONGEST_DTYPE: Final = 4 << 10
-"""Up to here a dtype goes into a header, in bytes: proxies take 4 or 8 KiB of headers, Python's http.client 64 KiB a
-line, and a server of ours 64 KiB of a head. The node document has any dtype whole."""
+MAX_DTYPE_BYTES: Final = 4 << 10
+"""Bytes of a dtype above which the header is omitted: proxies limit headers to 4 or 8 KiB. The node document has any
+dtype."""
 ARRAY_CHUNKS: Final = "Array-Chunks"
-"""What the answer cost: ``touched=8, cached=6, bytes=120433`` (bytes read from the store)."""
+"""Read statistics: ``touched=8, cached=6, bytes=120433`` (bytes read from the store)."""
 SERVER_TIMING: Final = "Server-Timing"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 CONTENT_DIGEST: Final = "Content-Digest"
 UPLOAD_OFFSET: Final = "Upload-Offset"
-"""Bytes of an array of a stream that are stored, or where a body begins."""
+"""Offset in bytes into an array of a stream: stored bytes, or the start of a body."""
 UPLOAD_COMPLETE: Final = "Upload-Complete"
 UPLOAD_LIMIT: Final = "Upload-Limit"
 STREAM_EPOCH: Final = "Stream-Epoch"
-"""Which opening of a stream a sender knows of."""
+"""Number of times a stream was opened, known to its sender."""
 
 EXPOSED_HEADERS: Final = (
     "Accept-Ranges",
@@ -81,13 +81,13 @@ PROBLEM: Final = "application/problem+json"
 PARTIAL_UPLOAD: Final = "application/partial-upload"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-LONGEST_KEY: Final = 1024
-"""Bytes of UTF-8 that a key may have: the limit of S3 and of GCS."""
+MAX_KEY_BYTES: Final = 1024
+"""Maximum length of a key in bytes of UTF-8: the limit of S3 and GCS."""
 
 
 def without_driver(url: str) -> str:
-    """The URL of a node or a store that may be spelt as in TensorStore: ``…|zarr2:path`` is ``…/path``, and so are
-    ``|zarr3:`` and ``|zarr:``, as both formats are recognised."""
+    """The URL without TensorStore's driver: ``…|zarr2:path``, ``…|zarr3:path`` and ``…|zarr:path`` become
+    ``…/path``."""
     found = re.search(r"\|zarr[23]?:(.*)", url, re.DOTALL)
     if found is None:
         return url

@@ -1,4 +1,4 @@
-"""dtype text: numpy's view of the JSON of a Zarr v2 dtype (the strict rules are in `engine.dtypes`)."""
+"""Conversion between numpy's dtypes and the JSON of Zarr v2 (whose strict rules are in `engine.dtypes`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Any, Final
 import numpy as np
 
 PADDING: Final = "\0padding"
-"""How the names begin that padding has while values are handled: numpy copies fields and nothing else, and what it
-leaves out would be whatever the memory held before. Nobody else sees these names."""
+"""Prefix of the internal names of padding: as named fields it is copied by numpy, and so never uninitialised."""
 
 
 def field_names(dtype: np.dtype[Any]) -> tuple[str, ...]:
-    """The names of the fields of a structured dtype, without padding; none for others."""
+    """Names of the fields of a dtype, without padding; empty if it is not structured."""
     return tuple(name for name in dtype.names or () if not name.startswith(PADDING))
 
 
 def numpy_dtype(text: str) -> np.dtype[Any]:
-    """What numpy calls ``text``, which may come from anybody; raises `ValueError` and `TypeError`.
+    """``numpy.dtype`` of untrusted text; raises `ValueError` and `TypeError`.
 
-    numpy divides by the multiple and the divisor of a unit of time whatever they are: ``M8[0s]`` and ``M8[s/0]`` would
-    end the process. So there is no divisor here, and no multiple of zero.
+    Time units with a divisor or a multiple of zero are refused: ``M8[0s]`` and ``M8[s/0]`` crash numpy by a division by
+    zero.
     """
     time = r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]"
     if "[" in text and not re.fullmatch(time, text):
@@ -34,15 +33,15 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
 
 
 def is_extension_name(text: str) -> bool:
-    """Whether it is Zarr's name of a dtype that numpy has only with ml_dtypes."""
+    """Whether it is Zarr's name of a dtype of ml_dtypes."""
     return bool(re.fullmatch(r"bfloat16|float[48]_\w+|u?int[24]", text))
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
-    """numpy's dtype for the JSON of a Zarr v2 dtype, for example ``"<u2"`` or ``[["x", "<i4", [2]]]``.
+    """The numpy dtype of a Zarr v2 dtype's JSON, such as ``"<u2"`` or ``[["x", "<i4", [2]]]``.
 
-    Fields without a name are padding: their bytes are there, and no field is. Raises `ValueError` for
-    what numpy does not know and `ImportError` for ``bfloat16`` and its like without ml_dtypes.
+    Fields without a name are padding. Raises `ValueError` for unknown dtypes, and `ImportError` for those of ml_dtypes
+    if that is not installed.
     """
     if isinstance(value, str):
         return _extension_dtype(value) if is_extension_name(value) else numpy_dtype(value)
@@ -59,7 +58,7 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
 
 
 def dtype_to_json(dtype: np.dtype[Any]) -> Any:
-    """The JSON that `dtype_from_json` reads back as ``dtype``, padding included."""
+    """The JSON of a dtype, including padding; the inverse of `dtype_from_json`."""
     if dtype.names is not None and dtype.fields is not None:
         return _fields_to_json(dtype)
     if dtype.kind == "V" and dtype.type is not np.void:
@@ -68,22 +67,22 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
 
 
 def format_dtype(dtype: np.dtype[Any]) -> str:
-    """The value of the `Array-Dtype` header."""
+    """Value of an ``Array-Dtype`` header."""
     return json.dumps(dtype_to_json(dtype), separators=(",", ":"))
 
 
 def parse_dtype(text: str) -> np.dtype[Any]:
-    """Read the value of an `Array-Dtype` header; raises `ValueError`."""
+    """The dtype of an ``Array-Dtype`` header; raises `ValueError`."""
     return dtype_from_json(json.loads(text))
 
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What an npy file has in place of ``dtype``, byte for byte the same: ``bfloat16`` and its like are raw bytes."""
+    """The dtype in npy files, with the same layout: dtypes of ml_dtypes become raw bytes."""
     return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if leaf.isbuiltin == 2 else leaf)
 
 
 def bare_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The same without names for padding, byte for byte."""
+    """The dtype without names of padding, with the same layout."""
     return _rebuilt(dtype, lambda leaf: leaf)
 
 

@@ -1,11 +1,11 @@
-"""The binary form of object arrays: items of any length, and nothing that could run.
+"""Binary format of object arrays, without executable content.
 
-All numbers are little endian. Items come in C order:
+All numbers are little endian. Items are in C order:
 
-    uint32 n                 how many items
+    uint32 n                 number of items
     uint8  kind[n]           an ASCII letter, see below
     uint32 length[n]         bytes of each item
-    uint8  data[...]         the items, one behind the other, nothing in between
+    uint8  data[...]         the items, concatenated
 
 | kind | item |
 |---|---|
@@ -13,11 +13,11 @@ All numbers are little endian. Items come in C order:
 | ``s`` | text in UTF-8 (lone surrogates as their three bytes) |
 | ``b`` | bytes |
 | ``?`` | a boolean: one byte, 0 or 1 |
-| ``i`` | an integer: two's complement, as many bytes as it takes |
+| ``i`` | an integer: two's complement, of any length |
 | ``f`` | a number: float64 |
-| ``a`` | a 1-d array: a byte that says how long its dtype's text is, that text (``<i4``), then its values |
-| ``l`` | a list: its items in this same layout |
-| ``m`` | a map: a list of its keys and values in turn |
+| ``a`` | a 1-d array: the length of its dtype's text in one byte, that text (``<i4``), the values |
+| ``l`` | a list: its items in this format |
+| ``m`` | a map: a list of alternating keys and values |
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ import numpy as np
 from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json
 
 MAX_DEPTH: Final = 100
-"""How deep lists and maps may nest in each other."""
+"""Maximum nesting of lists and maps."""
 
 _HEAD = 4
 _PER_ITEM = 5
 
 
 def pack_objects(items: Iterable[Any]) -> bytes:
-    """Items in the layout above; raises `TypeError` for what it cannot hold and `ValueError` for too deep a nesting."""
+    """Items in this format; raises `TypeError` for unsupported types and `ValueError` for too deep nesting."""
     packer = Packer()
     packer.add(items)
     return packer.finish()
 
 
 def unpack_objects(data: bytes | bytearray | memoryview) -> list[Any]:
-    """The items of a body; raises `ValueError` if it is not in this layout. All counts are checked first."""
+    """The items of a body; raises `ValueError` if it is malformed. All sizes are checked before allocation."""
     return _unpack(memoryview(data).toreadonly(), 0)
 
 
 class Packer:
-    """Collects items; ``nbytes`` is how long the body is so far."""
+    """Encodes items; ``nbytes`` is the current size of the body."""
 
     def __init__(self, depth: int = 0) -> None:
         _check_depth(depth)
@@ -61,7 +61,7 @@ class Packer:
         self._parts: list[bytes] = []
 
     def add(self, items: Iterable[Any]) -> None:
-        """Append items; raises as `pack_objects`."""
+        """Encode and append items; raises as `pack_objects`."""
         for item in items:
             kind, part = _pack_item(item, self._depth)
             self._kinds += kind
@@ -92,7 +92,7 @@ def _pack_item(item: Any, depth: int) -> tuple[bytes, bytes]:
             found = b"s", item.encode("utf-8", "surrogatepass")
         case bytes() | bytearray():
             found = b"b", bytes(item)
-        case bool() | np.bool_():  # before integers, of which a boolean is one to Python
+        case bool() | np.bool_():  # before int, the base class of bool
             found = b"?", bytes([bool(item)])
         case int() | np.integer():
             value = int(item)
@@ -147,20 +147,17 @@ def _unpack_item(kind: str, data: memoryview, depth: int) -> Any:
         case "l":
             item = _unpack(data, depth + 1)
         case "m":
-            item = _unpack_map(_unpack(data, depth + 1))
+            parts = _unpack(data, depth + 1)
+            if len(parts) % 2:
+                raise ValueError("a map has as many values as keys")
+            if not all(isinstance(key, str | bytes | int | float | None) for key in parts[::2]):
+                raise ValueError("the keys of a map are text, bytes or numbers")
+            item = dict(zip(parts[::2], parts[1::2], strict=True))
         case "0" if not len(data):
             pass
         case _:
             raise ValueError(f"{len(data)} bytes are no item of kind {kind!r}")
     return item
-
-
-def _unpack_map(parts: list[Any]) -> dict[Any, Any]:
-    if len(parts) % 2:
-        raise ValueError("a map has as many values as keys")
-    if not all(isinstance(key, str | bytes | int | float | None) for key in parts[::2]):
-        raise ValueError("the keys of a map are text, bytes or numbers")
-    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _unpack_array(data: memoryview) -> np.ndarray:

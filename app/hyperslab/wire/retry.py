@@ -1,4 +1,4 @@
-"""Retry: numbered attempts, with exponential back-off and jitter between them."""
+"""Retries with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 
 def backoff(failures: int, first: float = 0.1, longest: float = 2.0) -> float:
-    """Seconds to wait after so many ``failures`` (from 1): ``first``, doubled with each more up to ``longest``, less a
-    random part of up to a half."""
+    """Seconds to wait after a number of failures (from 1): ``first``, doubled with each further one up to ``longest``,
+    times a random factor from 0.5 to 1."""
     return min(longest, first * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0)
 
 
-def attempts(most: int, first: float = 0.1, longest: float = 2.0) -> Iterator[int]:
-    """The numbers of ``most`` attempts, from 0; before each but the first, `backoff` is waited for."""
-    for failures in range(most):
+def attempts(limit: int, first: float = 0.1, longest: float = 2.0) -> Iterator[int]:
+    """Numbers of attempts below ``limit``, sleeping for `backoff` between them."""
+    for failures in range(limit):
         if failures:
             time.sleep(backoff(failures, first, longest))
         yield failures

@@ -1,4 +1,4 @@
-"""Selection text, as numpy writes it."""
+"""Selections in numpy's notation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from types import EllipsisType
 from hyperslab.errors import BadSelection
 
 SelectionItem = int | slice | EllipsisType | list[int]
-"""One item of a selection: an index, ``a:b:c``, ``...`` or a list of indices along one axis."""
+"""Item of a selection: an index, ``a:b:c``, ``...`` or a list of indices."""
 
 
 def parse_selection(text: str) -> tuple[SelectionItem, ...]:
-    """Read numpy text such as ``0:10, ::-2, ..., [1,5,9], -1``; an empty text selects everything. As in Python, a comma
-    may follow the last item, also of a list.
-
-    Raises `BadSelection` with the offending part and its position.
-    """
+    """Parse a selection such as ``0:10, ::-2, ..., [1,5,9], -1``; an empty text selects everything. Trailing commas are
+    allowed, also in lists. Raises `BadSelection` with the invalid part and its position."""
     if not text.strip():
         return ()
     parts = [*_split(text)]
@@ -29,12 +26,12 @@ def parse_selection(text: str) -> tuple[SelectionItem, ...]:
 
 
 def format_selection(items: Sequence[SelectionItem]) -> str:
-    """The text that `parse_selection` reads back as ``items``."""
+    """The text of a selection; the inverse of `parse_selection`."""
     return ",".join(_format_item(item) for item in items)
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    """Parts between commas outside brackets, without white space around them, and their offsets."""
+    """Parts between top-level commas, without surrounding white space, with their offsets."""
     start, depth = 0, 0
     for i, char in enumerate(text):
         if char == "[":
@@ -85,7 +82,7 @@ def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
 
 def _parse_integer(text: str, part: str, position: int) -> int:
     stripped, position = _stripped(part, position)
-    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", stripped):  # of many more digits, Python itself makes no integer
+    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", stripped):  # Python limits integers to 4300 digits
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
             reason = "expected at most 1000 digits"

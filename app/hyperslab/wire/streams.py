@@ -1,6 +1,6 @@
-"""Settings of acquisition streams as dataclasses, shared by client and server.
+"""Settings of acquisition streams, as dataclasses for client and server.
 
-`hyperslab.streams.settings` parses and checks them; `to_document` is their JSON.
+The server validates them in `hyperslab.streams.settings`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """One dimension of an array. The last two are the lines and columns of a frame.
+    """Dimension of an array. The last two are the lines and columns of a frame.
 
     Attributes:
-        name: Unique name.
+        name: A unique name.
         type: ``time``, ``channel``, ``space``, or any other text; ``space`` for the last two.
-        size: Items; None (first dimension only) for no limit.
-        chunk: Items in a chunk.
-        shard: Chunks in a shard; Zarr v3 only.
+        size: Number of items; None for unlimited, which only the first dimension can be.
+        chunk: Items per chunk.
+        shard: Chunks per shard (Zarr v3).
         unit: As in OME-Zarr, such as ``second`` or ``micrometer``.
-        scale: Distance of two items, in units; more than 0.
+        scale: Distance between items, in units; greater than 0.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidSettings:
-    """The coarser levels of an image.
+    """Coarser levels of an image.
 
-    Each level halves y and x, and z where the last other stored dimension is of type ``space``, while the smaller of y
-    and x is longer than its chunk. An odd edge is reduced from the items that exist.
+    Each level halves y and x, and z if the last other stored dimension is of type ``space``, as long as the smaller of
+    y and x is longer than its chunk. At odd edges, blocks are smaller.
 
     Attributes:
-        method: ``mean`` of numbers, exact and rounded once, half to even (floats in double precision); ``min`` or
-            ``max``; in these three NaN wins. ``mode``, for labels: the smallest of the most frequent. ``nearest`` or
-            ``decimate``: the first item, placed at the centre of its block, or where it is.
-        max_levels: Levels below the first, None for as many as there can be.
+        method: ``mean``, exact and rounded once, half to even (floats in double precision); ``min`` or ``max``; all
+            three propagate NaN. ``mode``, for labels: the most frequent, of several the smallest. ``nearest`` or
+            ``decimate``: the first item of a block, at the block's centre or at its own position.
+        max_levels: Maximum number of coarser levels; None for no limit.
     """
 
     method: str
@@ -53,23 +53,23 @@ class PyramidSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraySettings:
-    """One array of frames, or one image.
+    """Array of frames, or image.
 
-    With a pyramid, and as a field of a plate, it is an OME-Zarr image (0.4 in Zarr v2, 0.5 in v3), whose levels are
-    arrays named ``0``, ``1``, …; else an array with scales and units among its attributes.
+    With a pyramid, and as a field of a plate, it is an OME-Zarr image (0.4 in Zarr v2, 0.5 in v3) with levels ``0``,
+    ``1``, …; else an array with scales and units in its attributes.
 
     Attributes:
-        key: Path below the stream, ``""`` for the stream's own: letters, digits, ``_``, ``.``, ``-`` and ``/``. A field
-            of a plate has none.
+        key: Path below the stream, ``""`` for the stream's own: letters, digits, ``_``, ``.``, ``-`` and ``/``. Fields
+            of plates have none.
         dtype: As in a ``.zarray``, but no objects.
-        dimensions: From slowest to fastest in order of arrival. Two dimensions are a single frame.
-        fill_value: Value of missing frames, None for zero.
-        storage_order: Names of the dimensions in stored order, None for order of arrival.
+        dimensions: From slowest to fastest in order of acquisition. Two dimensions are a single frame.
+        fill_value: Value of missing frames; None for zero.
+        storage_order: Names of the dimensions in stored order; None for the order of acquisition.
         compressor: As in a ``.zarray``, None for none; by default Blosc with LZ4.
         filters: As in a ``.zarray``.
-        codecs: As in a ``zarr.json``, in place of ``compressor`` and ``filters``.
-        pyramid: The coarser levels, None for none.
-        attributes: Of the image, or of the array.
+        codecs: As in a ``zarr.json``, instead of ``compressor`` and ``filters``.
+        pyramid: Coarser levels; None for none.
+        attributes: Attributes of the image or array.
     """
 
     key: str = ""
@@ -86,12 +86,12 @@ class ArraySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquisition:
-    """One acquisition of a plate, as in OME-Zarr.
+    """Acquisition of a plate, as in OME-Zarr.
 
     Attributes:
-        id: Number, by which fields refer to it.
+        id: Number, to which fields refer.
         name: Display name.
-        description: Display text.
+        description: Description.
         starttime: Seconds since 1970.
         endtime: Seconds since 1970.
     """
@@ -105,12 +105,12 @@ class Acquisition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSettings:
-    """One field of view of a well.
+    """Field of view of a well.
 
     Attributes:
         key: Name, of letters and digits.
-        array: Image.
-        acquisition: Id of its acquisition; optional if the plate has at most one.
+        array: The image.
+        acquisition: The id of its acquisition; optional if there is at most one.
     """
 
     key: str
@@ -120,11 +120,11 @@ class FieldSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WellSettings:
-    """A well of a plate that has fields.
+    """Well of a plate.
 
     Attributes:
-        row: One of the plate's rows.
-        column: One of the plate's columns.
+        row: Name of its row.
+        column: Name of its column.
         fields: At least one.
     """
 
@@ -135,15 +135,15 @@ class WellSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlateSettings:
-    """A plate: the key of a field's array is ``plate/row/column/field``.
+    """Plate; the key of a field's array is ``plate/row/column/field``.
 
     Attributes:
         key: Path below the stream.
-        rows: Names of letters and digits, unique without regard to case.
+        rows: Names of letters and digits, unique regardless of case.
         columns: The same.
-        wells: Wells that have fields.
-        name: Display name; by default the last part of the key.
-        acquisitions: Acquisitions that fields refer to.
+        wells: Wells with fields.
+        name: Display name; by default the last segment of the key.
+        acquisitions: Acquisitions of the fields.
     """
 
     key: str
@@ -156,15 +156,15 @@ class PlateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """Settings of a stream, with at least one array, including fields of plates.
+    """Settings of a stream, with at least one array or field.
 
     Attributes:
         arrays: Arrays and images.
         plates: Plates, with their wells and fields.
         zarr_format: 2 or 3.
         expires_in: Seconds without a request, at most 86,400, after which the stream is closed; it can be resumed.
-        ack: When frames are acknowledged: stored in the ``tail``, stored in their ``chunk``, or queued in ``memory``,
-            where a crash loses them.
+        ack: When frames are acknowledged: once stored in the ``tail`` or in their ``chunk``, or once in ``memory``, of
+            which frames are lost with the process.
     """
 
     arrays: tuple[ArraySettings, ...] = ()
@@ -174,10 +174,10 @@ class StreamSettings:
     ack: str = "tail"
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON of these settings: ``parse_settings`` of it gives the same again."""
+        """The settings as JSON."""
         document: dict[str, Any] = asdict(self)
         for plate in document["plates"]:
             for well in plate["wells"]:
-                for found in well["fields"]:
-                    del found["array"]["key"]  # its place in the plate is its key
+                for view in well["fields"]:
+                    del view["array"]["key"]  # follows from its position
         return document

@@ -14,7 +14,7 @@ import zarr
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.indexing import normalise
+from hyperslab.engine.selection import normalise
 from hyperslab.storage import StoreConfig, open_store
 from tests.benchmarks.data import make_sparse
 from tests.benchmarks.programs import Sample, quiet_server, summary, take_turns

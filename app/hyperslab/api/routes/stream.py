@@ -42,7 +42,7 @@ from hyperslab.wire import (
     FRAMES,
     JSON,
     JSON_LINES,
-    LONGEST_KEY,
+    MAX_KEY_BYTES,
     NPY,
     PARTIAL_UPLOAD,
     RAW,
@@ -204,7 +204,7 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
     if error is not None:
-        error.beside = {"arrays": offsets}
+        error.extra = {"arrays": offsets}
         raise error
     return json_response({"arrays": offsets})
 
@@ -239,8 +239,8 @@ class _Entries:
         if not length:
             return None
         nbytes = _U32.unpack(length)[0]
-        if nbytes > LONGEST_KEY:
-            raise BadBody("the length of a key in bytes", f"at most {LONGEST_KEY}", nbytes)
+        if nbytes > MAX_KEY_BYTES:
+            raise BadBody("the length of a key in bytes", f"at most {MAX_KEY_BYTES}", nbytes)
         try:
             return bytes(await self._read(nbytes)).decode()
         except UnicodeDecodeError as error:

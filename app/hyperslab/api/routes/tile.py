@@ -207,7 +207,7 @@ async def _get_iiif_info(asked: _TileRequest, _: re.Match[str]) -> Reply:
 async def _get_iiif_image(asked: _TileRequest, match: re.Match[str]) -> Reply:
     """A part of the image in any size that is not larger than it is."""
     wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    draw = partial(asked.tiles.region, finish=wanted.finished, label=wanted.finish)
+    draw = partial(asked.tiles.region, finish=wanted.transform, label=wanted.label)
 
     def choose(frame: Frame) -> Region:
         return wanted.region(frame.grid)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from hyperslab import viewer
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response, page_response
 from hyperslab.errors import RouteNotFound
-from hyperslab.viewer import assets
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
@@ -22,7 +22,7 @@ def is_page(path: bytes) -> bool:
 
 async def page(request: Request) -> Response:
     """The HTML page; it finds out in the browser what the path in its address holds."""
-    body = assets.load().page(request.root_path)
+    body = viewer.load().page(request.root_path)
     headers = {
         "Cache-Control": "no-cache",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -37,10 +37,10 @@ async def static(request: Request) -> Response:
 
     Raises `RouteNotFound`.
     """
-    loaded = assets.load()
+    loaded = viewer.load()
     digest, _, name = request.scope["path"].partition("/viewer/static/")[2].partition("/")
     asset = loaded.files.get(name)
-    if asset is None or name == assets.PAGE:
+    if asset is None or name == viewer.PAGE:
         raise RouteNotFound(request.scope["path"])
     current = digest == loaded.digest
     headers = {
@@ -57,7 +57,7 @@ async def static(request: Request) -> Response:
 
 async def favicon(request: Request) -> Response:
     """The mark of the page, for clients that ask for the old name."""
-    asset = assets.load().files["mark.svg"]
+    asset = viewer.load().files["mark.svg"]
     return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
 
 

@@ -1,4 +1,4 @@
-/** What a node is: the facts of its metadata, its attributes, and what is wrong with it. */
+/** Metadata of a node: facts, attributes and problems. */
 
 import { formatBytes, formatCodec, formatDtype, formatShape, formatValue } from "./format.js";
 import { h } from "./dom.js";
@@ -26,7 +26,7 @@ export function facts(document, info = null) {
   ]);
 }
 
-/** The shape of pieces of an array, and how many there are, unless they differ. */
+/** Shape and number of chunks or shards, if they are all alike. */
 function pieces(shape, sizes, grid) {
   if (grid === "rectilinear") return `up to ${formatShape(sizes)}`;
   const count = shape.reduce((product, size, axis) => product * Math.ceil(size / sizes[axis]), 1);
@@ -53,7 +53,7 @@ function list(rows) {
   );
 }
 
-/** A JSON value as a tree that opens. */
+/** A JSON value as a collapsible tree. */
 export function attributes(value) {
   const entries = Object.entries(value ?? {});
   if (!entries.length) return h("p", { class: "hint" }, "No attributes.");
@@ -89,7 +89,7 @@ function leaf(value) {
   return h("span", { class: `json-leaf ${typeof value}` }, typeof value === "string" ? value : JSON.stringify(value));
 }
 
-/** What the service found wrong with a node's metadata. @param {any[]} problems */
+/** Problems of a node's metadata. @param {any[]} problems */
 export function problemList(problems) {
   const text = (problem) =>
     typeof problem === "string" ? problem : (problem.detail ?? problem.reason ?? JSON.stringify(problem));

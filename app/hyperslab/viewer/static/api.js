@@ -1,4 +1,4 @@
-/** Questions to the service. Every failure is a `Problem` that says what the problem document said. */
+/** Requests to the service. Failures are a `Problem` with the contents of the problem document. */
 
 import { h, ROOT } from "./dom.js";
 import { signIn } from "./signin.js";
@@ -6,7 +6,7 @@ import { authorization, heldToken } from "./token.js";
 
 const DOWNLOAD_STARTS = 10_000; // ms after which a browser has begun to save what it was given
 
-/** A failed request, in the words of the service. */
+/** A failed request, described by the service. */
 export class Problem extends Error {
   /** @param {{title: string, detail?: string, status: number, code: string}} facts */
   constructor({ title, detail, status, code }) {
@@ -28,11 +28,11 @@ export const encodePath = (path) => path.split("/").map(encodeURIComponent).join
  */
 export const url = (route, path, rest = "") => `${ROOT}/v1/${route}/${encodePath(path)}${rest}`;
 
-/** The same as an absolute address, for people to copy. */
+/** The absolute address, for copying. */
 export const absolute = (address) => new URL(address, location.origin).href;
 
 /**
- * Any answer but a refusal; where the service asks for a token the user is asked, and then the service once more.
+ * A successful response; after 401 the user is asked for a token, and the request is repeated.
  * @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>}
  */
 export async function get(address, signal) {
@@ -46,7 +46,7 @@ export async function get(address, signal) {
   return response;
 }
 
-/** Does a token let its bearer read? @param {string} token */
+/** Whether a token permits reading. @param {string} token */
 const accepts = async (token) => (await reach(url("metadata", "", "?limit=1"), token)).status !== 401;
 
 async function reach(address, token, signal) {
@@ -74,15 +74,15 @@ async function problemOf(response) {
 }
 
 /**
- * The address under which an element can show a picture: its own, or where a token is held, one of a copy in memory,
- * since elements send no headers. `URL.revokeObjectURL` lets the copy go.
+ * The address of a picture for an element: its own, or with a token an object URL of a copy, since elements send no
+ * headers. Release it by `URL.revokeObjectURL`.
  * @param {string} address
  */
 export async function pictureAddress(address) {
   return heldToken() ? URL.createObjectURL(await (await get(address)).blob()) : address;
 }
 
-/** Save what lies at an address as a file. @param {string} address @param {string} name */
+/** Download an address as a file. @param {string} address @param {string} name */
 export async function download(address, name) {
   const href = await pictureAddress(address);
   h("a", { href, download: name }).click();
@@ -110,7 +110,7 @@ export function metadata(path, { cursor, limit, signal } = {}) {
 export const search = (text, cursor, signal) =>
   getJson(url("metadata", "", `?${new URLSearchParams({ search: text, ...(cursor && { cursor }) })}`), signal);
 
-/** What the tile routes say about a node: axes, levels, channels, windows. */
+/** The `info.json` of a node: axes, levels, channels, windows. */
 export const tileInfo = (path, query, signal) =>
   getJson(url("tile", path, `/info.json${query && `?${query}`}`), signal);
 
@@ -121,7 +121,7 @@ const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g; // texts, 
 const LONG_INTEGER = /^-?\d{16,}$/;
 const MARK = "\u0000integer "; // no text of a store begins like this
 
-/** What a JSON text says, with all digits of long integers: those become `bigint`. @param {string} text */
+/** Parse JSON, with long integers as `bigint`. @param {string} text */
 export function parseExactly(text) {
   const marked = text.replace(TOKENS, (token) => (LONG_INTEGER.test(token) ? JSON.stringify(MARK + token) : token));
   if (marked.length === text.length) return JSON.parse(text);
@@ -149,10 +149,10 @@ const TYPED = {
 const NOT_A_TIME = -(2n ** 63n);
 
 /**
- * Numbers as a typed array in C order, converted to what a browser holds.
+ * Numbers as a typed array in C order, in a dtype that JavaScript has.
  * @param {string} path
  * @param {string} select numpy text
- * `bins`: minimum, maximum and mean of so many parts in place of the values.
+ * `bins`: minimum, maximum and mean of so many bins instead of the values.
  * @param {{field?: string, decode?: string, bins?: number, signal?: AbortSignal}} [options]
  * @returns {Promise<Uint8Array|Int8Array|Uint16Array|Int16Array|Uint32Array|Int32Array|Float32Array|Float64Array>}
  */

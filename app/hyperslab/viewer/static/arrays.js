@@ -1,6 +1,6 @@
-/** What can be told about an array from its node document alone. */
+/** Properties of an array from its node document. */
 
-/** Names of the fields whose values are numbers; none where the dtype has no fields. @returns {string[]} */
+/** Names of numeric fields; empty if the dtype is not structured. @returns {string[]} */
 export function numericFields(document) {
   if (!Array.isArray(document.dtype)) return [];
   const numeric = ([, type]) => typeof type === "string" && !/^[<>|]?[OSUV]/.test(type);
@@ -12,20 +12,20 @@ export function dtypeOf({ dtype }, field = "") {
   return String(Array.isArray(dtype) ? dtype.find(([name]) => name === field)?.[1] : dtype);
 }
 
-/** Are values, or those of a field, of any length, so that npy cannot hold them? */
+/** Whether values, or those of a field, are objects of any length. */
 export const hasObjects = ({ dtype }, field = "") =>
   /^[<>|]?O$/.test(dtypeOf({ dtype }, field)) || (Array.isArray(dtype) && !field && dtype.some(isObject));
 
 const isObject = ([, type]) => (Array.isArray(type) ? type.some(isObject) : /^[<>|]?O$/.test(type));
 
-/** The same plane as a table, which shows one channel: the first that is drawn. */
+/** The displayed plane for a table, with the first active channel. */
 export function tableInfo(info) {
   const { channel_axis: axis, selection, channels } = info;
   const drawn = channels.find(({ active }) => active)?.index ?? 0;
   return { ...info, channel_axis: null, selection: axis ? { ...selection, [axis]: drawn } : selection };
 }
 
-/** Axes with sizes, names and units as far as the attributes say; the last two are the plane. */
+/** Axes with sizes, names and units from attributes; the last two are the plane. */
 export function plainInfo(document, decode = "") {
   const shape = document.shape ?? [];
   const names = shape.map((_, axis) => document.dimension_names?.[axis] ?? `d${axis}`);

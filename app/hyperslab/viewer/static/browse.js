@@ -1,4 +1,4 @@
-/** The page of a group: its children as cards, with small pictures of those that can be drawn. */
+/** Group view: children as cards with thumbnails. */
 
 import { metadata } from "./api.js";
 import { createCard } from "./cards.js";
@@ -25,7 +25,7 @@ export function createBrowse(group, onopen) {
   return element;
 }
 
-/** Head, cards and what is left of them. @param {boolean} [welcome] it stands for the whole service */
+/** Heading, cards and a link to further children. @param {boolean} [welcome] the root of the service */
 function page(group, onopen, welcome = !group.path) {
   const list = createCards(group, onopen);
   const title = welcome && !group.path ? "Arrays served here" : lastName(group.path);
@@ -51,7 +51,7 @@ function emptyState(group) {
   return h("div", { class: "empty" }, icon("group"), h("p", {}, text));
 }
 
-/** Cards that are filled in as they come into view. */
+/** Cards that load when they become visible. */
 function createCards(group, onopen) {
   const element = h("ul", { class: "cards" });
   const waiting = new Map();

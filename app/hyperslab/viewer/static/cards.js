@@ -1,4 +1,4 @@
-/** The card of a node: a small picture of what it holds, its name, and one line about it. */
+/** Card of a node: thumbnail, name and a line of description. */
 
 import { numbers, pictureAddress, url, values } from "./api.js";
 import { decodeOf, meaningOf, say } from "./decoded.js";

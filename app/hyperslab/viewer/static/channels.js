@@ -11,7 +11,7 @@ const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms c
 
 /**
  * @param {{update: (patch: object, kind?: string) => void, get: () => import("./state.js").State}} store
- * @param {() => Promise<void>} quiet when the picture is there: histograms can wait for it
+ * @param {() => Promise<void>} quiet resolves when the picture is complete, after which histograms load
  */
 export function createChannels(store, quiet) {
   const list = h("div", { class: "channels" });
@@ -65,7 +65,7 @@ export function createChannels(store, quiet) {
   return { element: list, reset, update, toggle, invert, redraw: () => rows.forEach((row) => row.redraw()) };
 }
 
-/** The query that is about one channel. */
+/** The query of a single channel. */
 function questionAbout(info, index) {
   const query = new URLSearchParams();
   if (info.channel_axis) query.set("c", String(index));

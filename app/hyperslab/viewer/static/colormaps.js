@@ -21,7 +21,7 @@ const FAVOURITES = [
 const SWATCH = 128; // pixels
 const GREY = "linear-gradient(to right, #000, #fff)";
 
-/** @type {Map<string, Promise<string>>} legends that were shown: few, small, and shown again and again */
+/** @type {Map<string, Promise<string>>} cache of legends */
 const pictures = new Map();
 
 function pictureOf(address) {
@@ -78,7 +78,7 @@ export function createColormaps(store, oninvert) {
   return { element, update };
 }
 
-/** The list that drops down, with a filter and a swatch for each map. */
+/** Drop-down list with a filter and a swatch for each map. */
 function createChoice(onchoose) {
   const swatch = h("span", { class: "swatch" });
   const name = h("span", {});

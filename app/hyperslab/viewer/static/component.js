@@ -1,4 +1,4 @@
-/** What is drawn of complex values, and whether integers stand for things. */
+/** Controls for the component of complex values, and for drawing integers as labels. */
 
 import { h } from "./dom.js";
 

@@ -1,6 +1,6 @@
 /**
  * Coordinates of axes, as xarray and CF keep them: a one-dimensional array beside the data, named like the axis.
- * The service decodes them ("days since 2023-01-01" becomes a date); degrees get their side.
+ * The service decodes them ("days since 2023-01-01" becomes a date); degrees get a direction.
  */
 
 import { metadata, numbers, Problem, values } from "./api.js";
@@ -12,7 +12,7 @@ const LONGEST = 1 << 16;
 const SIBLINGS = 200;
 
 /**
- * For each axis that has coordinates, what to say for an index.
+ * Functions from indices to coordinate labels, by axis.
  * @param {any} document node document of an array
  * @returns {Promise<Record<string, (index: number) => string>>}
  */
@@ -45,7 +45,7 @@ async function placesOf({ path, size }) {
   return (index) => format(places[index]);
 }
 
-/** Dates as the service tells them, in microseconds where they may lie anywhere; the time of day where any needs it. */
+/** Dates from the service, in microseconds if necessary; with the time of day if any is not midnight. */
 async function datesOf({ path }, decode, dtype) {
   const texts = await values(path, ":", { decode, dtype: decode && dtype[1] === "M" ? "<M8[us]" : "" });
   const dates = texts.map((text) => dateText(String(text)));

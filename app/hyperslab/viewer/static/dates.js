@@ -1,4 +1,4 @@
-/** Values of `datetime64`: what they say, and where the ticks of an axis of them lie. */
+/** Values of `datetime64`: text and axis ticks. */
 
 import { niceBelow } from "./format.js";
 
@@ -19,13 +19,13 @@ const STEPS = [
 const CALENDAR = [1, 3, 6]; // months, before it is years
 
 /**
- * @typedef {object} Dates how to read values as dates
- * @property {(value: number, apart?: number) => string} text as precise as values need that lie so far apart
+ * @typedef {object} Dates interpretation of values as dates
+ * @property {(value: number, apart?: number) => string} text in the precision for values at a distance
  * @property {(low: number, high: number, about: number) => number[]} ticks
  */
 
 /**
- * How to read the values of a dtype; null where they are no dates.
+ * The interpretation of a dtype; null if it is not datetime64.
  * @param {string} dtype `<M8[ns]`, `<M8[25s]`
  * @returns {Dates|null}
  */
@@ -40,10 +40,10 @@ export function datesOf(dtype) {
   };
 }
 
-/** Counts of a fixed length, in milliseconds. */
+/** Units of fixed length, in milliseconds. */
 const byTime = (unit) => ({ unit, time: (value) => value * unit, value: (time) => time / unit });
 
-/** Counts of months: they begin with the first day of one. */
+/** Units of months, starting on the first day. */
 const byMonths = (unit) => ({
   whole: DAY,
   time: (value) => Date.UTC(1970, Math.floor(value * unit), 1) + ((value * unit) % 1) * 30 * DAY,
@@ -52,7 +52,7 @@ const byMonths = (unit) => ({
 
 const monthsOf = (time) => (new Date(time).getUTCFullYear() - 1970) * 12 + new Date(time).getUTCMonth();
 
-/** As precise as it takes to tell times apart that lie so many milliseconds from each other. */
+/** Text in the precision that distinguishes times so many milliseconds apart. */
 function written(time, apart) {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return Number.isNaN(time) ? "NaT" : `${Math.round(1970 + time / YEAR)}`;
@@ -83,7 +83,7 @@ function regular(low, high, step) {
   return Array.from({ length: Math.max(0, Math.floor(high / step) - start + 1) }, (_, i) => (start + i) * step);
 }
 
-/** First days of months that are so many apart; the year is counted on from 1970. */
+/** First days of months at a distance, counted from 1970. */
 function calendar(low, high, months) {
   const start = Math.ceil(monthsOf(low) / months);
   const last = Math.floor(monthsOf(high) / months);

@@ -1,21 +1,21 @@
-/** What attributes say that stored values mean: the service decodes them, here is what stands beside them. */
+/** Decoded values: units, flags and dates, from the attributes. */
 
 import { dtypeOf } from "./arrays.js";
 import { formatValue } from "./format.js";
 
 /**
- * @typedef {object} Meaning what is said beside a value
+ * @typedef {object} Meaning annotation of a value
  * @property {string} [unit]
  * @property {{meaning: string, value: number, mask: number|null}[]} [flags]
  * @property {boolean} [dates] values are ISO text of dates
  */
 
-/** Is there a choice between decoded and stored values? @param {any} document node document */
+/** Whether decoded values differ from stored ones. @param {any} document node document */
 export const isPacked = (document) => Boolean(document.decoded?.cf && document.decoded.changes);
 
 /**
- * What to ask for, `decode=cf` or nothing: decoded values where the attributes mean that, unless the user wants to
- * see what is stored. Dates that are text cannot be plotted.
+ * The parameter `decode=cf`, or nothing: decoded by default if the attributes request it, unless the user chose stored
+ * values. Dates as text cannot be plotted.
  * @param {any} document @param {{decode?: string}} state @param {string} [view] @returns {"cf"|""}
  */
 export function decodeOf(document, state, view = "") {
@@ -23,10 +23,10 @@ export function decodeOf(document, state, view = "") {
   return view === "plot" && document.decoded.dtype.startsWith("<U") ? "" : "cf";
 }
 
-/** The dtype of the values as they come. */
+/** The dtype of the requested values. */
 export const shownDtype = (document, field, decode) => (decode ? document.decoded.dtype : dtypeOf(document, field));
 
-/** The unit of values, of a field where the attributes name one for each; none for packed numbers, nor for dates. */
+/** The unit of values or of a field; none for packed numbers and dates. */
 export function unitOf(document, field = "", decode = "") {
   const { decoded, attributes } = document;
   if (decode ? decoded.calendar : decoded?.packed) return "";
@@ -42,7 +42,7 @@ export const meaningOf = (document, field, decode) => ({
   dates: /^.M8/.test(shownDtype(document, field, decode)) || Boolean(decode && document.decoded.calendar),
 });
 
-/** ISO text as people write dates: no midnight, no empty seconds and fractions. */
+/** ISO text without midnight, and without zero seconds and fractions. */
 export const dateText = (iso) =>
   iso
     .replace(/(\.\d*?)0+$/, "$1")
@@ -51,7 +51,7 @@ export const dateText = (iso) =>
     .replace(/(T\d\d:\d\d):00$/, "$1")
     .replace("T", " ");
 
-/** A value with what it means. @param {any} value @param {Meaning} meaning */
+/** A value with its annotation. @param {any} value @param {Meaning} meaning */
 export function say(value, { unit = "", flags = [], dates = false }) {
   if (dates && typeof value === "string") return dateText(value);
   const text = formatValue(value);

@@ -1,4 +1,4 @@
-/** Sliders for the axes that are not in the picture, with play. */
+/** Sliders with playback for the axes outside the plane. */
 
 import { clamp, h, iconButton, setIcon } from "./dom.js";
 import { positionOn } from "./format.js";
@@ -29,7 +29,7 @@ export function createDock(store, picture) {
     store.update({ at: { ...state.at, [name]: position } }, kind);
   }
 
-  /** One step on the axis used last. */
+  /** A step along the axis used last. */
   function step(by) {
     const axis = sliderAxes(store.get(), info).find((a) => a.name === active) ?? firstLong(store.get(), info);
     if (!axis) return;
@@ -135,12 +135,12 @@ export function createDock(store, picture) {
     refresh();
   }
 
-  /** Show the positions again: where they lie may have become known. */
+  /** Update the labels of positions, after coordinates were loaded. */
   function refresh() {
     for (const [name, position] of Object.entries(positionsOf(store.get(), info))) rows.get(name)?.set(position);
   }
 
-  /** The positions that may be asked for next: one step on and one step back. */
+  /** Neighbouring positions: one step forward and one back. */
   function neighbours(state) {
     const axis = info.axes.find((a) => a.name === active);
     if (!axis || !rows.has(active)) return [];
@@ -152,7 +152,7 @@ export function createDock(store, picture) {
   return { element, update, refresh, step, toggle, stop, neighbours };
 }
 
-/** The axis that people mean when they have not touched one: the longest. */
+/** The default axis of steps: the longest. */
 function firstLong(state, info) {
   return sliderAxes(state, info)
     .toSorted((a, b) => b.size - a.size)

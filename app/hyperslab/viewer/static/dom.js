@@ -1,4 +1,4 @@
-/** Small helpers for making and changing elements; nothing here knows about arrays. */
+/** Helpers to create and change elements. */
 
 /** Where the service is mounted ("" or "/prefix"). */
 export const ROOT = document.querySelector('meta[name="hyperslab-root"]').content;
@@ -46,7 +46,7 @@ export function setIcon(svg, name) {
 }
 
 /**
- * A button with an icon and a spoken name.
+ * A button with an icon and an accessible name.
  * @param {string} name icon
  * @param {string} label what it does
  * @param {(event: Event) => void} onclick
@@ -61,7 +61,7 @@ export function iconButton(name, label, onclick, props = {}) {
 }
 
 /**
- * Call `fn` once the calls have paused for `ms`; `.cancel()` forgets a waiting call.
+ * Debounce: call `fn` once calls have paused for `ms`; `.cancel()` drops a pending call.
  * @template {any[]} A
  * @param {number} ms
  * @param {(...args: A) => void} fn
@@ -79,14 +79,14 @@ export function debounce(ms, fn) {
 /** @param {number} value @param {number} low @param {number} high */
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-/** A short message at the edge of the page that goes away by itself. */
+/** A temporary message at the edge of the page. */
 export function toast(text) {
   const box = h("div", { class: "toast" }, text);
   document.getElementById("toasts").replaceChildren(box);
   setTimeout(() => box.remove(), 2600);
 }
 
-/** Put text on the clipboard, also where the page is not served over https. */
+/** Copy text to the clipboard, also without https. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

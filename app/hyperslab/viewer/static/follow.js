@@ -1,4 +1,4 @@
-/** Changes of a node and of what lies below it, as the service tells them. */
+/** Subscription to the changes of a node and of nodes below it. */
 
 import { get, url } from "./api.js";
 
@@ -36,13 +36,13 @@ export function createFollower(onchange) {
           since = id;
         }
       } catch {
-        // The service is away, or the store: it is asked again.
+        // The service or the store is unavailable: try again.
       }
       if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, AGAIN));
     }
   }
 
-  /** @param {string|null} wanted null follows nothing */
+  /** @param {string|null} wanted null to stop */
   function watch(wanted) {
     if (wanted === path) return;
     connection.abort();
@@ -54,7 +54,7 @@ export function createFollower(onchange) {
   return { watch };
 }
 
-/** The id of each server-sent event; `EventSource` could not send a token. @param {Response} response */
+/** Ids of server-sent events; `EventSource` cannot send a token. @param {Response} response */
 async function* idsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";

@@ -1,4 +1,4 @@
-/** Numbers, shapes and units as people write them. */
+/** Formatting of numbers, shapes and units. */
 
 /** @param {number} bytes */
 export function formatBytes(bytes) {
@@ -58,7 +58,7 @@ export function formatValue(value) {
   return String(value);
 }
 
-/** JSON has no word for a `bigint`. */
+/** JSON with `bigint` as numbers. */
 const plain = (value) => (typeof value === "bigint" ? String(value) : value);
 
 /** @param {number} value */
@@ -141,17 +141,17 @@ export function formatLength(metres) {
   return `${Number((metres / size).toPrecision(4))} ${name}`;
 }
 
-/** A value with so many digits, and those more that it takes to tell values between two others apart. @returns {number} */
+/** A value with so many digits, or more to distinguish values between two others. @returns {number} */
 export function rounded(value, [low, high], digits) {
   const alike = Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low))) || 0;
   return Number(value.toPrecision(Math.min(digits + Math.max(alike, 0), 17)));
 }
 
-/** The short sign of a unit. */
+/** The symbol of a unit. */
 export const unitSign = (unit) =>
   /^degrees?_?(north|east|N|E)$/.test(unit ?? "") ? "°" : LENGTHS.find(([size]) => size === METRES[unit])?.[1] ?? SHORT[unit] ?? unit ?? "";
 
-/** Where index `index` of an axis lies: its coordinate, or in its unit; "" where the axis has neither. */
+/** The position of an index: its coordinate, or in units; "" without either. */
 export function positionOn(axis, index) {
   if (axis.place) return axis.place(index);
   if (!axis.unit) return "";

@@ -1,4 +1,4 @@
-/** The bar at the top: where we are, how to look at it, and the page's own buttons. */
+/** Header: path, views and buttons. */
 
 import { copyText, h, icon, iconButton } from "./dom.js";
 import { lastName } from "./nodes.js";
@@ -14,12 +14,12 @@ const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Me
 /**
  * @typedef {object} Place
  * @property {string} path
- * @property {string[]} available ways to look at it
- * @property {string} view the one that shows
+ * @property {string[]} available its views
+ * @property {string} view the current view
  * @property {string[]} [fields] of records, one of which is drawn
  * @property {string} [field]
- * @property {""|"cf"|"none"} [decode] "" where there is nothing to choose
- * @property {boolean} follow whether changes are shown as they come
+ * @property {""|"cf"|"none"} [decode] "" without a choice
+ * @property {boolean} follow whether the node is followed
  *
  * @param {HTMLElement} host
  * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onfollow: () => void, onhelp: () => void}} events
@@ -86,7 +86,7 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow
   return { update };
 }
 
-/** Shows while a token is held. */
+/** Visible while there is a token. */
 function forget() {
   const button = iconButton("key", "Forget token", forgetToken);
   const show = () => (button.hidden = !heldToken());
@@ -123,7 +123,7 @@ function crumb(path, last, onopen) {
   return h("span", { class: "crumb" }, h("span", { class: "crumb-slash", "aria-hidden": "true" }, "/"), link);
 }
 
-/** Show or hide the tree or the inspector: over the data where the page is narrow, beside it where it is wide. */
+/** Show or hide the tree or the inspector: over the data on narrow pages, else beside it. */
 export function togglePanel(name, wanted) {
   const { body } = document;
   const open = wanted ?? !isOpen(name);
@@ -133,7 +133,7 @@ export function togglePanel(name, wanted) {
   if (open && isNarrow()) body.classList.remove(`${other}-open`);
 }
 
-/** Where the tree lies over the data, a touch of the data or Escape puts it away. */
+/** On narrow pages, a click on the data or Escape hides the tree. */
 export function closeTreeOutside(stage) {
   const close = () => isNarrow() && isOpen("tree") && togglePanel("tree", false);
   stage.addEventListener("pointerdown", close, { capture: true });
@@ -147,7 +147,7 @@ function isOpen(name) {
   return isNarrow() ? classList.contains(`${name}-open`) : !classList.contains(`${name}-closed`);
 }
 
-/** The other theme than the one that shows, remembered. */
+/** Switch between themes, and store the choice. */
 export function switchTheme() {
   const root = document.documentElement;
   const dark =
@@ -156,7 +156,7 @@ export function switchTheme() {
   try {
     localStorage.setItem("hyperslab-theme", root.dataset.theme);
   } catch {
-    // Storage may be forbidden: the choice then lasts as long as the page.
+    // Storage may be disabled: the choice then lasts until the page is closed.
   }
   document.dispatchEvent(new Event("themechange"));
 }

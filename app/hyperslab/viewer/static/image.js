@@ -1,6 +1,6 @@
 /**
- * The picture: OpenSeadragon over our tiles. A change of slider or window loads the next frame hidden behind the one
- * that is shown and swaps them when all visible tiles are there, so nothing flickers; neighbours are loaded ahead.
+ * Picture: OpenSeadragon with the service's tiles. A new frame loads hidden and replaces the current one when all visible
+ * tiles are complete, without flicker; neighbouring frames are preloaded.
  */
 
 import { clamp, h } from "./dom.js";
@@ -60,7 +60,7 @@ export class Picture {
     return this.shown ? this.shown.viewportToImageZoom(this.viewer.viewport.getZoom(true)) : 1;
   }
 
-  /** Show a frame; while one is on its way only the newest of those asked for meanwhile is kept. @param {Frame} frame */
+  /** Show a frame; while one is loading, only the newest request is queued. @param {Frame} frame */
   show(frame, box = null) {
     const again = this.wanted !== null && geometry(this.wanted) === geometry(frame);
     this.wanted = frame;
@@ -68,7 +68,7 @@ export class Picture {
     if (!this.busy) this.#next();
   }
 
-  /** Resolves when the newest frame is on the screen. */
+  /** Resolves when the newest frame is displayed. */
   settled() {
     if (!this.busy) return Promise.resolve();
     return new Promise((resolve) =>
@@ -76,7 +76,7 @@ export class Picture {
     );
   }
 
-  /** Load neighbouring frames in the background and forget all others. @param {Frame[]} neighbours */
+  /** Preload neighbouring frames and drop all others. @param {Frame[]} neighbours */
   prefetch(neighbours) {
     const keep = new Set([keyOf(this.wanted), ...neighbours.map(keyOf)]);
     for (const [key, item] of this.frames) {
@@ -116,7 +116,7 @@ export class Picture {
     this.element.dispatchEvent(new Event("frame"));
   }
 
-  /** Add a frame to the world; the first one is drawn as it loads, later ones stay hidden until they are complete. */
+  /** Add a frame to the world; the first is drawn while it loads, later ones when they are complete. */
   #load(frame) {
     const { generation } = this;
     const first = this.shown === null;
@@ -139,7 +139,7 @@ export class Picture {
     });
   }
 
-  /** OpenSeadragon measures an element that was not on the page yet only when it draws next: too late for `#place`. */
+  /** Resize the viewport now: OpenSeadragon measures a new element only with the next drawing, too late for `#place`. */
   #measure() {
     const { clientWidth, clientHeight } = this.element;
     const { viewport } = this.viewer;
@@ -155,7 +155,7 @@ export class Picture {
     if (this.#isTooWide()) this.events.onPart();
   }
 
-  /** How much can be seen at once, in pixels of the picture: beyond the coarsest tiles there are, too many are needed. */
+  /** Maximum visible width in pixels of the picture, beyond which the coarsest level would need too many tiles. */
   #widest() {
     const { minzoom, maxzoom } = this.wanted;
     return minzoom ? this.viewer.viewport.getContainerSize().x * 2 ** (maxzoom - minzoom) : Infinity;
@@ -166,7 +166,7 @@ export class Picture {
     return Math.max(this.wanted.width, (this.wanted.height * x) / y) > this.#widest();
   }
 
-  /** What is visible where all of the picture would be too much: its middle, pixel by pixel. */
+  /** Initial view of a picture that is too large to show whole: its centre at full resolution. */
   #middle() {
     const { width, height } = this.wanted;
     return this.#boundsOf([width / 2, height / 2, this.viewer.viewport.getContainerSize().x]);
@@ -183,7 +183,7 @@ export class Picture {
     }
   }
 
-  /** The edge of the picture, and what is seen where it has no values. */
+  /** Border of the picture, and background where it has no values. */
   #frame() {
     this.bounds.hidden = !this.shown;
     if (!this.shown) return;
@@ -199,7 +199,7 @@ export class Picture {
     for (const [name, place] of Object.entries(places)) this.bounds.style[name] = `${place}px`;
   }
 
-  /** Is nothing at all drawn in what is visible, though all of it is there? */
+  /** Whether the visible part is complete and empty. */
   showsNothing() {
     if (!this.shown || this.busy || !this.shown.getFullyLoaded() || this.element.dataset.failedTiles !== "0") return false;
     const sample = h("canvas", { width: SAMPLE, height: SAMPLE }).getContext("2d");
@@ -212,7 +212,7 @@ export class Picture {
     this.viewer.world.removeItem(item);
   }
 
-  /** Labels over the picture; null takes them away. @param {Frame|null} frame @param {number} opacity */
+  /** Labels over the picture; null removes them. @param {Frame|null} frame @param {number} opacity */
   overlay(frame, opacity) {
     const key = frame ? keyOf(frame) : "";
     this.labelOpacity = opacity;
@@ -243,13 +243,13 @@ export class Picture {
     this.element.dataset.labels = "shown";
   }
 
-  /** Draw magnified pixels smoothly, or as the squares that they are. */
+  /** Interpolate magnified pixels, or draw them as squares. */
   setSmooth(smooth) {
     this.smooth = smooth;
     this.#applySmooth();
   }
 
-  /** Pictures drawn smaller than they are stay smooth in any case: leaving pixels out would show what is not there. */
+  /** Downscaled pictures are always interpolated, to avoid aliasing. */
   #applySmooth() {
     const smooth = this.smooth || this.scale < CRISP;
     if (smooth === this.smoothed) return;
@@ -258,25 +258,25 @@ export class Picture {
     this.viewer.forceRedraw();
   }
 
-  /** The place in the array, in cells, of a place in the picture: what is flipped counts from the other end. */
+  /** Array position, in cells, of a position in the picture. */
   #cellAt(x, y) {
     const { flip, scale, width, height } = this.wanted;
     return [(flip[1] ? width - x : x) / scale[1], (flip[0] ? height - y : y) / scale[0]];
   }
 
-  /** The place in the picture of a place in the array. */
+  /** Picture position of an array position. */
   #pixelAt(column, row) {
     const { flip, scale, width, height } = this.wanted;
     const [x, y] = [column * scale[1], row * scale[0]];
     return [flip[1] ? width - x : x, flip[0] ? height - y : y];
   }
 
-  /** The place on the screen, from the element's corner, of a place in the array. */
+  /** Screen position, relative to the element, of an array position. */
   screenAt(column, row) {
     return this.shown.imageToViewerElementCoordinates(new window.OpenSeadragon.Point(...this.#pixelAt(column, row)));
   }
 
-  /** What is visible, in cells: centre x, y and width. @returns {[number, number, number]|null} */
+  /** The visible box in cells: centre x, y and width. @returns {[number, number, number]|null} */
   box() {
     if (!this.shown) return null;
     const rect = this.shown.viewportToImageRectangle(this.viewer.viewport.getBounds(true));
@@ -329,7 +329,7 @@ export class Picture {
     else if (this.shown) viewport.fitBounds(this.shown.getBounds(), immediately); // labels may reach beyond it
   }
 
-  /** Is the picture in view as it was opened? */
+  /** Whether the view is the initial one. */
   atHome() {
     const { viewport } = this.viewer;
     if (!this.shown) return true;
@@ -340,7 +340,7 @@ export class Picture {
     return near(x, middle.x) && near(y, middle.y) && near(now.width, Math.max(home.width, home.height * now.getAspectRatio()));
   }
 
-  /** Forget everything: the view is going away. */
+  /** Destroy the view. */
   clear() {
     this.#restart(null);
     this.wanted = null;
@@ -351,7 +351,7 @@ export class Picture {
     this.viewer.viewport.applyConstraints();
   }
 
-  /** Move by a share of what is visible. */
+  /** Pan by a share of the visible part. */
   panBy(x, y) {
     const bounds = this.viewer.viewport.getBounds();
     this.viewer.viewport.panBy(new window.OpenSeadragon.Point(x * bounds.width, y * bounds.height));

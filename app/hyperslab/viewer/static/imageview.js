@@ -1,4 +1,4 @@
-/** The image view: the picture with what lies over it, the sliders below it, and its panels. */
+/** Image view: picture with overlays, sliders and panels. */
 
 import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
@@ -49,7 +49,7 @@ export function createImageView(store, events) {
     onFail: events.onfail,
     onPart: () => toast("Only a part is shown: the whole is too large to draw without smaller levels"),
   });
-  /** When the frame that is being asked for just now is there. */
+  /** Resolves when the requested frame is displayed. */
   const quiet = () => new Promise((resolve) => setTimeout(resolve)).then(() => picture.settled());
   const dock = createDock(store, picture);
   const planes = createPlanes(store);
@@ -98,10 +98,10 @@ export function createImageView(store, events) {
     void layLabels();
   });
 
-  /** From the moment that another frame is wanted, and not only once it is asked for. */
+  /** Set as soon as another frame is needed, before its request. */
   const tellBusy = () => element.setAttribute("aria-busy", String(picture.busy || show.waiting()));
 
-  /** Labels that cannot be drawn are told of once, and by their panel for as long as they are chosen. */
+  /** Report labels that cannot be drawn, once, and in their panel. */
   async function layLabels() {
     const { state, info } = context;
     context.labels = null;
@@ -116,7 +116,7 @@ export function createImageView(store, events) {
     if (overlay.say(reason) && reason) events.onproblem(new Error(`The labels ${chosen.name} are not drawn: ${reason}`));
   }
 
-  /** Neighbours are loaded once the wanted frame is there. */
+  /** Preload neighbours once the frame is displayed. */
   function afterFrame() {
     const { state, info } = context;
     if (!info) return;
@@ -127,12 +127,12 @@ export function createImageView(store, events) {
     tellNothing();
   }
 
-  /** After the picture was drawn, which is done in the next frame of the screen. */
+  /** After the picture was drawn, in the next animation frame. */
   const tellNothing = debounce(80, () =>
     requestAnimationFrame(() => (nothing.hidden = !picture.wanted?.gaps || !picture.showsNothing())),
   );
 
-  /** An image of a plate or a well opens with a click. */
+  /** Open an image of a plate or a well by a click. */
   picture.viewer.addHandler("canvas-click", ({ quick, originalEvent }) => {
     const place = quick && context.info?.images && picture.pixelAt(originalEvent.clientX, originalEvent.clientY);
     const image = place && imageAt(place, context.info);
@@ -197,7 +197,7 @@ export function createImageView(store, events) {
     probe.show(null);
   });
 
-  /** What is visible, for those who want to read it. */
+  /** The visible selection, for snippets. */
   function sight() {
     const { state, info } = context;
     return {
@@ -226,7 +226,7 @@ export function createImageView(store, events) {
     return [{ title: "Open in neuroglancer", href: neuroglancerLink(state, info, centre) }, png];
   }
 
-  /** A browser that follows a link sends no token, so the page asks in its place. */
+  /** Download with a token, which links do not send. */
   const save = (address, name) => (event) => {
     event.preventDefault();
     download(address, name).catch((problem) => toast(problem.message));
@@ -242,7 +242,7 @@ export function createImageView(store, events) {
     return info.labels?.length ? [display, { title: "Labels", body: [overlay.element] }] : [display];
   }
 
-  /** Coordinates of the axes have become known. */
+  /** Set the coordinates of the axes. */
   function named() {
     dock.refresh();
     probe.refresh();

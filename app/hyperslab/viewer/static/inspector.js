@@ -1,4 +1,4 @@
-/** The panels beside the data. */
+/** Inspector: the panels beside the data. */
 
 import { attributes, facts, problemList } from "./about.js";
 import { h, icon } from "./dom.js";

@@ -1,4 +1,4 @@
-/** Keys, and the page that lists them. */
+/** Keyboard shortcuts, and the dialog that lists them. */
 
 import { h, iconButton } from "./dom.js";
 
@@ -70,7 +70,7 @@ function actionFor({ key, target }, actions) {
   }[key];
 }
 
-/** The list of keys as a dialog. */
+/** The dialog with the shortcuts. */
 export function createHelp() {
   const close = iconButton("close", "Close", () => dialog.close());
   const rows = KEYS.map(([keys, what]) =>

@@ -1,4 +1,4 @@
-/** A label image over a picture: an image of its own axes, size and levels, laid where it belongs. */
+/** Label images over a picture, placed by their own axes, sizes and scales. */
 
 import { tileInfo } from "./api.js";
 import { metresIn } from "./format.js";
@@ -10,7 +10,7 @@ import { appendOrientation, aspectOf, blockAt, flipOf, planeOf, positionsOf } fr
 const SLACK = 1e-6; // scales are decimal fractions: 0.65 / 0.325 need not be 2 exactly
 const UNLIKE = 0.01; // a pixel that is so much higher than wide cannot be drawn as a square
 
-/** What the service says of label images, asked for once. */
+/** The `info.json` of label images, cached. */
 export function createLabels() {
   /** @type {Map<string, Promise<TileInfo>>} */
   const known = new Map();
@@ -66,7 +66,7 @@ function pairsOf(own, info) {
   return pairs.map((pair) => ({ ...pair, moved }));
 }
 
-/** Where the labels stand on the axes that they share with the picture and that are not drawn. */
+/** Positions of the labels on the axes outside the plane. */
 function positionsIn(own, plane, state, info) {
   const positions = positionsOf(state, info);
   const shared = pairsOf(own, info).filter(
@@ -75,7 +75,7 @@ function positionsIn(own, plane, state, info) {
   return Object.fromEntries(shared.map((pair) => [pair.axis.name, positionOn(pair, positions[pair.axis.name])]));
 }
 
-/** Space may be divided more coarsely, of moments there may be fewer; a single position holds for all. */
+/** The index of the labels for an index of the picture, on an axis that may be coarser, shorter or of a single position. */
 function positionOn(pair, at) {
   const { axis, moved } = pair;
   if (axis.type !== "space") {
@@ -91,7 +91,7 @@ function positionOn(pair, at) {
   return Math.min(position, axis.size - 1);
 }
 
-/** Where the labels lie, if the picture lies at 0, 0 and is 1 wide. */
+/** The labels' position and width, relative to a picture at 0, 0 of width 1. */
 function placeOf(own, plane, info, flip) {
   const pairs = plane.map((name) => pairsOf(own, info).find(({ axis }) => axis.name === name));
   const [down, across] = pairs.map(factor);
@@ -106,7 +106,7 @@ function placeOf(own, plane, info, flip) {
   return { x, y, width: sides[1].length / info.width };
 }
 
-/** Turns a cell of the picture into the block of the labels that it lies in, and how to find it there; null beside them. */
+/** Maps a cell of the picture to the block of the labels with it, and the offset in the block; null outside. */
 function askerOf(own, plane, positions, info) {
   const pairs = plane.map((name) => pairsOf(own, info).find(({ axis }) => axis.name === name));
   const names = own.axes.map(({ name }) => name);
@@ -122,7 +122,7 @@ function askerOf(own, plane, positions, info) {
   };
 }
 
-/** The edge of the picture's pixels at which the labels begin; a translation is that of the middle of a pixel. */
+/** The start of the labels in pixels of the picture; translations are those of pixel centres. */
 function start(pair) {
   const { axis, whole, moved } = pair;
   if (!moved) return 0;
@@ -130,12 +130,12 @@ function start(pair) {
   return middle + (1 - factor(pair)) / 2;
 }
 
-/** How many units of the picture one of the labels is. */
+/** Ratio of the labels' unit to the picture's. */
 const unitsIn = ({ axis, whole }) => (metresIn(axis.unit) ?? 1) / (metresIn(whole.unit) ?? metresIn(axis.unit) ?? 1);
 
 /**
- * Pixels of the picture per pixel of the labels: by the scales where the labels begin elsewhere or the sizes agree, else
- * what explains the sizes.
+ * Pixels of the picture per pixel of the labels: by the scales if the labels are shifted or the sizes agree, else by the
+ * sizes.
  */
 function factor(pair) {
   const [{ size: full, scale: fine }, { size, scale: coarse }] = [pair.whole, pair.axis];

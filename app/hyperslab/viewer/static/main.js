@@ -1,4 +1,4 @@
-/** The page: from the address to a node, from the node to a view, and from every change back to the address. */
+/** Main module: shows the node and view of the address, and updates the address with every change. */
 
 import { get, metadata, Problem, tileInfo } from "./api.js";
 import { numericFields, plainInfo, tableInfo } from "./arrays.js";
@@ -54,10 +54,10 @@ const views = createViews({
  * @type {{path: string, document?: any, plain?: any, info?: any, infoKey?: string}|null}
  */
 let node = null;
-/** What is on the stage. @type {{path: string, view: string, info: any, state: any, shown: import("./views.js").Shown}|null} */
+/** The current view. @type {{path: string, view: string, info: any, state: any, shown: import("./views.js").Shown}|null} */
 let current = null;
 let turn = 0;
-/** Counts what was asked for: trouble with something older is not told. */
+/** Number of the latest request: problems of older ones are ignored. */
 let question = 0;
 
 function open(path) {
@@ -67,7 +67,7 @@ function open(path) {
   stage.focus({ preventScroll: true });
 }
 
-/** Load what the state needs and is not there yet, then show it; a newer call makes an older one pointless. */
+/** Load what the state needs, then show it; a newer call supersedes older ones. */
 async function show(state) {
   const mine = ++turn;
   const wait = setTimeout(() => mine === turn && node?.path !== current?.path && clear(loadingState("Opening…")), SLOW);
@@ -86,7 +86,7 @@ async function prepare(state) {
   return load(node, state);
 }
 
-/** What of a node the state needs and is not there yet. */
+/** Load the parts of a node that the state needs. */
 async function load(mine, state) {
   mine.document ??= await metadata(state.path);
   const available = viewsOf(mine.document);
@@ -108,7 +108,7 @@ async function load(mine, state) {
   return { ...ready, info: mine.plain };
 }
 
-/** What the tile routes know; it depends on the plane, the height of its cells, the field and the decoding. */
+/** The `info.json`, which depends on plane, aspect, field and decoding. */
 async function prepareInfo(mine, { plane, aspect, component }, field, decode) {
   const asked = {
     ...(plane && { axes: planeText(plane) }),
@@ -144,7 +144,7 @@ function render({ node: mine, available, view, fields, state, info }) {
   showSight();
 }
 
-/** Put a view on the stage and its panels beside it. */
+/** Show a view and its panels. */
 function mount(mine, view, state, info) {
   newQuestion();
   if (current?.view !== view || view !== "image") current?.shown?.close?.();
@@ -155,7 +155,7 @@ function mount(mine, view, state, info) {
   void nameCoordinates(mine, shown, info);
 }
 
-/** The panels; the facts of a pyramid are those of its finest level, which come a moment later. */
+/** Show the panels; the facts of a pyramid are those of its finest level, which is loaded later. */
 async function describeArray({ document: array }, view, info) {
   const { shown } = current;
   const facts = { document: array, info: view === "image" ? info : null, panels: shown.panels ?? [] };
@@ -165,14 +165,14 @@ async function describeArray({ document: array }, view, info) {
   if (finest && current?.shown === shown) inspector.open({ ...facts, array: finest });
 }
 
-/** Coordinates of the axes come later than the picture, and only from arrays beside this one. */
+/** Load coordinates of the axes after the picture, from sibling arrays. */
 async function nameCoordinates(mine, shown, info) {
   const places = await coordinatesOf(mine.document);
   for (const axis of info.axes) axis.place = places[axis.name];
   if (Object.keys(places).length && current?.shown === shown) shown.named?.();
 }
 
-/** Show a node that has changed, in place of what is shown, and the end of an axis that has grown. @param {string} version */
+/** Show a changed node again, at the end of an axis that has grown. @param {string} version */
 async function refresh(version) {
   const before = node;
   const fresh = { path: before.path, version };
@@ -195,7 +195,7 @@ async function refresh(version) {
   await current?.shown?.settled?.();
 }
 
-/** Elements that stand on the stage already are left alone: they keep the focus. */
+/** Show elements; those already shown are not replaced, to keep the focus. */
 function place(...elements) {
   const wanted = [strip.element, ...elements];
   if (wanted.length !== stage.children.length || wanted.some((element, i) => element !== stage.children[i])) {
@@ -203,7 +203,7 @@ function place(...elements) {
   }
 }
 
-/** Put another thing than a view on the stage. */
+/** Show something other than a view. */
 function clear(element) {
   current?.shown?.close?.();
   current = null;
@@ -218,7 +218,7 @@ function showSight() {
 
 let awaiting = false;
 
-/** Where the service does not answer: wait until it does, and load the page again, for its address has all that is shown. */
+/** If the service is unreachable, wait for it and reload the page, whose address has the whole state. */
 async function recover() {
   if (awaiting) return;
   awaiting = true;
@@ -244,13 +244,13 @@ function fail(state, error) {
   void tree.select(state.path);
 }
 
-/** Other data are asked for: what was wrong may be right. */
+/** Clear problems, as other data are requested. */
 function newQuestion() {
   question += 1;
   strip.hide();
 }
 
-/** A tile failed: ask for it once more to hear why. */
+/** A tile failed: request it again for the problem. */
 async function explainTile(address, asked) {
   if (asked !== question) return;
   try {
@@ -263,7 +263,7 @@ async function explainTile(address, asked) {
   }
 }
 
-/** Where the picture has another size by now, somebody has resized or replaced it. */
+/** If the picture's size has changed, it was resized or replaced. */
 async function showWhatChanged(asked) {
   const { path, info, infoKey } = node;
   const now = await tileInfo(path, infoKey).catch(() => info);
@@ -281,13 +281,13 @@ function nextView() {
   if (available.length > 1) openView(next);
 }
 
-/** A table begins where the visible part of the picture begins. */
+/** Start a table at the visible part of the picture. */
 function openView(view) {
   const corner = view === "values" && current?.shown.corner?.();
   store.update({ view, ...corner }, "view");
 }
 
-/** What a key does depends on the view. @param {keyof import("./keys.js").Actions} name */
+/** Run the action of a key in the current view. @param {keyof import("./keys.js").Actions} name */
 function act(name) {
   return (...facts) => current?.shown?.actions[name]?.(...facts);
 }

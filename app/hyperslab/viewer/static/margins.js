@@ -1,4 +1,4 @@
-/** The letters of a plate's rows and the numbers of its columns, at the edges of what is seen of its picture. */
+/** Names of a plate's rows and columns, at the edges of the picture. */
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** What kind of node a document describes, and a small memory of documents for lists. */
+/** Kinds of nodes, and a cache of documents for lists. */
 
 import { metadata } from "./api.js";
 import { formatDtype, formatShape } from "./format.js";
@@ -12,7 +12,7 @@ const known = new Map();
 const queue = [];
 let running = 0;
 
-/** The document of a node in a list; few requests at a time, and each node is asked for once. */
+/** The document of a node in a list, cached, with a limit of concurrent requests. */
 export function describe(path) {
   if (!known.has(path)) {
     if (known.size >= KEPT) known.delete(known.keys().next().value);
@@ -43,24 +43,24 @@ export const lastName = (path) => path.slice(path.lastIndexOf("/") + 1);
 
 const ome = (document) => document.attributes?.ome ?? document.attributes ?? {};
 
-/** Is it a group that is a picture as a whole? */
+/** Whether a group is an image. */
 export const isPyramid = (document) =>
   document.kind === "group" && Boolean(document.multiscales?.length ?? document.multiscales ?? false);
 
-/** Groups that the tile routes know as one picture: an image, a label image, a plate, a well. */
+/** Whether a group is an image for the tile routes: an image, a label image, a plate, a well. */
 export const isPictureGroup = (document) => isPyramid(document) || Boolean(ome(document).plate || ome(document).well);
 
 const isNumeric = (dtype) => typeof dtype === "string" && !/^[<>|]?[OSUV]/.test(dtype);
 
 const [NARROW, MANY, COUNTLESS] = [8, 1000, 1e9];
 
-/** Are these a few columns, or rows, of very many values? As a picture they would be a line of one pixel. */
+/** Whether an array is extremely long and narrow: as a picture it would be a line. */
 function isTable(shape) {
   const [short, long] = [Math.min(...shape), Math.max(...shape)];
   return shape.length === 2 && short <= NARROW && long >= MANY * short && long <= COUNTLESS;
 }
 
-/** The ways to look at a node, the best first. @returns {("image"|"plot"|"values"|"browse")[]} */
+/** The views of a node, the best first. @returns {("image"|"plot"|"values"|"browse")[]} */
 export function viewsOf(document) {
   if (document.kind === "group") return isPictureGroup(document) ? ["image", "browse"] : ["browse"];
   const rank = document.shape.length;
@@ -72,7 +72,7 @@ export function viewsOf(document) {
   return Array.isArray(document.dtype) ? ["values", "image"] : ["values"];
 }
 
-/** Can a list show a small picture of it without asking in vain? */
+/** Whether a node has a thumbnail. */
 export const hasThumbnail = (document) => viewsOf(document)[0] === "image";
 
 /** The icon of a node. */
@@ -82,7 +82,7 @@ export function iconOf(document) {
   return { image: "array", plot: "line", values: "table" }[viewsOf(document)[0]];
 }
 
-/** One line about a node: shape and dtype of an array, the role of a group. */
+/** Description of a node: shape and dtype of an array, role of a group. */
 export function summary(document) {
   if (document.kind === "array") return `${formatShape(document.shape)} · ${formatDtype(document.dtype)}`;
   if (ome(document)["image-label"]) return "label image";

@@ -1,4 +1,4 @@
-/** Loading and trouble, said in place of the data. */
+/** Notices in place of the data: loading and problems. */
 
 import { h, icon } from "./dom.js";
 
@@ -7,7 +7,7 @@ export const loadingState = (text) =>
   h("div", { class: "empty", "aria-busy": "true" }, h("div", { class: "spinner" }), h("p", {}, text));
 
 /**
- * A problem in the words of the service.
+ * A problem as described by the service.
  * @param {import("./api.js").Problem} problem
  * @param {{title: string, onclick: () => void}[]} [actions]
  */
@@ -28,7 +28,7 @@ export function problemState(problem, actions = []) {
   );
 }
 
-/** A strip over the data for trouble with a part of it; it goes when dismissed or when the node changes. */
+/** A banner over the data for a problem with a part of it, until dismissed or the node changes. */
 export function createStrip() {
   const text = h("span", {});
   const element = h(

@@ -1,4 +1,4 @@
-/** Which axes of the plane run backwards, and whether cells are drawn as high as they are or as squares. */
+/** Controls for flipped axes, and for the aspect ratio of cells. */
 
 import { h } from "./dom.js";
 import { aspectOf, flipOf, planeOf } from "./tilequery.js";

@@ -1,4 +1,4 @@
-/** OpenSeadragon as we use it: which options, how our tiles are addressed, when an image is complete. */
+/** OpenSeadragon: options, tile sources, and completion of images. */
 
 import { url } from "./api.js";
 import { authorization, heldToken } from "./token.js";
@@ -7,18 +7,18 @@ import { authorization, heldToken } from "./token.js";
  * @typedef {object} Frame
  * @property {string} path @property {string} query
  * @property {number} width @property {number} height in pixels of the picture
- * @property {[number, number]} scale such pixels per cell, along rows and columns
+ * @property {[number, number]} scale pixels of the picture per cell, along rows and columns
  * @property {[boolean, boolean]} flip whether rows and columns run backwards
  * @property {number} tileSize @property {number} minzoom @property {number} maxzoom
- * @property {boolean} [gaps] what is transparent has no value
+ * @property {boolean} [gaps] transparent pixels have no value
  * @property {boolean} blank draw nothing (no channel is on)
- * @property {{x: number, y: number, width: number}} [place] where it lies, if the picture lies at 0, 0 and is 1 wide
+ * @property {{x: number, y: number, width: number}} [place] position relative to a picture at 0, 0 of width 1
  */
 
 const KEPT_TILES = 600;
 const REQUESTS_AT_ONCE = 6; // what a browser opens per host over HTTP/1.1
 
-/** Resolves when OpenSeadragon is there: the page does not wait for it, only pictures do. */
+/** Resolves when OpenSeadragon is loaded, which only pictures need. */
 export function library() {
   if (window.OpenSeadragon) return Promise.resolve();
   return new Promise((resolve, reject) => {
@@ -53,8 +53,8 @@ function withoutInlineStyle() {
 }
 
 /**
- * What is visible, by plain arithmetic. OpenSeadragon's own, which is for pictures that are turned, takes what is smaller
- * than a ten-billionth of the width for nothing: of a very wide picture it would then visit all tiles.
+ * The visible part, without rotation. OpenSeadragon's own calculation takes less than a ten-billionth of the width for
+ * zero, and would visit all tiles of a very wide picture.
  */
 function withExactIntersections({ Rect }) {
   Rect.prototype.intersection = function ({ x, y, width, height }) {
@@ -65,7 +65,7 @@ function withExactIntersections({ Rect }) {
   };
 }
 
-/** Whether WebGL is drawn by a graphics processor: where it is imitated, a plain canvas is several times as fast. */
+/** Whether WebGL runs on a GPU: a canvas is several times as fast as emulation. */
 function hasGraphicsProcessor() {
   const context = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
   if (context === null) return false;
@@ -75,7 +75,7 @@ function hasGraphicsProcessor() {
   return !/swiftshader|llvmpipe|softpipe|basic render/i.test(renderer);
 }
 
-/** How tiles are asked for: as plain pictures, unless a token must go with them. */
+/** Options to load tiles: by images, or with a token by Ajax. */
 export const tileRequests = () => ({ loadTilesWithAjax: Boolean(heldToken()), ajaxHeaders: authorization() });
 
 /** @param {HTMLElement} element */
@@ -106,7 +106,7 @@ export function openViewer(element) {
   });
 }
 
-/** Resolves when all tiles that the present view needs are there, or have failed. */
+/** Resolves when all visible tiles are loaded or have failed. */
 export function loaded(item) {
   if (item.getFullyLoaded()) return Promise.resolve();
   return new Promise((resolve) => {

@@ -1,4 +1,4 @@
-/** Which label image lies over the picture, and how strongly. */
+/** Controls for the label image over the picture, and its opacity. */
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** The choice of the two axes that are drawn. */
+/** Control for the two displayed axes. */
 
 import { h } from "./dom.js";
 import { planeLabel, planeOf, planesOf } from "./tilequery.js";

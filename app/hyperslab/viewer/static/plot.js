@@ -183,7 +183,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
   };
 }
 
-/** What to ask for: the visible part and as much again to either side, in so many bins for what is visible. */
+/** The range to request: the visible part and as much on either side, in bins for the visible part. */
 function wantedOf([first, last], size, columns) {
   const margin = last - first;
   const start = clamp(Math.floor(first - margin), 0, size - 1);
@@ -192,7 +192,7 @@ function wantedOf([first, last], size, columns) {
   return { start, stop, bins: Math.min(stop - start, fine, MOST_BINS) };
 }
 
-/** Is all that is visible there already, at least as fine? */
+/** Whether the visible part is loaded, at least as fine. */
 function covers({ start, step, mean }, [first, last], wanted) {
   return mean.length > 0 && step <= wanted * 1.001 && start <= first && start + mean.length * step > last;
 }

@@ -16,11 +16,11 @@ const BAND = 0.55; // opacity
  * @property {ArrayLike<number>} low @property {ArrayLike<number>} high @property {ArrayLike<number>} mean
  */
 
-/** The index in the array of the middle of a bin. @param {Bins} data @param {number} bin */
+/** The array index of a bin's centre. @param {Bins} data @param {number} bin */
 export const indexOf = ({ start, step }, bin) => start + (bin + 0.5) * step - 0.5;
 
 /**
- * Where indices and values lie on the canvas. `dates`: how to read the values, where they are dates.
+ * Scales of indices and values on the canvas. `dates`: interpretation of values that are dates.
  * @param {{width: number, height: number, range: [number, number], data: Bins, dates: import("./dates.js").Dates|null}} facts
  */
 export function scales({ width, height, range: [first, last], data, dates }) {
@@ -44,7 +44,7 @@ export function scales({ width, height, range: [first, last], data, dates }) {
   };
 }
 
-/** First and last place in the data that a range of indices shows, one more on either side. */
+/** First and last bin of a range of indices, with one more on either side. */
 function places({ start, step, mean }, first, last) {
   return [
     Math.max(Math.floor((first - start) / step) - 1, 0),
@@ -62,7 +62,7 @@ function extent(data, first, last) {
   return { low, high };
 }
 
-/** Room for a line: above it and below, and where there is one value only, or none. All distances may overflow. */
+/** The range of values with margins, also for one value or none. Differences may overflow. */
 function widened({ low, high }) {
   if (low > high) return { low: -0.06, high: 1.06 };
   const margin = low < high ? (high / 2 - low / 2) * 0.12 : Math.max(1, Math.abs(low) * 1e-6);
@@ -77,14 +77,14 @@ function ticks(low, high, about) {
   );
 }
 
-/** Values that are marked on the vertical axis, and what stands beside them. */
+/** Ticks of the vertical axis, with text. */
 function marks({ low, high, dates }) {
   if (!dates) return ticks(low, high, 6).map((value) => [value, formatNumber(value)]);
   const values = dates.ticks(low, high, 6);
   return values.map((value) => [value, dates.text(value, values[1] - values[0])]);
 }
 
-/** Grid, numbers and names of both axes. */
+/** Draw grid, ticks and names of both axes. */
 export function drawAxes(context, plane, style, names) {
   context.font = `12px ${style.fontFamily}`;
   context.fillStyle = style.getPropertyValue("--muted");
@@ -121,7 +121,7 @@ function line(context, x0, y0, x1, y1) {
   context.stroke();
 }
 
-/** The means as a line with gaps where values are missing, over a band from minima to maxima; points where they are few. */
+/** Draw means as a line with gaps for missing values, over a band from minima to maxima; with points if there are few. */
 export function drawLine(context, plane, style, data) {
   const [from, to] = places(data, plane.first, plane.last);
   context.save();
@@ -146,7 +146,7 @@ function eachPoint(plane, data, from, to, draw) {
   }
 }
 
-/** A value between two gaps is a short line of its own. */
+/** Draw a value between two gaps as a short line. */
 function traceLine(context, plane, data, from, to) {
   let gap = true;
   for (let i = from; i <= to; i += 1) {
@@ -161,7 +161,7 @@ function traceLine(context, plane, data, from, to) {
   }
 }
 
-/** From the minimum to the maximum of each bin, in whole columns of pixels: no peak is lost. */
+/** Draw minimum to maximum of each bin, in whole columns of pixels, so that no peak is lost. */
 function fillBand(context, plane, data, from, to) {
   context.save();
   context.globalAlpha = BAND;
@@ -176,7 +176,7 @@ function fillBand(context, plane, data, from, to) {
   context.restore();
 }
 
-/** A line and a dot at one of the values. */
+/** Draw a cursor at a value. */
 export function drawCursor(context, plane, style, data, place) {
   const x = plane.x(indexOf(data, place));
   if (x < plane.left - 1 || x > plane.width - RIGHT + 1) return;
@@ -192,7 +192,7 @@ function dot(context, x, y, radius) {
   context.fill();
 }
 
-/** The line alone, all of it, on a canvas of a card. */
+/** Draw the whole line on a card. */
 export function drawSpark(canvas, values) {
   const { width, height } = canvas;
   const data = { start: 0, step: 1, low: values, high: values, mean: values };

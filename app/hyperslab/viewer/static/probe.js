@@ -1,4 +1,4 @@
-/** The value and the coordinates under the cursor, from small blocks of the array itself. */
+/** Value and coordinates at the cursor, from small blocks of the array. */
 
 import { values } from "./api.js";
 import { say } from "./decoded.js";
@@ -71,7 +71,7 @@ export function createProbe(context) {
   return { element, show, refresh: () => void show(last), forget: () => blocks.clear() };
 }
 
-/** The image of a mosaic at a place. */
+/** The image of a mosaic at a position. */
 export const imageAt = ({ x, y }, info) =>
   info.images.find((one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height);
 
@@ -87,7 +87,7 @@ function coordinates({ x, y }, state, info) {
     .join("  ");
 }
 
-/** The block that holds a pixel, and how to find the pixel in the answer. */
+/** The block with a pixel, and the pixel's offset in it. */
 function question({ x, y }, state, info) {
   const [vertical, horizontal] = planeOf(state, info);
   const size = (name) => info.axes.find((axis) => axis.name === name).size;

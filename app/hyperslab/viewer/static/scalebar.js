@@ -1,4 +1,4 @@
-/** A bar of a round length, from the units of the plane's axes; pixels where they have none. */
+/** Scale bar, in the units of the plane's axes, or in pixels. */
 
 import { formatLength, metresIn, niceBelow, unitSign } from "./format.js";
 import { planeOf } from "./tilequery.js";
@@ -23,14 +23,14 @@ export function createScaleBar() {
   return { element, update };
 }
 
-/** An axis with the length of one pixel of the picture along it, by its coordinates; in cells where they have no unit. */
+/** An axis with the length of a pixel by its coordinates; in cells without a unit. */
 function along({ name }, info, side) {
   const [size, unit] = info.natural.steps[side];
   const known = size && unit ? { scale: size, unit: unit.replace(/ since .*/, "") } : { scale: 1, unit: null };
   return { name, unit: known.unit, scale: known.scale / info.pixels_per_cell[side] };
 }
 
-/** Where the two axes have steps of unlike lengths, the bar says how long it is along either. */
+/** With different lengths of pixels on both axes, the bar shows both. */
 function lengthFor(axis, other, scale) {
   const length = niceBelow((LONGEST / scale) * step(axis));
   const pixels = (length / step(axis)) * scale;
@@ -42,7 +42,7 @@ function lengthFor(axis, other, scale) {
   return { pixels, label: `${axis.name} ${along}, ${other.name} ${lengthText(other, (pixels / scale) * step(other))}` };
 }
 
-/** Length of one pixel: in metres where the unit is a length, else in whatever unit there is. */
+/** Length of a pixel, in metres if the unit is a length, else in its unit. */
 const step = (axis) => (axis.scale || 1) * (metresIn(axis.unit) ?? 1);
 
 function lengthText(axis, length) {

@@ -1,4 +1,4 @@
-/** The form that asks for a token. Requests that were answered 401 wait for it, and are sent again. */
+/** Form for a token. Requests with a response of 401 wait for it, and are repeated. */
 
 import { h } from "./dom.js";
 import { heldToken, keepToken } from "./token.js";
@@ -6,13 +6,13 @@ import { heldToken, keepToken } from "./token.js";
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/; // what a header can carry
 const REFUSED = "The service rejected this token.";
 
-/** @type {Promise<void>|null} what all requests wait for together */
+/** @type {Promise<void>|null} the open form, for which all requests wait */
 let asking = null;
 
 /**
- * Resolves when another token is held than the one that was refused.
- * @param {string} refused "" where none was sent
- * @param {(token: string) => Promise<boolean>} accepts asks the service
+ * Resolves when there is another token than the refused one.
+ * @param {string} refused "" if none was sent
+ * @param {(token: string) => Promise<boolean>} accepts checks a token with the service
  */
 export function signIn(refused, accepts) {
   if (heldToken() !== refused) return Promise.resolve(); // it was given while that request was under way

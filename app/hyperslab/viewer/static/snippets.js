@@ -1,4 +1,4 @@
-/** Lines to copy that read exactly what is on the screen, in several languages. */
+/** Code snippets that read the displayed data, in several languages. */
 
 import { absolute, encodePath, url } from "./api.js";
 import { copyText, h, icon, iconButton, ROOT } from "./dom.js";
@@ -19,7 +19,7 @@ import { heldToken } from "./token.js";
 
 const base = () => `${location.origin}${ROOT}`;
 const python = (select) => select || "...";
-/** As one word of a shell, whatever a node is called. */
+/** Quoted for a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "%27")}'`;
 
 /**
@@ -56,7 +56,7 @@ export function snippetsFor({ path, select, field, rank, decode = "", objects = 
   };
 }
 
-/** zarr-python reads whole records: a field, and axes of its subarray, are picked from what it has read. */
+/** Selection of a field and its subarray after reading: zarr-python reads whole records. */
 function zarrPicked(select, field, rank) {
   const items = select.match(/(\[[^\]]*\]|[^,[])+/g) ?? []; // commas within a list separate no axes
   const [own, inner] = [items.slice(0, rank).join(","), items.slice(rank).join(",")];
@@ -64,7 +64,7 @@ function zarrPicked(select, field, rank) {
   return picked + (field && `[${JSON.stringify(field)}]`) + (inner && `[..., ${inner}]`);
 }
 
-/** Lines that open a group. @param {string} path "" is all that is served @returns {Record<string, string>} */
+/** Snippets that open a group. @param {string} path "" for the root @returns {Record<string, string>} */
 export function groupSnippets(path) {
   const address = absolute(url("metadata", path));
   const zarr = `${base()}/zarr/${encodePath(path)}`;
@@ -107,7 +107,7 @@ export function neuroglancerLink(state, info, centre) {
   return `https://neuroglancer-demo.appspot.com/#!${encodeURIComponent(JSON.stringify(scene))}`;
 }
 
-/** Size of one step in a base unit, as neuroglancer wants it. */
+/** Size of a step in a base unit, for neuroglancer. */
 function dimension({ scale, unit }) {
   if (metresIn(unit) !== null) return [(scale ?? 1) * metresIn(unit), "m"];
   return secondsIn(unit) === null ? [1, ""] : [(scale ?? 1) * secondsIn(unit), "s"];
@@ -119,7 +119,7 @@ function shaderControls(state, info) {
   return { shaderControls: { normalized: { range: active[0].window } } };
 }
 
-/** The panel: one tab per language, a copy button, links to other viewers. */
+/** Panel with a tab per language, a copy button and links to other viewers. */
 export function createSnippets() {
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Language" });
   const code = h("code", {});

@@ -62,7 +62,7 @@ export const DEFAULTS = Object.freeze({
   column: 0,
 });
 
-// Names of parameters, of this page and of the tile API: an axis that has one of them is written as `sel=name:position`.
+// Names of parameters of this page and the tile API; axes with these names use `sel=name:position`.
 const RESERVED = new Set([
   "view",
   "off",
@@ -148,7 +148,7 @@ export function parse(address) {
 const flipped = (text) =>
   text === null || text === "auto" ? null : text.split(",").filter((name) => name && name !== "none").map(decoded);
 
-/** A name as it was before it was percent-encoded; as it stands where nobody has done that. */
+/** A percent-decoded name; unchanged if it is not encoded. */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -157,7 +157,7 @@ function decoded(text) {
   }
 }
 
-/** Axes as the tile API reads them: a comma within a name is written as %2C. @param {string[]} plane */
+/** Axes for the tile API: commas in names become %2C. @param {string[]} plane */
 export const planeText = (plane) =>
   plane.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
 
@@ -166,7 +166,7 @@ function pathOf(pathname) {
   return inner.split("/").filter(Boolean).map(decoded).join("/");
 }
 
-/** Positions by axis name; an axis whose name is a parameter's comes as `sel=name:position`. */
+/** Positions by axis name; for names of parameters from `sel=name:position`. */
 function positions(query) {
   const pairs = [...query].filter(([name]) => !RESERVED.has(name));
   const escaped = query
@@ -233,7 +233,7 @@ export function pageAddress(path, query = new URLSearchParams()) {
   return `${ROOT}/${path ? `view/${encodePath(path)}` : ""}${text && `?${text}`}`;
 }
 
-/** Write positions as the tile API reads them. @param {URLSearchParams} query */
+/** Add positions for the tile API. @param {URLSearchParams} query */
 export function appendPositions(query, at) {
   for (const [name, position] of Object.entries(at)) {
     if (RESERVED.has(name)) query.append("sel", `${name}:${position}`);

@@ -1,4 +1,4 @@
-/** Values as a table, a page at a time: rows and columns of any array, fields of a structured one. */
+/** Table view, by page: rows and columns of an array, or fields of records. */
 
 import { values } from "./api.js";
 import { meaningOf, say, unitOf } from "./decoded.js";
@@ -116,11 +116,11 @@ function selection(layout, window, at) {
     .join(",");
 }
 
-/** Rows first, in whatever order the axes of the array are. */
+/** Transposed to rows first. */
 const turned = (answer, { rowAxis, columnAxis }) =>
   rowAxis < columnAxis ? answer : answer[0].map((_, row) => answer.map((column) => column[row]));
 
-/** Titles and cells of what came back. */
+/** Titles and cells of the response. */
 function grid(answer, layout, window, field) {
   if (layout.columnAxis >= 0) {
     return { titles: Array.from({ length: window.columns }, (_, i) => String(window.column + i)), rows: turned(answer, layout) };
@@ -132,7 +132,7 @@ function grid(answer, layout, window, field) {
   return { titles: [field || "value"], rows: answer.map((value) => [value]) };
 }
 
-/** Heads of columns stand as their values do. */
+/** Alignment of a column's title, as of its values. */
 function headOf(rows, units) {
   return (name, i) => h("th", { scope: "col", class: kindOf(rows[0]?.[i]) }, units[i] ? `${name} (${units[i]})` : name);
 }
@@ -142,7 +142,7 @@ function cell(value, told) {
   return h("td", { class: kindOf(value), title: text.length > 40 ? text : undefined }, text);
 }
 
-/** Words that stand for numbers (NaN, Infinity) stand like numbers. */
+/** Whether a value is aligned like a number, also NaN and Infinity. */
 function kindOf(value) {
   const number = typeof value === "number" || typeof value === "bigint" || value === null || /^(NaN|-?Infinity)$/.test(value);
   return number ? "number" : typeof value;

@@ -1,9 +1,9 @@
-// Runs before the first paint, so that a chosen theme never flashes the other one.
+// Runs before the first paint, so that the page does not flash in the other theme.
 (function () {
   try {
     const chosen = localStorage.getItem("hyperslab-theme");
     if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
   } catch {
-    // Storage may be forbidden: the system's preference then decides.
+    // Storage may be disabled: the system's preference then applies.
   }
 })();

@@ -1,4 +1,4 @@
-/** From the state and a node's tile information to queries and selections. Pure. */
+/** Queries and selections from the state and a node's `info.json`. Pure. */
 
 import { appendActive, appendPositions, planeText } from "./state.js";
 
@@ -30,7 +30,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  * @property {string} [field] @property {"cf"|""} [decode] @property {import("./decoded.js").Meaning} [meaning]
  */
 
-/** The service adds up no more channels than these in one picture. */
+/** Maximum number of channels in a picture. */
 export const MOST_CHANNELS = 16;
 
 /** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */
@@ -49,7 +49,7 @@ export function sliderAxes(state, info) {
   return info.axes.filter((axis) => !plane.includes(axis.name) && axis.name !== info.channel_axis);
 }
 
-/** Where the picture stands on those axes. @returns {Record<string, number>} */
+/** Positions on these axes. @returns {Record<string, number>} */
 export function positionsOf(state, info) {
   const place = (axis) => Math.min(state.at[axis.name] ?? info.selection[axis.name] ?? 0, Math.max(axis.size - 1, 0));
   return Object.fromEntries(sliderAxes(state, info).map((axis) => [axis.name, place(axis)]));
@@ -69,14 +69,14 @@ export const planeLabel = ([vertical, horizontal]) =>
 
 const MOST_COMPOSITED = 6;
 
-/** Are a few channels that nobody has described laid over each other, each in a colour of its own? Photographs are already. */
+/** Whether a few channels without metadata are composited in default colours (not photographs). */
 const isComposited = ({ channel_axis: axis, omero, channels }) =>
   axis && !omero && channels.length <= MOST_COMPOSITED && channels.filter(({ active }) => active).length < 2;
 
-/** Is it asked for in the colours of one channel? @param {State} state */
+/** Whether the picture has the colours of a single channel. @param {State} state */
 const isOneColoured = (state) => Boolean(state.colormap || state.labels);
 
-/** Is a colour map used? It waits while several channels are added up. */
+/** Whether a colour map applies, which needs a single channel. */
 const isMapped = (state, info) => Boolean(state.colormap) && activeIndices(state, info).length === 1;
 
 /**
@@ -97,7 +97,7 @@ export function defaultChannels(info, composited = isComposited(info)) {
   }));
 }
 
-/** All channels: those that the state does not name are off, and have their own colours. @returns {ChannelState[]} */
+/** All channels; those not in the state are off, with default colours. @returns {ChannelState[]} */
 export function channelsOf(state, info) {
   if (!state.channels) return defaultChannels(info, isComposited(info) && !isOneColoured(state));
   if (!info.channel_axis) return state.channels;
@@ -112,7 +112,7 @@ export function channelsOf(state, info) {
   return [...listed, ...unlisted.map((channel) => ({ ...channel, color: channel.color || "FFFFFF" }))];
 }
 
-/** Query of one tile, everything that changes its pixels. @param {State} state @param {TileInfo} info */
+/** Query of a tile: all parameters that change its pixels. @param {State} state @param {TileInfo} info */
 export function tileQuery(state, info) {
   const query = new URLSearchParams();
   appendPlane(query, state, info);
@@ -132,7 +132,7 @@ function appendPlane(query, state, info) {
   appendPositions(query, positionsOf(state, info));
 }
 
-/** Write flips and aspect as the tile API reads them. @param {URLSearchParams} query */
+/** Add flips and aspect for the tile API. @param {URLSearchParams} query */
 export function appendOrientation(query, state, info) {
   const flip = flipOf(state, info);
   if (flip.length) query.append("flip", planeText(flip));
@@ -149,7 +149,7 @@ function appendChannels(query, state, info) {
 
 const BLOCK = 16; // cells along each side of what is read at once: moving within one asks nothing
 
-/** The block that holds an index, half-open. @returns {[number, number]} */
+/** The block of an index, half-open. @returns {[number, number]} */
 export const blockAt = (at, size) => [at - (at % BLOCK), Math.min(at - (at % BLOCK) + BLOCK, size)];
 
 /**

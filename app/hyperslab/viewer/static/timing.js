@@ -1,4 +1,4 @@
-/** Rates. */
+/** Throttling of calls. */
 
 /**
  * Call `fn` at once, and then at most every `ms` with the newest arguments; `.waiting()` tells of a call that is still to

@@ -5,10 +5,10 @@
 
 const KEY = "hyperslab-token";
 
-/** The token where storage is forbidden or full: it then lasts as long as the page. */
+/** The token if storage is disabled or full, until the page is closed. */
 let remembered = "";
 
-/** @returns {string} "" where there is none */
+/** @returns {string} "" without one */
 export function heldToken() {
   try {
     return sessionStorage.getItem(KEY) ?? remembered;
@@ -28,7 +28,7 @@ export function keepToken(token) {
   document.dispatchEvent(new Event("tokenchange"));
 }
 
-/** Forget the token and everything that was read with it: the page begins again. */
+/** Remove the token and all data read with it, by a reload of the page. */
 export function forgetToken() {
   remembered = "";
   try {
@@ -39,5 +39,5 @@ export function forgetToken() {
   location.reload();
 }
 
-/** Headers of a request; none where no token is held. @returns {Record<string, string>} */
+/** Headers of a request with the token, if there is one. @returns {Record<string, string>} */
 export const authorization = (token = heldToken()) => (token ? { Authorization: `Bearer ${token}` } : {});

@@ -1,4 +1,4 @@
-/** The hierarchy of stores, groups and arrays: loaded as it is opened, a page of children at a time. */
+/** Tree of stores, groups and arrays, loaded on expansion, by pages of children. */
 
 import { metadata } from "./api.js";
 import { h, icon, setIcon } from "./dom.js";
@@ -80,7 +80,7 @@ export function createTree(host, onopen) {
     );
   }
 
-  /** Put a page of children behind those that are there. */
+  /** Append a page of children. */
   async function load(path, list, level, cursor = null) {
     const waiting = h("li", { class: "tree-note", role: "none" }, "Loading…");
     waiting.style.setProperty("--level", String(level));
@@ -103,20 +103,20 @@ export function createTree(host, onopen) {
     }
   }
 
-  /** A child of a group, which a search may have found before. */
+  /** The item of a child, which a search may have added before. */
   function listed(path, name, kind, level) {
     const item = items.get(path) ?? treeItem(path, name, kind, level);
     item.found = false;
     return item;
   }
 
-  /** Put a found node where it would stand if all of its group were loaded. */
+  /** Insert a found node in order of name. */
   function place(item, list) {
     const behind = ({ dataset: { path } }) => path === undefined || path > item.path;
     list.insertBefore(item.element, [...list.children].find(behind) ?? null);
   }
 
-  /** Bring in a node that was found, with the groups that lead to it. */
+  /** Add a found node with the groups above it. */
   function add(path, kind) {
     const names = path.split("/");
     let list = root;
@@ -132,7 +132,7 @@ export function createTree(host, onopen) {
     }
   }
 
-  /** Take away what was brought in, but for what leads to the node that is open. */
+  /** Remove added nodes, except those above the open node. */
   function forget() {
     const gone = new Set();
     for (const { path, found, element } of [...items.values()]) {
@@ -209,7 +209,7 @@ export function createTree(host, onopen) {
     item.link.tabIndex = -1;
   }
 
-  /** Show what has a text in its path, and unfold the groups that lead to what has it in its name. */
+  /** Show nodes with a text in their path, and expand groups above nodes with it in their name. */
   function narrow(text) {
     const [shown, leading] = [new Set(), new Set()];
     for (const { path } of items.values()) {

@@ -1,4 +1,4 @@
-/** The field that narrows the tree: to loaded nodes at once, and by asking the service to all others. */
+/** Filter of the tree: of loaded nodes at once, of others by a search of the service. */
 
 import { search } from "./api.js";
 import { debounce, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { debounce, h } from "./dom.js";
 const PAUSE = 250; // ms without a key before the service is asked
 const MOST = 500; // nodes that a search brings into the tree
 
-/** Does a text end in the name of a node, and not somewhere above it? @param {string} path @param {string} text */
+/** Whether a text matches the name of a node, not only its parents. @param {string} path @param {string} text */
 export function isNamed(path, text) {
   const lower = path.toLowerCase();
   const at = lower.lastIndexOf(text);
@@ -55,7 +55,7 @@ export function createFilter({ narrow, add, forget }) {
     }
   });
 
-  /** Bring in all that the service finds, page by page. @returns {Promise<string>} what there is to say of it */
+  /** Add all matches of the service, page by page. @returns {Promise<string>} a message */
   async function follow(wanted, signal) {
     const problems = [];
     let [cursor, found, any] = [null, 0, false];

@@ -1,4 +1,4 @@
-/** The four ways to look at a node, each as something that can be shown, kept up to date and put away. */
+/** The four views of a node, with functions to show, update and remove them. */
 
 import { hasObjects } from "./arrays.js";
 import { createBrowse } from "./browse.js";
@@ -34,12 +34,12 @@ import { heldToken } from "./token.js";
  * @property {(address: string) => void} ontile a tile failed
  */
 
-/** Lines that read what is visible; a mosaic of images is not one array. */
+/** Snippets for the visible selection; none for mosaics. */
 const sightOf = (info, sight) => (info.images ? groupSnippets(info.path) : snippetsFor(sight()));
 
 /** @param {Context} context */
 export function createViews(context) {
-  /** @type {ReturnType<typeof createImageView>|null} kept: its graphics context is costly to make */
+  /** @type {ReturnType<typeof createImageView>|null} reused, as its graphics context is expensive */
   let imageView = null;
 
   /** @param {any} document @param {any} info @returns {Shown} */
