@@ -43,6 +43,14 @@ _SERVER_PROCESSES = multiprocessing.get_context("forkserver")
 _SERVER_PROCESSES.set_forkserver_preload(PRELOADED)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Until it is true, or too much time has passed for a busy machine."""
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server process and its address; ``log`` is all that it has printed."""

@@ -34,9 +34,6 @@ def one_read_is_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.benchmarks.programs._SHORTEST", 1e-6)
 
 
-# --- data and cases ----------------------------------------------------------------------------------------------
-
-
 def test_arrays_are_the_same_every_time_and_read_back_with_zarr_python(tmp_path: Path) -> None:
     expected = np.concatenate([block for _, block in TINY.blocks()])
 
@@ -54,9 +51,6 @@ def test_cases_lie_in_the_array_and_know_their_size(spec: ArraySpec) -> None:
         shape = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)[case.selection]
 
         assert shape.nbytes == case.nbytes <= case.touched_nbytes
-
-
-# --- programs take turns -----------------------------------------------------------------------------------------
 
 
 def test_programs_that_agree_are_timed_and_others_are_left_out(tmp_path: Path) -> None:
@@ -106,9 +100,6 @@ def test_sparse_arrays_hold_the_tile_that_is_read(tmp_path: Path) -> None:
     assert tile.all()
 
 
-# --- servers and loads of the benchmark's own ----------------------------------------------------------------------
-
-
 def test_the_bucket_lists_and_gives_ranges(tmp_path: Path) -> None:
     for name in ("a/0.0", "a/0.1", "b"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -125,9 +116,6 @@ def test_the_bucket_lists_and_gives_ranges(tmp_path: Path) -> None:
     assert part[1] == b"234"
     assert missing[0].startswith(b"HTTP/1.1 404")
     assert bucket.counts == {"list": 1, "get": 1, "head": 1}
-
-
-# --- reports -----------------------------------------------------------------------------------------------------
 
 
 def test_targets_of_the_engine_name_the_cases_that_miss_them() -> None:

@@ -16,7 +16,6 @@ import urllib.request
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from hyperslab.demo import demo_folder
 from hyperslab.settings import StoreSettings, load
 from hyperslab.welcome import welcome
 from tests.demos import demo_parent
+from tests.documents import zarray
 from tests.server import serving
 
 COMMAND = [sys.executable, "-m", "hyperslab"]
@@ -350,7 +350,7 @@ def test_every_line_to_try_works(tmp_path: Path, store: Path, monkeypatch: pytes
         store.rename(place / "deep &.zarr")
     if what == "objects":
         (place / "t").mkdir()
-        document = zarr_document(shape=[2], dtype="|O", filters=[{"id": "vlen-utf8"}])
+        document = zarray(shape=[2], dtype="|O", filters=[{"id": "vlen-utf8"}])
         (place / "t/.zarray").write_text(json.dumps(document))
     if what == "tokens":
         monkeypatch.setenv("HYPERSLAB_READ_TOKENS", '["secret"]')
@@ -366,15 +366,10 @@ def test_every_line_to_try_works(tmp_path: Path, store: Path, monkeypatch: pytes
             assert subprocess.run(ran, cwd=tmp_path, capture_output=True, timeout=300, check=True)
 
 
-def zarr_document(**members: Any) -> dict[str, Any]:
-    plain = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "fill_value": 0}
-    return {**plain, "order": "C", "filters": None, **members}
-
-
 def test_says_what_it_found_and_what_it_skipped(tmp_path: Path, store: Path) -> None:
     (store / "deep/er/v3").mkdir(parents=True)
     (store / "deep/er/v3/zarr.json").write_text("{}")
-    for name, text in {"broken": "{", "odd": json.dumps(zarr_document(dtype="nonsense"))}.items():
+    for name, text in {"broken": "{", "odd": json.dumps(zarray(dtype="nonsense"))}.items():
         (store / name).mkdir()
         (store / name / ".zarray").write_text(text)
     (store / "loop").symlink_to(store, target_is_directory=True)

@@ -147,13 +147,8 @@ def test_junk_is_refused_or_read_and_never_fails_otherwise(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"\xff\xff\xff\xff",
-        b"\1\0\0\0s\xff\xff\xff\xff",
-        b"\1\0\0\0s\0\0\0\0rest",
-        b"\1\0\0\0z\0\0\0\0",
-        b"\1\0\0\0?\1\0\0\0\2",
-        b"\1\0\0\0a\3\0\0\0\2|O",
+        *(b"", b"\xff\xff\xff\xff", b"\1\0\0\0s\xff\xff\xff\xff", b"\1\0\0\0s\0\0\0\0rest"),
+        *(b"\1\0\0\0z\0\0\0\0", b"\1\0\0\0?\1\0\0\0\2", b"\1\0\0\0a\3\0\0\0\2|O"),
         b"\1\0\0\0m\x09\0\0\0\1\0\0\x000\0\0\0\0",
     ],
 )

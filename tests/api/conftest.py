@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import zarr
@@ -56,6 +57,13 @@ def _write_table(folder: Path) -> None:
 def example(example_store: Path) -> Iterator[Running]:
     """The example store behind a socket, chunks cached."""
     with running(example_store) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def client(example: Running) -> Iterator[httpx.Client]:
+    """Of the example store."""
+    with httpx.Client(base_url=example.url, timeout=30) as found:
         yield found
 
 

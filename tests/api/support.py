@@ -9,14 +9,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from hyperslab.api.app import create_app
@@ -24,58 +23,24 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MAX_BYTES, Capabilities, Part, Store, Stored
-from tests.arrays.counting import CountingStore
+from hyperslab.storage.base import Store
+from tests.arrays.counting import CountingStore, is_document
+from tests.arrays.support import zarr_array
 from tests.server import served
 
 
 class HookedStore(CountingStore):
-    """Counts, keeps the keys whose versions are ``looked_up``, and calls ``before_chunk`` with each chunk's key whose
-    value is about to be read, and ``before_versions`` with keys that are about to be looked up; both may block or
-    raise. ``remote``: each look-up is said to take milliseconds."""
+    """Calls ``before_chunk`` with each chunk's key whose value is about to be read, and ``before_versions`` with keys
+    that are about to be looked up; both may block or raise."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
     before_versions: Callable[[Sequence[str]], None] = staticmethod(lambda _: None)
-    remote = False
 
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.looked_up: list[str] = []
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, cheap_stat=not self.remote)
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.looked_up += keys
-        self.before_versions(keys)
-        return super().versions(prefix, keys)
-
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        self._meet(key)
-        return super().get(key, max_bytes)
-
-    def get_ranges(
-        self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
-    ) -> list[bytes | memoryview] | None:
-        self._meet(key)
-        return super().get_ranges(key, ranges, version)
-
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        self._meet(key)
-        return super().get_part(key, start, stop)
-
-    def _meet(self, key: str) -> None:
-        if not _is_document(key):
-            self.before_chunk(key)
-
-    def chunk_gets(self) -> list[str]:
-        """The keys read so far that are no metadata."""
-        return [key for key in self.gets if not _is_document(key)]
-
-
-def _is_document(key: str) -> bool:
-    return key.rpartition("/")[2].startswith(".z")
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "versions":
+            self.before_versions(keys)
+        elif operation == "get" and not is_document(keys[0]):
+            self.before_chunk(keys[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +63,8 @@ def running(
     **sizes: int,
 ) -> Iterator[Running]:
     """A folder served as the store ``data``; ``mount`` holds further members of `MountedStore`."""
-    store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))))
-    store.remote = remote
+    claims = {"cheap_stat": False} if remote else {}
+    store = HookedStore(open_store(StoreConfig(name="data", url=str(folder))), **claims)
     service = build([MountedStore("data", store, **(mount or {}))], **sizes)
     with served(create_app(service, options), root_path=root_path) as url:
         yield Running(url, store, service)
@@ -219,10 +184,7 @@ def open_request(
 
 def write_array(folder: Path, name: str, values: NDArray[Any], chunks: tuple[int, ...], **options: Any) -> NDArray[Any]:
     """Write ``values`` as a Zarr v2 array with zarr-python 3 and return them."""
-    array = zarr.create_array(
-        str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, **options
-    )
-    array[...] = values
+    zarr_array(folder, values, chunks, name, **options)
     return values
 
 

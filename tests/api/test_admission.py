@@ -47,14 +47,6 @@ def test_who_gives_up_lets_those_behind_pass() -> None:
     play(scene)
 
 
-def test_small_answers_never_wait() -> None:
-    async def scene(admission: Admission, budget: BytesInFlight) -> None:
-        async with admission.hold(budget.limit), admission.hold(SMALL):
-            assert budget.held == budget.limit
-
-    play(scene)
-
-
 def test_who_does_not_fit_waits_and_comes_in_order() -> None:
     async def scene(admission: Admission, _: BytesInFlight) -> None:
         order: list[int] = []

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 
-from tests.api.support import Running, running
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
+from tests.api.support import running
 
 
 def test_stored_bytes_are_those_of_their_key(client: httpx.Client) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,9 @@ import httpx
 import pytest
 import zarr
 
-from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig, open_store
-from tests.api.support import Running, running, serving
+from tests.api.support import running, serving
 from tests.tiles.remote import RemoteStore
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
 
 
 def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
@@ -32,19 +24,6 @@ def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
     assert client.get(links["chunk"] + "/0.0").status_code == 200
     assert client.get(links["zarr"] + "/.zarray").status_code == 200
     assert client.get(links["view"]).status_code == 200
-
-
-def test_the_stores_are_the_children_of_the_root(client: httpx.Client) -> None:
-    for target in ("/v1/metadata", "/v1/metadata/"):
-        document = client.get(target).json()
-        assert document["path"] == ""
-        assert document["children"] == [{"name": "data", "kind": "group"}]
-
-
-def test_no_page_is_longer_than_the_operator_allows(example_store: Path) -> None:
-    with running(example_store, ApiOptions(max_listed=3)) as found:
-        assert len(httpx.get(f"{found.url}/v1/metadata/data").json()["children"]) == 3
-        assert httpx.get(f"{found.url}/v1/metadata/data?limit=4").status_code == 400
 
 
 @pytest.mark.parametrize("path", ["table", "cube", "group", ""])

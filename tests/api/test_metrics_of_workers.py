@@ -6,14 +6,12 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.api.support import request
-from tests.server import Server, running_server
-
-PATIENCE = 120.0
+from tests.server import Server, running_server, wait_until
 
 
 def test_a_worker_without_a_place_for_its_numbers_serves_and_tells_its_own(example_store: Path, tmp_path: Path) -> None:
@@ -48,13 +46,6 @@ def ask(server: Server, times: int) -> None:
         assert request(server.url, "/v1/slice/data/cube?select=0,0").status == 200
 
 
-def wait_for(found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """The process does nothing: another worker has to answer."""
@@ -69,7 +60,7 @@ def test_the_numbers_of_two_workers_are_one_whatever_becomes_of_a_worker_or_of_t
     example_store: Path,
 ) -> None:
     with running_server({"data": example_store}, executed=True, workers=2, cache_bytes=1000) as server:
-        wait_for(lambda: told(server)["limit"] == 2000)
+        wait_until(lambda: told(server)["limit"] == 2000)
         first, second = workers(server)
         mapped = "".join(Path(f"/proc/{worker}/maps").read_text() for worker in (first, second))
         (folder,) = {Path(line.split()[-1]).parent for line in mapped.splitlines() if "/hyperslab-" in line}
@@ -88,7 +79,7 @@ def test_the_numbers_of_two_workers_are_one_whatever_becomes_of_a_worker_or_of_t
 
         for path in folder.glob("*.db"):  # as systemd does when a user logs out: the counters begin at zero
             path.unlink()
-        wait_for(lambda: told(server)["limit"] == 2000)
+        wait_until(lambda: told(server)["limit"] == 2000)
         with stopped(second):
             ask(server, 8)
             assert told(server)["asked"] == 8
@@ -100,10 +91,10 @@ def test_the_numbers_of_two_workers_are_one_whatever_becomes_of_a_worker_or_of_t
             counts.append(found["asked"])
             return found["limit"] == 2000 and first not in workers(server)
 
-        wait_for(replaced)
+        wait_until(replaced)
         ask(server, 3)
-        wait_for(lambda: told(server)["asked"] == 11)
+        wait_until(lambda: told(server)["asked"] == 11)
         assert set(counts) == {8}
-        wait_for(lambda: server.log.count("Application startup complete") == 3)
+        wait_until(lambda: server.log.count("Application startup complete") == 3)
 
     assert not folder.exists()

@@ -34,10 +34,6 @@ def test_the_most_welcome_form_is_chosen(accept: str | None, form: str) -> None:
     assert choose_format(None, accept) == form
 
 
-def test_the_parameter_wins_over_the_header() -> None:
-    assert choose_format("csv", "application/json") == "csv"
-
-
 @pytest.mark.parametrize(
     "accept", ["image/png", "text/html", "*/*;q=0", "application/json;q=0", "application/json;q=x"]
 )

@@ -15,12 +15,6 @@ from hyperslab.errors import StoreError
 from tests.api.support import Running, request, running
 
 
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
-
-
 @pytest.mark.parametrize(
     "target", ["/healthz", "/readyz", "/v1", "/v1/", "/metrics", "/openapi.json", "/docs", "/problems/bad-path", "/"]
 )
@@ -95,15 +89,6 @@ def test_the_root_of_the_api_lists_the_routes(client: httpx.Client) -> None:
     }
     assert all(route["summary"] for route in listed["routes"])
     assert all(client.get(link).status_code == 200 for link in listed["links"].values())
-
-
-def test_the_documentation_is_one_page_that_needs_nothing_else(client: httpx.Client) -> None:
-    answer = client.get("/docs")
-
-    assert "/v1/slice/{path}" in answer.text
-    assert "<script" not in answer.text
-    assert not re.search(r'(src|href)="(https?:)?//', answer.text)
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_the_description_links_to_the_site_that_is_configured(example_store: Path) -> None:

@@ -24,24 +24,6 @@ def test_a_quoted_path_is_decoded_to_what_was_quoted(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "path"),
-    [
-        (b"/demo//a///b/", "demo/a/b"),
-        (b"demo", "demo"),
-        (b"", ""),
-        (b"//", ""),
-        (b"/a%20b/c", "a b/c"),
-        (b"/%252e%252e/x", "%2e%2e/x"),
-        (b"/%E2%82%AC", "€"),
-        (b"/.../x..y", ".../x..y"),
-        (b"/100%", "100%"),
-    ],
-)
-def test_a_path_is_normalised_and_decoded_once(raw: bytes, path: str) -> None:
-    assert decode_path(raw) == path
-
-
-@pytest.mark.parametrize(
     "raw",
     [
         b"/a%2Fb",
@@ -67,44 +49,16 @@ def test_the_raw_path_is_without_the_prefix_of_a_proxy() -> None:
     assert raw_path({"path": "/zarr/x y"}) == b"/zarr/x%20y"
 
 
-def test_a_query_is_decoded() -> None:
-    query = Query.parse(b"select=0%3A10,%20%3A&field=%C3%A4&empty=&flag")
-
-    assert query.selection() == (slice(0, 10), slice(None, None))
-    assert query.text("field") == "ä"
-    assert query.text("empty") is None
-    assert query.text("absent") is None
-    assert query.flag("flag") is True
-
-
-def test_brackets_and_commas_need_no_encoding() -> None:
-    assert Query.parse(b"select=[1,5,9],...,::-2").selection() == ([1, 5, 9], ..., slice(None, None, -2))
-
-
 @pytest.mark.parametrize("query", [b"a=1&a=2", b"a=%ff", b"&".join(b"p%d=1" % i for i in range(200))])
 def test_a_query_that_says_two_things_or_nothing_readable_is_refused(query: bytes) -> None:
     with pytest.raises(BadParameter):
         Query.parse(query)
 
 
-def test_a_misspelt_parameter_is_refused_and_the_right_ones_are_named() -> None:
-    with pytest.raises(BadParameter) as caught:
-        Query.parse(b"slect=0").only(("select", "field"))
-
-    assert caught.value.name == "slect"
-    assert "select" in caught.value.expected
-
-
 @pytest.mark.parametrize("text", ["", "x", "1.5", "-1", "11", "٣", "1e3", "9" * 5000, "+3", " 3"])
 def test_an_integer_outside_its_bounds_or_of_other_spelling_is_refused(text: str) -> None:
     with pytest.raises(BadParameter):
         Query({"limit": text}).integer("limit", 5, low=0, high=10)
-
-
-def test_an_integer_within_its_bounds_is_read() -> None:
-    assert Query({"limit": "10"}).integer("limit", 5, low=0, high=10) == 10
-    assert Query({}).integer("limit", 5, low=0, high=10) == 5
-    assert Query({"at": "-3"}).integer("at", 0, low=-5, high=5) == -3
 
 
 def test_flags_and_choices_take_only_their_words() -> None:

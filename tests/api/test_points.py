@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from hyperslab.api.options import ApiOptions
 from tests.api.conftest import CUBE
-from tests.api.support import Running, npy, running, saved
+from tests.api.support import npy, running, saved
 
 NPY = {"Content-Type": "application/x-npy"}
 
@@ -24,12 +23,6 @@ NPY = {"Content-Type": "application/x-npy"}
 def npy_file(header: str) -> bytes:
     """A file with any header at all, and a few bytes of data."""
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(48)
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url) as found:
-        yield found
 
 
 @given(st.lists(st.tuples(*[st.integers(-size, size - 1) for size in CUBE.shape]), max_size=30))

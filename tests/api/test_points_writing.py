@@ -47,13 +47,6 @@ def test_points_are_written_as_npy_and_as_json(client: httpx.Client) -> None:
     assert gather(client, [[0, 1], [5, 7], [2, 2], [3, 3], [1, 1], [1, 2], [0, 0]]).json() == [3, 4, 5, 6, 7, 7, 0]
 
 
-def test_the_kind_of_a_body_shows_without_a_content_type(client: httpx.Client) -> None:
-    body = saved(np.array([[0, 1]]), np.array(3, "<i4"))
-
-    assert client.post(POINTS, params=WRITING, content=body).status_code == 204
-    assert client.post(POINTS, params={"format": "json"}, content='{"coordinates": [[0, 1]]}').json() == [3]
-
-
 def test_a_tag_lets_one_write_through_and_gives_the_next(client: httpx.Client) -> None:
     """Whoever has read, or written, the very points may write them; nobody else may."""
     read = gather(client).headers["etag"]
@@ -65,13 +58,6 @@ def test_a_tag_lets_one_write_through_and_gives_the_next(client: httpx.Client) -
     assert (first.status_code, stale.status_code, second.status_code) == (204, 412, 204)
     assert stale.json()["current"] == stale.headers["etag"] == first.headers["etag"]
     assert gather(client).json() == [5, 6]
-
-
-def test_if_none_match_lets_only_the_first_write_through(client: httpx.Client) -> None:
-    answers = [put(client, CORNERS, [n, n], **{"If-None-Match": "*"}) for n in (1, 2)]
-
-    assert [answer.status_code for answer in answers] == [204, 412]
-    assert gather(client).json() == [1, 1]
 
 
 def test_increments_under_if_match_are_never_lost(client: httpx.Client) -> None:
@@ -114,28 +100,3 @@ def test_the_point_of_an_array_without_axes_is_read_and_written(client: httpx.Cl
         assert written.status_code == 204
         assert read.json() == [value]
         assert (twice.status_code, twice.json()["code"]) == (400, "bad-body")
-
-
-def test_values_without_the_parameter_that_says_so_are_refused(client: httpx.Client) -> None:
-    answer = client.post(POINTS, json={"coordinates": CORNERS, "values": [1, 2]})
-
-    assert (answer.status_code, answer.json()["expected"]) == (400, ["coordinates"])
-
-
-def test_npy_values_without_the_parameter_are_refused_too(client: httpx.Client) -> None:
-    values = saved(np.array([1, 2], "<i4"))
-
-    answer = client.post(POINTS, content=saved(np.array(CORNERS)) + values, headers=NPY)
-
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad-body")
-    assert f"{len(values)} bytes too many" in answer.json()["detail"]
-
-
-def test_bytes_behind_the_npy_of_the_values_are_refused(client: httpx.Client, tmp_path: Path) -> None:
-    body = saved(np.array(CORNERS), np.array([1, 2], "<i4"))
-    before = snapshot(tmp_path)
-
-    answer = client.post(POINTS, params=WRITING, content=body + bytes(160), headers=NPY)
-
-    assert (answer.status_code, answer.json()["expected"], answer.json()["found"]) == (400, len(body), len(body) + 160)
-    assert snapshot(tmp_path) == before

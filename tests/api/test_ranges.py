@@ -38,18 +38,8 @@ def test_ranges_are_resolved_against_the_size(text: str, found: list[tuple[int, 
 @pytest.mark.parametrize(
     "text",
     [
-        None,
-        "items=0-9",
-        "bytes",
-        "bytes=",
-        "bytes=a-b",
-        "bytes=5-2",
-        "bytes=-",
-        "bytes=1-2-3",
-        "bytes=0-9,x",
-        "bytes=+1-2",
-        "bytes=٣-٤",
-        "0-9",
+        *(None, "items=0-9", "bytes", "bytes=", "bytes=a-b", "bytes=5-2", "bytes=-", "bytes=1-2-3"),
+        *("bytes=0-9,x", "bytes=+1-2", "bytes=٣-٤", "0-9"),
     ],
 )
 def test_what_is_no_range_of_bytes_is_ignored(text: str | None) -> None:
@@ -81,17 +71,6 @@ def test_ranges_that_cannot_be_met_are_refused_with_the_size(text: str) -> None:
         parse_range(text, 100)
 
     assert caught.value.size == 100
-
-
-def test_a_range_of_an_empty_body_is_ignored() -> None:
-    assert parse_range("bytes=0-99", 0) is None
-
-
-def test_very_many_ranges_are_refused() -> None:
-    many = "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 400, 4))
-
-    with pytest.raises(RangeNotSatisfiable):
-        parse_range(many, 1000)
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.integers(0, 250), st.integers(0, 250)), min_size=1, max_size=20))
@@ -127,3 +106,7 @@ def test_a_multipart_body_parses_as_mime_and_has_the_size_foretold() -> None:
     assert isinstance(parts, list)
     assert [part["Content-Range"] for part in parts] == ["bytes 0-9/100", "bytes 50-50/100"]  # type: ignore[index]
     assert [part.get_payload(decode=True) for part in parts] == [body[:10], body[50:51]]  # type: ignore[union-attr]
+
+
+def test_a_range_of_an_empty_body_is_ignored() -> None:
+    assert parse_range("bytes=0-99", 0) is None

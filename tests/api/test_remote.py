@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import threading
@@ -47,16 +46,6 @@ def counted(service: Running, work: Callable[[], object]) -> tuple[int, int]:
     gets, looked_up = len(service.store.chunk_gets()), len(service.store.looked_up)
     work()
     return len(service.store.chunk_gets()) - gets, len(service.store.looked_up) - looked_up
-
-
-def test_the_values_are_those_of_the_array(remote: Running) -> None:
-    for selection in ("...", "10:50,20:30", "::-3,7", "[1,59],:", "5,5", "3:3"):
-        asked, wanted = f"select={selection}", np.asarray(eval(f"VALUES[{selection}]", {"VALUES": VALUES}))
-
-        assert read(remote, asked) == np.ascontiguousarray(wanted).tobytes()
-        assert np.array_equal(np.load(io.BytesIO(read(remote, f"{asked}&format=npy"))), wanted)
-        assert json.loads(read(remote, f"{asked}&format=json")) == wanted.tolist()
-        assert read(remote, f"{asked}&dtype=<f8") == np.ascontiguousarray(wanted, "<f8").tobytes()
 
 
 def test_the_tag_is_that_of_a_look_up(remote: Running) -> None:

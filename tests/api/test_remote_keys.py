@@ -13,20 +13,12 @@ import pytest
 
 from hyperslab.storage import open_store
 from tests.api.support import RawAnswer, request, serving
+from tests.documents import LITTLE, zarr_json, zarray
 from tests.faults import Before, DropHeaders, FaultProxy
 from tests.s3 import S3Bucket, S3Server
 
 MIB = 1 << 20
-ARRAY = {
-    "zarr_format": 2,
-    "shape": [10 * MIB],
-    "chunks": [MIB],
-    "dtype": "|u1",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+ARRAY = zarray([10 * MIB], [MIB], "|u1")
 BIG = random.Random(0).randbytes(10 * MIB)
 VALUES = {
     "a/.zarray": json.dumps(ARRAY).encode(),
@@ -219,18 +211,9 @@ def test_documents_that_the_bucket_lacks_are_made(remote: Remote) -> None:
 
 def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(remote: Remote) -> None:
     """The first one needs the index; what is cached of it is checked by the request for the chunk itself."""
-    serialize = {"name": "bytes", "configuration": {"endian": "little"}}
-    configuration = {"chunk_shape": [2], "codecs": [serialize], "index_codecs": [serialize]}
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [4],
-        "data_type": "uint8",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": 0,
-        "codecs": [{"name": "sharding_indexed", "configuration": configuration}],
-    }
+    configuration = {"chunk_shape": [2], "codecs": [LITTLE], "index_codecs": [LITTLE]}
+    codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+    document = zarr_json([4], [4], "uint8", codecs=codecs)
 
     def shard(first: bytes) -> bytes:
         return first + b"cd" + struct.pack("<4Q", 0, 2, 2, 2)

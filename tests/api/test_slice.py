@@ -22,13 +22,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
 from tests.api.conftest import CUBE
-from tests.api.support import Running, npy, running, serving, write_array
-
-
-@pytest.fixture(scope="module")
-def client(example: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=example.url, timeout=30) as found:
-        yield found
+from tests.api.support import npy, running, serving, write_array
 
 
 def indices(size: int) -> st.SearchStrategy[Any]:
@@ -39,7 +33,7 @@ def indices(size: int) -> st.SearchStrategy[Any]:
 
 
 @given(items=st.tuples(*[indices(size) for size in CUBE.shape]), form=st.sampled_from(["raw", "npy"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...], form: str) -> None:
     expected = CUBE
     for axis, item in reversed(list(enumerate(items))):
@@ -206,16 +200,6 @@ def test_several_ranges_come_as_multipart(request: pytest.FixtureRequest, fixtur
     parts: Any = message.get_payload()
     assert [part.get_payload(decode=True) for part in parts] == [whole[:100], whole[5000:6000], npy_bytes[-10:]]
     assert [part["Content-Type"] for part in parts] == ["application/x-npy"] * 3
-
-
-def test_a_range_is_not_looked_at_before_the_conditions(client: httpx.Client) -> None:
-    etag = client.head("/v1/slice/data/cube?select=0").headers["etag"]
-    beyond = {"Range": "bytes=99999999-"}
-
-    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-None-Match": etag}).status_code == 304
-    assert client.get("/v1/slice/data/cube?select=0", headers={**beyond, "If-Match": '"x"'}).status_code == 412
-    assert client.get("/v1/slice/data/cube?select=0", headers=beyond).status_code == 416
-    assert client.head("/v1/slice/data/cube?select=0", headers=beyond).status_code == 200
 
 
 def test_an_answer_over_a_cap_is_refused_with_a_split_that_fits(example_store: Path) -> None:

@@ -24,7 +24,7 @@ from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
 from hyperslab.errors import StoreError
 from tests.api.support import Running, open_request, request, running, write_array
-from tests.server import running_server
+from tests.server import running_server, wait_until
 
 VALUES = np.random.default_rng(7).integers(0, 2**16, (64, 128, 512), dtype="<u2")
 """8 MiB in 64 chunks of 128 KiB, one a plane."""
@@ -58,23 +58,9 @@ def fail_at(key: str, times: int = 1) -> Callable[[str], None]:
     return before_chunk
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
-
-
 def metric(running_: Running, name: str) -> float:
     lines = request(running_.url, "/metrics").body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
-
-
-def test_a_large_slice_arrives_whole(large: Running) -> None:
-    answer = httpx.get(large.url + TARGET + "?select=::-1")
-
-    assert answer.content == VALUES[::-1].tobytes()
-    assert sorted(large.store.chunk_gets()) == sorted(f"a/{i}.0.0" for i in range(64))
 
 
 def test_a_failure_before_the_first_slab_is_a_problem(large: Running) -> None:
@@ -280,17 +266,17 @@ def test_who_takes_nothing_is_let_go_and_its_memory_is_free(tmp_path: Path) -> N
 def test_who_takes_its_time_gets_all(folder: Path) -> None:
     """Each piece in time, all of them together not."""
     with (
-        running(folder, ApiOptions(idle_seconds=4), cache_bytes=0, slab_bytes=SLAB) as found,
+        running(folder, ApiOptions(idle_seconds=2), cache_bytes=0, slab_bytes=SLAB) as found,
         open_request(found.url, TARGET, receive_buffer=1 << 16) as connection,
     ):
         began, received = time.monotonic(), bytearray()
         while not received.endswith(VALUES[-1].tobytes()) and (piece := connection.recv(1 << 16)):
             received += piece
-            ahead = 5 * len(received) / VALUES.nbytes - (time.monotonic() - began)
-            time.sleep(max(0.0, ahead))  # five seconds in all, at an even pace
+            ahead = 2.5 * len(received) / VALUES.nbytes - (time.monotonic() - began)
+            time.sleep(max(0.0, ahead))  # at an even pace
 
     assert received.endswith(VALUES.tobytes())
-    assert time.monotonic() - began > 4
+    assert time.monotonic() - began > 2
 
 
 @pytest.mark.parametrize("query", ["", "?format=json", "?format=csv&select=:,0"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,7 +15,6 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MAX_BYTES, Capabilities, Entry, Part, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import zarr_array
 from tests.server import served
@@ -26,36 +24,12 @@ class StalledStore(CountingStore):
     """A store on the network that does not answer once it ``stalls``, until it is to ``go_on``."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(open_store(StoreConfig(name="remote", url=str(folder), writable=True)))
+        super().__init__(open_store(StoreConfig(name="remote", url=str(folder), writable=True)), cheap_stat=False)
         self.stalls = False
         self.go_on = threading.Event()
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.inner.capabilities, cheap_stat=False)
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self._stall()
-        return super().versions(prefix, keys)
-
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        self._stall()
-        return super().get(key, max_bytes)
-
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        self._stall()
-        return super().get_part(key, start, stop)
-
-    def stat(self, key: str) -> Entry | None:
-        self._stall()
-        return super().stat(key)
-
-    def check(self) -> None:
-        self._stall()
-        super().check()
-
-    def _stall(self) -> None:
-        if self.stalls:
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if self.stalls and (keys or operation == "check"):
             self.go_on.wait(60)
 
 

@@ -37,9 +37,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-# --- pictures and numbers --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("place", "factor"), [("0/0/0", 2), ("1/0/0", 1), ("1/0/1", 1)])
 def test_a_tile_shows_the_cells_under_it(pictures: Running, place: str, factor: int) -> None:
     answer = request(pictures.url, f"{TILE}/volume/{place}.png?z=4&rescale=0,1000")
@@ -71,19 +68,6 @@ def test_an_array_named_like_a_level_is_found(pictures: Running) -> None:
     np.testing.assert_array_equal(npy(answer.body), CHANNELS[1])
 
 
-# --- documents -------------------------------------------------------------------------------------------------
-
-
-def test_the_description_leads_to_its_tiles(pictures: Running) -> None:
-    answer = request(pictures.url, f"{TILE}/volume/info.json?z=2&colormap_name=magma")
-
-    info = json.loads(answer.body)
-    (template,) = info["tiles"]
-    assert template == f"{pictures.url}{TILE}/volume/{{z}}/{{x}}/{{y}}.png?z=2&colormap_name=magma"
-    target = template.removeprefix(pictures.url).format(z=info["maxzoom"], x=0, y=1)
-    assert request(pictures.url, target).status == 200
-
-
 def test_broken_metadata_is_told_and_the_array_shown(pictures: Running) -> None:
     info = json.loads(request(pictures.url, f"{TILE}/broken/info.json").body)
     tile = request(pictures.url, f"{TILE}/broken/1/0/0.npy")
@@ -92,20 +76,11 @@ def test_broken_metadata_is_told_and_the_array_shown(pictures: Running) -> None:
     np.testing.assert_array_equal(npy(tile.body), VOLUME[0, :256])
 
 
-# --- validators ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "target",
     [
-        "1/0/0.png",
-        "1/0/0.raw",
-        "1/0/0.jpeg",
-        "thumbnail.png",
-        "info.json",
-        "histogram.json",
-        "legend.png",
-        "1/9/9.png?empty=transparent",
+        *("1/0/0.png", "1/0/0.raw", "1/0/0.jpeg", "thumbnail.png", "info.json", "histogram.json"),
+        *("legend.png", "1/9/9.png?empty=transparent"),
     ],
 )
 def test_a_copy_that_is_still_good_is_not_sent_again(pictures: Running, target: str) -> None:
@@ -139,9 +114,6 @@ def test_a_head_is_like_a_get_without_the_body(pictures: Running) -> None:
             assert head.headers.get(name) == get.headers.get(name)
 
 
-# --- one drawing for many --------------------------------------------------------------------------------------
-
-
 def test_many_who_ask_at_once_have_the_tile_drawn_once(tmp_path: Path) -> None:
     write_array(tmp_path, "a", VOLUME[0], (64, 64))
     asked = threading.Semaphore(0)
@@ -160,9 +132,6 @@ def test_many_who_ask_at_once_have_the_tile_drawn_once(tmp_path: Path) -> None:
 
     assert len({answer.body for answer in answers}) == 1
     assert len(read) == len(set(read)) == 16
-
-
-# --- refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,6 @@ def grey(body: bytes) -> Array:
     return found[..., 0]
 
 
-# --- Deep Zoom -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_deep_zoom_tiles_fit_together(server: Running, overlap: int) -> None:
     query = f"?overlap={overlap}&tile_size=128"
@@ -60,16 +57,6 @@ def test_deep_zoom_goes_down_to_one_pixel(server: Running) -> None:
 def test_deep_zoom_has_no_tiles_outside(server: Running, target: str) -> None:
     assert request(server.url, f"/v1/tile/data/{target}").status == 404
     assert request(server.url, f"/v1/tile/data/{target}?empty=204").status == 204
-
-
-def test_the_format_of_tiles_can_be_chosen(server: Running) -> None:
-    image = ET.fromstring(request(server.url, "/v1/tile/data/a.dzi?format=webp").body)
-    tile = request(server.url, "/v1/tile/data/a_files/9/0_0.webp")
-
-    assert (image.attrib["Format"], tile.headers["content-type"]) == ("webp", "image/webp")
-
-
-# --- IIIF ------------------------------------------------------------------------------------------------------
 
 
 def test_every_tile_of_the_description_shows_its_part(server: Running) -> None:

@@ -44,7 +44,7 @@ def play(store: HookedStore, scene: Callable[[Client], Awaitable[None]], **mount
         async with Client(transport=httpx.ASGITransport(app), base_url="http://test") as client:
             for _ in range(3):
                 assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
-            store.looked_up.clear()
+            store.lookups.clear()
             await scene(client)
 
     asyncio.run(run())
@@ -70,7 +70,7 @@ def replace(store: HookedStore, key: str, source: str | None) -> None:
 def test_a_stored_key_is_not_looked_up_before(store: HookedStore) -> None:
     async def scene(client: Client) -> None:
         first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
-        store.looked_up.clear()
+        store.lookups.clear()
         again = await client.get("/zarr/data/a/1.2")
 
         assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,27 +11,25 @@ import httpx
 import pytest
 
 from hyperslab.api.options import ApiOptions
-from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import Absent
-from hyperslab.storage.local import LocalStore
 from tests.api.support import serving
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import local_store
 
 CHUNK = 1 << 20
 JSON = {"Content-Type": "application/json"}
 
 
-class HeldStore(LocalStore):
+class HeldStore(CountingStore):
     """A folder in which chunks are not stored before they may be."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(StoreConfig("data", str(root), writable=True, durability="rename"), str(root))
+        super().__init__(local_store(root))
         self.arrived, self.may_go = threading.Event(), threading.Event()
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        if not key.rpartition("/")[2].startswith("."):
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "put" and not keys[0].rpartition("/")[2].startswith("."):
             self.arrived.set()
             assert self.may_go.wait(30)
-        return super().put(key, data, if_version=if_version)
 
 
 WRITES: dict[str, Callable[[httpx.Client, int], httpx.Response]] = {

@@ -95,21 +95,6 @@ def test_a_new_array_answers_with_its_document_and_all_libraries_open_it(client:
     assert opened[0, 0].read().result() == 7
 
 
-def test_modes_create_open_and_replace(client: httpx.Client) -> None:
-    make(client)
-    client.put(SLICE, content="5", headers=JSON)
-    same = {"shape": [6, 8], "chunks": [4, 4], "dtype": "<i4"}
-
-    problem(client.put(A, json=same), 409, "node-exists")
-    there = problem(client.put(A, json=same, headers={"If-None-Match": "*"}), 412, "precondition-failed")
-    assert there["current"] == client.get(A).headers["etag"]
-    assert client.put(A, json=same, params={"mode": "open"}).status_code == 200
-    differs = problem(client.put(A, json={**same, "dtype": "<f8"}, params={"mode": "open"}), 409, "node-exists")
-    assert (differs["member"], differs["wanted"], differs["found"]) == ("dtype", "<f8", "<i4")
-    assert client.put(A, json=same, params={"mode": "replace"}).status_code == 201
-    assert not read(client).any()
-
-
 @pytest.mark.parametrize(
     ("asked", "member"),
     [
@@ -320,15 +305,6 @@ def test_whoever_has_read_the_document_of_a_field_may_change_the_node(client: ht
 
     assert client.patch(A, json={"attributes": {"k": 1}}, headers={"If-Match": tag}).status_code == 200
     problem(client.patch(A, json={"attributes": {"k": 2}}, headers={"If-Match": tag}), 412, "precondition-failed")
-
-
-def test_if_none_match_lets_only_the_first_write_of_a_chunk_through(client: httpx.Client) -> None:
-    make(client)
-    only_new = {**JSON, "If-None-Match": "*"}
-
-    assert client.put("/v1/chunk/data/a/0.1", content="1", headers=only_new).status_code == 204
-    problem(client.put("/v1/chunk/data/a/0.1", content="2", headers=only_new), 412, "precondition-failed")
-    assert client.put(SLICE, params={"select": "5,7"}, content="1", headers=only_new).status_code == 204
 
 
 def test_resize_and_attributes_are_patched_together(client: httpx.Client) -> None:
@@ -687,13 +663,6 @@ def test_bad_input_is_refused_and_changes_no_byte(client: httpx.Client, tmp_path
         assert snapshot(tmp_path) == before
 
 
-def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client: httpx.Client) -> None:
-    make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10])
-
-    for body in (b"[1]", b"[]", b"[[[1]]]"):
-        assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40
-
-
 def test_a_shape_that_nobody_can_count_is_refused(client: httpx.Client) -> None:
     make(client, shape=[2**61, 2**61], chunks=[100, 100])
 
@@ -783,3 +752,10 @@ def test_a_read_only_store_refuses_every_write(tmp_path: Path) -> None:
             problem(answer, 403, "read-only")
 
     assert snapshot(tmp_path) == before
+
+
+def test_a_list_that_is_too_short_for_a_gigantic_selection_costs_nothing(client: httpx.Client) -> None:
+    make(client, shape=[2**40, 2**20], chunks=[2**10, 2**10])
+
+    for body in (b"[1]", b"[]", b"[[[1]]]"):
+        assert problem(client.put(SLICE, content=body, headers=JSON), 400, "bad-body")["expected"] == 2**40

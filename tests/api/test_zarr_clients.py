@@ -45,12 +45,6 @@ def test_zarr_3_finds_members_by_listing_where_it_is_told_not_to_use_consolidate
     assert {"cube", "group", "scalar", "sparse", "empty"} == {name for name, _ in group.members()}
 
 
-def test_the_whole_service_is_one_hierarchy(plain: Running) -> None:
-    group = zarr.open_group(f"{plain.url}/zarr", mode="r", zarr_format=2)
-
-    np.testing.assert_array_equal(group["data/cube"][3], CUBE[3])  # type: ignore[index]
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_zarr_3_opens_a_group_that_holds_an_array_it_does_not_know(tmp_path: Path) -> None:
     write_array(tmp_path, "known", np.arange(4), (2,))

@@ -1,10 +1,11 @@
-"""A store that counts what is asked of another one."""
+"""A store that counts what is asked of another one, and lets tests come in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from threading import Lock
+from dataclasses import replace
+from typing import Any
 
 from hyperslab.storage.base import (
     MAX_BYTES,
@@ -20,15 +21,33 @@ from hyperslab.storage.base import (
 )
 
 
-class CountingStore(Store):
-    """Passes everything on and keeps the keys whose values are read, in whole or in part (``gets``), and those of
-    ``put`` and ``delete`` (``puts``)."""
+def is_document(key: str) -> bool:
+    return key.rpartition("/")[2].startswith((".z", "zarr.json"))
 
-    def __init__(self, inner: Store) -> None:
-        self.inner = inner
+
+class CountingStore(Store):
+    """Passes everything on. Keeps the keys whose values are read, in whole or in part (``gets``), those of ``put`` and
+    ``delete`` (``puts``) and those of each look-up of versions (``lookups``); ``claims`` are capabilities that differ
+    from the inner store's."""
+
+    def __init__(self, inner: Store, **claims: Any) -> None:
+        self.inner, self.claims = inner, claims
         self.gets: list[str] = []
         self.puts: list[str] = []
-        self._lock = Lock()
+        self.lookups: list[list[str]] = []
+
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        """Is called with the name of a method (``get`` for each that reads a value) and the keys or prefix that it is
+        asked for, before it goes on; may block or raise."""
+
+    @property
+    def looked_up(self) -> list[str]:
+        """Keys whose versions were looked up so far."""
+        return [key for keys in self.lookups for key in keys]
+
+    def chunk_gets(self) -> list[str]:
+        """Keys read so far that are no metadata."""
+        return [key for key in self.gets if not is_document(key)]
 
     @property
     def name(self) -> str:
@@ -40,48 +59,53 @@ class CountingStore(Store):
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
+        return replace(self.inner.capabilities, **self.claims)
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        with self._lock:
-            self.gets.append(key)
+        self._read(key)
         return self.inner.get(key, max_bytes)
 
     def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
         return [self.get(key, max_bytes) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        with self._lock:
-            self.gets.append(key)
+        self._read(key)
         return self.inner.get_part(key, start, stop)
 
     def get_ranges(
         self, key: str, ranges: Sequence[tuple[int, int]], version: str | None = None
     ) -> list[bytes | memoryview] | None:
-        with self._lock:
-            self.gets.append(key)
+        self._read(key)
         return self.inner.get_ranges(key, ranges, version)
 
+    def _read(self, key: str) -> None:
+        self.before("get", [key])
+        self.gets.append(key)
+
     def stat(self, key: str) -> Entry | None:
+        self.before("stat", [key])
         return self.inner.stat(key)
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
+        self.lookups.append(list(keys))
+        self.before("versions", keys)
         return self.inner.versions(prefix, keys)
 
     def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        with self._lock:
-            self.puts.append(key)
+        self.before("put", [key])
+        self.puts.append(key)
         return self.inner.put(key, data, if_version=if_version)
 
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
-        with self._lock:
-            self.puts.append(key)
+        self.before("delete", [key])
+        self.puts.append(key)
         return self.inner.delete(key, if_version=if_version)
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         return self.inner.delete_prefix(prefix, check, keep)
 
     def list_dir(self, prefix: str) -> Listing:
+        self.before("list_dir", [prefix])
         return self.inner.list_dir(prefix)
 
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
@@ -94,6 +118,7 @@ class CountingStore(Store):
         return self.inner.lock(key, shared=shared)
 
     def check(self) -> None:
+        self.before("check", [])
         self.inner.check()
 
     def close(self) -> None:

@@ -32,9 +32,11 @@ def local_store(folder: Path, *, writable: bool = True) -> Store:
 
 
 @contextmanager
-def service_over(store: Store, *, mount: dict[str, Any] | None = None, **sizes: int) -> Iterator[Service]:
+def service_over(
+    store: Store, *, writable: bool = True, mount: dict[str, Any] | None = None, **sizes: int
+) -> Iterator[Service]:
     """A service with ``store`` mounted as ``data``; ``mount`` holds further members of `MountedStore`."""
-    service = build([MountedStore("data", store, writable=True, **(mount or {}))], **sizes)
+    service = build([MountedStore("data", store, writable=writable, **(mount or {}))], **sizes)
     try:
         yield service
     finally:
@@ -46,12 +48,9 @@ def service_on(
     folder: Path, *, writable: bool = True, mount: dict[str, Any] | None = None, **sizes: int
 ) -> Iterator[Service]:
     """A service with ``folder`` mounted as ``data``; ``mount`` holds further members of `MountedStore`."""
-    store = open_store(StoreConfig(name="data", url=str(folder), writable=writable, durability="rename"))
-    service = build([MountedStore("data", store, writable=writable, **(mount or {}))], **sizes)
-    try:
+    store = local_store(folder, writable=writable)
+    with service_over(store, writable=writable, mount=mount, **sizes) as service:
         yield service
-    finally:
-        service.close()
 
 
 def zarr_array(

@@ -11,21 +11,12 @@ import pytest
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import MountedStore
-from hyperslab.errors import NodeNotFound
 from hyperslab.storage import open_store
+from tests.documents import zarray
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Bucket, S3Server
 
-ARRAY = {
-    "zarr_format": 2,
-    "shape": [4],
-    "chunks": [2],
-    "dtype": "<i4",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+ARRAY = zarray()
 CONSOLIDATED = {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "g/h/a/.zarray": ARRAY}}
 
 Put = Callable[[Mapping[str, Any]], None]
@@ -126,12 +117,3 @@ def test_the_documents_of_ancestors_are_read_at_once(
 
     consolidated = [("GET", f"{root}.zmetadata") for root in ("", "g/", "g/h/", "g/h/a/")]
     assert asked(proxy) == sorted(consolidated + [("GET", f"g/h/{key}") for key in DOCUMENTS])
-
-
-def test_what_is_not_there_is_not_found(put: Put, catalog: Callable[..., Catalog]) -> None:
-    put({"a/.zarray": ARRAY, "b/.zattrs": {}})
-    opened = catalog()
-
-    for path in ("data/b", "data/a/0", "data/g/h/a"):
-        with pytest.raises(NodeNotFound):
-            opened.open_node(path)

@@ -21,6 +21,7 @@ from hyperslab.storage.base import Absent, Check, Keep, VersionConflict
 from hyperslab.wire import retry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, service_over
+from tests.documents import zarray
 
 EMPTY = '{"zarr_consolidated_format": 1, "metadata": {}}'
 
@@ -123,8 +124,7 @@ def test_what_has_changed_while_a_client_gathered_it_is_put_right(tmp_path: Path
 
 
 def test_documents_that_are_nowhere_else_and_other_members_stay_byte_for_byte(tmp_path: Path, service: Service) -> None:
-    array = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0}
-    alone: dict[str, Any] = {"a/.zarray": {**array, "compressor": None, "filters": None}, "../.zarray": {}, "note": {}}
+    alone: dict[str, Any] = {"a/.zarray": zarray([2]), "../.zarray": {}, "note": {}}
     for size in (2, 3):
         alone["a/.zarray"]["shape"] = [size]
         data = json.dumps({"zarr_consolidated_format": 1, "metadata": alone, "by": "somebody"}, indent=4).encode()

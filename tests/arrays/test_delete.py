@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hyperslab.arrays.lease import Turn
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import StoreError, WriteConflict
-from hyperslab.storage.base import Absent, Entry
+from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, snapshot
 
@@ -30,11 +30,10 @@ class SlowStore(CountingStore):
 
     came, go_on = threading.Event(), threading.Event()
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        if key.endswith("/0"):
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "put" and keys[0].endswith("/0"):
             self.came.set()
             self.go_on.wait(60)
-        return super().put(key, data, if_version=if_version)
 
 
 def test_a_write_under_way_does_not_outlive_the_group_that_is_deleted(tmp_path: Path) -> None:

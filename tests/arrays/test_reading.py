@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +20,18 @@ from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.read import Buffers
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ChunkCorrupt
-from hyperslab.storage import StoreConfig
-from hyperslab.storage.base import MAX_BYTES, Capabilities, Store, Stored
-from hyperslab.storage.local import LocalStore
-from tests.arrays.counting import CountingStore
-from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
+from hyperslab.storage.base import Store
+from tests.arrays.counting import CountingStore, is_document
+from tests.arrays.support import MIB, age, local_store, open_array, plan_items, service_on, zarr_array
 
 Array = np.ndarray[Any, Any]
 
 
-def is_document(key: str) -> bool:
-    return "/.z" in key or key.endswith("/zarr.json")
-
-
-class AskedStore(CountingStore):
-    """A folder; notes the chunks whose versions are asked for."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(LocalStore(StoreConfig("data", str(root)), str(root)))
-        self.versions_asked: list[str] = []
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.versions_asked += [key for key in keys if not is_document(key)]
-        return super().versions(prefix, keys)
-
-
 @pytest.fixture
-def asked(tmp_path: Path) -> AskedStore:
+def asked(tmp_path: Path) -> CountingStore:
     zarr_array(tmp_path, np.arange(400, dtype="<i4").reshape(20, 20), (5, 5))
     age(tmp_path)
-    return AskedStore(tmp_path)
+    return CountingStore(local_store(tmp_path, writable=False))
 
 
 def service_of(store: Store, cache_bytes: int) -> Service:
@@ -58,7 +39,7 @@ def service_of(store: Store, cache_bytes: int) -> Service:
 
 
 class TestVersions:
-    def test_a_first_read_asks_for_none_and_has_all(self, asked: AskedStore) -> None:
+    def test_a_first_read_asks_for_none_and_has_all(self, asked: CountingStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)
             plan = plan_items(service.reader, open_array(service), (slice(3, 9), slice(2, 20)))
@@ -66,21 +47,21 @@ class TestVersions:
             values, read = service.reader.read(plan)
 
             np.testing.assert_array_equal(values, np.arange(400).reshape(20, 20)[3:9, 2:20])
-            assert asked.versions_asked == []
+            assert all(map(is_document, asked.looked_up))
             assert read.tag == service.reader.look_up(plan).tag
-            asked.versions_asked.clear()
+            asked.lookups.clear()
 
-    def test_cached_chunks_are_revalidated(self, asked: AskedStore) -> None:
+    def test_cached_chunks_are_revalidated(self, asked: CountingStore) -> None:
         service = service_of(asked, MIB)
         plan = plan_items(service.reader, open_array(service), ())
         service.reader.read(plan_items(service.reader, open_array(service), (slice(0, 5),)))
 
         service.reader.read(plan)
 
-        assert len(asked.versions_asked) == 4
+        assert sum(not is_document(key) for key in asked.looked_up) == 4
         assert service.cache.stats().entries == 16
 
-    def test_what_was_written_since_it_was_looked_up_is_told(self, asked: AskedStore) -> None:
+    def test_what_was_written_since_it_was_looked_up_is_told(self, asked: CountingStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)
             plan = service.reader.look_up(plan_items(service.reader, open_array(service), ()))
@@ -225,21 +206,16 @@ class TestThroughTheCache:
                 assert cost.cached == cached
 
 
-class RemoteStore(AskedStore):
+class RemoteStore(CountingStore):
     """A folder as if behind a network: notes also who fetches chunks."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
+        super().__init__(local_store(root, writable=False), cheap_stat=False, width=4)
         self.fetchers: set[int] = set()
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, cheap_stat=False, width=4)
-
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        if not is_document(key):
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "get" and not is_document(keys[0]):
             self.fetchers.add(threading.get_ident())
-        return super().get(key, max_bytes)
 
 
 class TestRemoteChunks:
@@ -270,8 +246,8 @@ class TestRemoteChunks:
     def test_versions_come_with_the_data(self, store: RemoteStore) -> None:
         self.read(store, ())
 
-        assert store.versions_asked == []
-        assert sum(not is_document(key) for key in store.gets) == 120
+        assert all(map(is_document, store.looked_up))
+        assert len(store.chunk_gets()) == 120
         assert store.fetchers != {threading.get_ident()}
 
     def test_a_broken_chunk_is_named(self, store: RemoteStore, tmp_path: Path) -> None:

@@ -73,13 +73,6 @@ def test_objects_have_one_but_for_those_that_have_no_bytes() -> None:
     assert digest_of(deep) is None
 
 
-def test_the_same_request_again_is_repeated(service: Service) -> None:
-    for at in (None, 3):
-        again = service.appender.append(A, ROWS.copy(order="F"), axis=-2, at=at, idempotency_key="k")
-        assert (again.offset, again.length, again.repeated) == (3, 2, True)
-    assert read_all(service).shape == (6, 4)
-
-
 Request = Callable[[Service], object]
 
 

@@ -18,9 +18,9 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
-from hyperslab.storage.base import MAX_BYTES, Part, Stored
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
+from tests.documents import zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:Combining a")
 
@@ -54,10 +54,9 @@ CODECS: dict[str, Codecs] = {
 
 def make(folder: Path, codecs: Codecs, shape: Sequence[int], shard: Sequence[int] = (6, 9)) -> None:
     """An array ``a`` of int32, whose fill value is 7."""
-    document = {"zarr_format": 3, "node_type": "array", "shape": [*shape], "data_type": "int32", "fill_value": 7}
-    document |= {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [*shard]}}, "codecs": codecs}
     (folder / "a").mkdir()
-    (folder / "a" / "zarr.json").write_text(json.dumps({**document, "chunk_key_encoding": {"name": "default"}}))
+    document = zarr_json(shape, shard, "int32", fill_value=7, codecs=codecs)
+    (folder / "a" / "zarr.json").write_text(json.dumps(document))
 
 
 class Model:
@@ -256,18 +255,10 @@ class RewrittenStore(CountingStore):
 
     key, then = "", b""
 
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        self._rewrite(key)
-        return super().get(key, max_bytes)
-
-    def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        self._rewrite(key)
-        return super().get_part(key, start, stop)
-
-    def _rewrite(self, key: str) -> None:
-        if key == self.key:
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "get" and keys[0] == self.key:
             self.key = ""
-            self.inner.put(key, self.then)
+            self.inner.put(keys[0], self.then)
 
 
 def rewritten(folder: Path, codecs: Codecs) -> tuple[RewrittenStore, Service, NDArray]:
@@ -330,21 +321,3 @@ def test_a_chunk_is_located_by_the_index_of_the_version_that_it_is_read_in(tmp_p
     assert located.part is not None
     start, stop = located.extent
     np.testing.assert_array_equal(np.frombuffer(located.part.between(start, stop), "<i4"), then[2:4, :3].ravel())
-
-
-def test_selections_that_repeat_and_reorder_go_where_numpy_puts_them(tmp_path: Path) -> None:
-    """zarr-python #4203."""
-    make(tmp_path, CODECS["plain"], (12, 18))
-    expected: NDArray = np.full((12, 18), 7, "<i4")
-    with service_on(tmp_path) as service:
-        rows, columns = [11, 0, 5, 6, 3], [17, 2, 9, 1]
-        values = np.arange(20, dtype="<i4").reshape(5, 4)
-        service.writer.write(A, (rows, columns), values)
-        expected[np.ix_(rows, columns)] = values
-        points = [np.array([4, 4, 11, 4]), np.array([4, 5, 17, 4])]
-        service.writer.write_points(A, points, np.array([50, 51, 52, 53], "<i4"))
-        expected[tuple(points)] = [50, 51, 52, 53]
-        back = (slice(8, 2, -1), slice(None, None, -1))
-        service.writer.write(A, back, np.arange(6 * 18, dtype="<i4").reshape(6, 18))
-        expected[back] = np.arange(6 * 18).reshape(6, 18)
-        np.testing.assert_array_equal(read_all(service), expected)

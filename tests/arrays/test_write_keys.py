@@ -14,10 +14,9 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
 from hyperslab.errors import BadDefinition, NodeExists, StoreError, WriteConflict
-from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Entry
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import open_array, read_all, service_on, snapshot
+from tests.arrays.support import local_store, open_array, read_all, service_on, snapshot
 
 A = "data/a"
 KEY = "data/a/.zarray"
@@ -73,10 +72,9 @@ class FailingStore(CountingStore):
 
     fails = False
 
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        if self.fails:
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "versions" and self.fails:
             raise StoreError("data", keys[0], "no answer")
-        return super().versions(prefix, keys)
 
 
 @pytest.mark.parametrize("key", ["a/0", "a/.zarray"])
@@ -86,8 +84,7 @@ def test_a_store_that_fails_is_not_taken_for_one_without_an_array(tmp_path: Path
         first.creator.create_array(A, {"shape": [8], "chunks": [4], "dtype": "<i4"})
         first.writer.write(A, (), np.arange(8, dtype="<i4"))
         document = {**open_array(first).metadata.document, "shape": [2]}
-    config = StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")
-    store = FailingStore(open_store(config))
+    store = FailingStore(local_store(tmp_path))
     service = build([MountedStore("data", store, writable=True)])
     before = snapshot(tmp_path)
     store.fails = True

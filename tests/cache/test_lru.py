@@ -7,56 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier, Event
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hyperslab.cache import Loaded, Vanished, VersionedCache
 from hyperslab.errors import Cancelled, StoreError
-
-
-def test_a_key_has_one_version_at_a_time() -> None:
-    cache: VersionedCache[bytes] = VersionedCache(100)
-    cache.put("key", "v1", b"one", 3)
-    assert (cache.get("key", "v1"), cache.get("key", "v2"), cache.version_of("key")) == (b"one", None, "v1")
-
-    cache.put("key", "v2", b"twotwo", 6)
-    assert (cache.get("key", "v1"), cache.get("key", "v2"), cache.stats().nbytes) == (None, b"twotwo", 6)
-    assert (cache.any_version("key"), cache.any_version("other")) == (b"twotwo", None)
-    cache.drop("key")
-    assert (cache.any_version("key"), cache.version_of("key"), cache.stats().nbytes) == (None, None, 0)
-
-
-def test_the_longest_unused_goes_first() -> None:
-    cache: VersionedCache[str] = VersionedCache(3)
-    for name in "abc":
-        cache.put(name, "v", name, 1)
-    cache.get("a", "v")
-    cache.put("d", "v", "d", 1)
-
-    assert [cache.holds(name, "v") for name in "abcd"] == [True, False, True, True]
-    assert cache.stats().evictions == 1
-
-
-def test_what_is_larger_than_the_cache_is_not_held() -> None:
-    cache: VersionedCache[str] = VersionedCache(10)
-    cache.put("small", "v", "small", 5)
-    cache.put("large", "v", "large", 11)
-
-    assert cache.holds("small", "v")
-    assert not cache.holds("large", "v")
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=60), st.integers(0, 100))
-def test_the_bytes_held_never_exceed_the_limit(puts: list[tuple[int, int]], limit: int) -> None:
-    """The count of bytes is exactly the sum over the entries held, and never above the limit."""
-    cache: VersionedCache[int] = VersionedCache(limit)
-    sizes: dict[int, int] = {}
-    for key, size in puts:
-        cache.put(key, "v", size, size)
-        sizes[key] = size
-
-        held = sum(size for key, size in sizes.items() if cache.holds(key, "v"))
-        assert held == cache.stats().nbytes <= limit
 
 
 def test_many_threads_load_a_missing_value_once() -> None:

@@ -60,19 +60,3 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
         Address.parse("http://me:s3cret@h/v1/metadata/x")
 
     assert "s3cret" not in str(caught.value)
-
-
-def test_urls_are_quoted() -> None:
-    address = Address("http://h", "demo/a b#?%")
-
-    assert address.url("slice", select="0:5,[1,2]", field=None) == (
-        "http://h/v1/slice/demo/a%20b%23%3F%25?select=0:5,%5B1,2%5D"
-    )
-    assert address.url("slice", field="ü&=").endswith("?field=%C3%BC%26%3D")
-    assert Address.parse(address.url("metadata")) == address
-
-
-def test_children_have_addresses_below() -> None:
-    assert Address("http://h", "").child("demo").path == "demo"
-    assert Address("http://h", "demo").child("/a/b/").path == "demo/a/b"
-    assert Address("http://h", "demo/a").name == "a"

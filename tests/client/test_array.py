@@ -4,7 +4,7 @@ import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import dask.array
@@ -166,14 +166,6 @@ def test_an_array_without_axes_has_one_value_and_no_length(proxy: Proxy) -> None
         len(array)
 
 
-def test_an_empty_selection_asks_for_nothing(proxy: Proxy) -> None:
-    array = open_copy(proxy, CUBE, (3, 4, 5))
-    keys: list[Any] = [slice(3, 3), [], (slice(None), slice(5, 2)), np.zeros((10, 11, 12), bool)]
-    for key in keys:
-        assert_same(array[key], CUBE[key])
-    assert not proxy.calls_of("slice")
-
-
 def test_out_takes_the_values_wherever_it_lies_in_memory(proxy: Proxy) -> None:
     array = open_copy(proxy, CUBE, (3, 4, 5))
     whole, turned = np.zeros((12, 11, 20), "<i4"), np.zeros((2, 3, 12), "<i4", order="F")
@@ -193,15 +185,6 @@ def test_out_takes_the_values_wherever_it_lies_in_memory(proxy: Proxy) -> None:
     with pytest.raises(ValueError, match="read-only"):
         array.get(out=np.broadcast_to(CUBE[:1], CUBE.shape))
     assert not proxy.calls
-
-
-def test_threads_share_an_array(proxy: Proxy) -> None:
-    array = open_copy(proxy, CUBE, (3, 4, 5))
-
-    with ThreadPoolExecutor(16) as threads:
-        planes = list(threads.map(lambda i: array[i % 10], range(100)))
-
-    assert all(np.array_equal(plane, CUBE[i % 10]) for i, plane in enumerate(planes))
 
 
 def lazy_array(array: RemoteArray) -> Any:

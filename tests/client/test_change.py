@@ -38,9 +38,6 @@ def array(url: str) -> RemoteArray:
     return RemoteGroup(url).create_array("a", data=VALUES, chunks=(8, 8), mode="replace")
 
 
-# --- nothing is lost -------------------------------------------------------------------------------------------
-
-
 def test_increments_of_several_writers_are_all_there(array: RemoteArray) -> None:
     """Boxes that overlap, of several chunks each; every writer has connections of its own."""
     boxes: list[Any] = [np.s_[2:15, 3:20], np.s_[5:18, 10], np.s_[::3, [3, 11, 19]]]
@@ -105,9 +102,6 @@ def test_whoever_never_comes_first_is_told(array: RemoteArray, monkeypatch: pyte
     assert array[0, 0] == -3
 
 
-# --- nothing is done twice -------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def proxied(proxy: Proxy) -> RemoteArray:
     return RemoteArray(proxy.add("store/a", VALUES, (8, 8)))
@@ -164,22 +158,6 @@ def test_a_function_that_takes_its_time_finds_a_connection(tmp_path: Path) -> No
         np.testing.assert_array_equal(array[0], VALUES[0] + 1)
 
 
-# --- tags ------------------------------------------------------------------------------------------------------
-
-
-def test_a_tag_lets_one_write_through_and_the_new_one_the_next(array: RemoteArray) -> None:
-    values, tag = array.get_tagged(np.s_[:3, :4])
-
-    second = array.set_tagged(np.s_[:3, :4], values + 1, tag)
-    third = array.set_tagged(np.s_[:3, :4], 7, second)
-    with pytest.raises(PreconditionFailed) as caught:
-        array.set_tagged(np.s_[:3, :4], 8, tag)
-
-    assert len({tag, second, third}) == 3
-    assert caught.value.current == third == array.get_tagged(np.s_[:3, :4])[1]
-    assert (array[:3, :4] == 7).all()
-
-
 def test_what_has_no_tag_of_its_own_is_refused(array: RemoteArray) -> None:
     for selection in (VALUES > 5, ([1, 2], [3, 4])):
         with pytest.raises(IndexError, match="no tag"):
@@ -198,21 +176,6 @@ def test_more_than_one_request_can_carry_is_refused(limited: Callable[..., Proxy
         wide.set_tagged(..., np.zeros(1 << 20, "<i4"), tag)
     with pytest.raises(IndexError, match="one request"):
         wide.get_tagged(np.flatnonzero(np.arange(1 << 18) % 3))
-
-
-def test_fields_and_objects_have_tags(url: str) -> None:
-    group = RemoteGroup(url)
-    table = group.create_array("table", (5,), [("id", "<i4"), ("pos", "<f8", (3,))], mode="replace")
-    texts = group.create_array("texts", (3,), "|O", filters=[{"id": "vlen-utf8"}], mode="replace")
-
-    table.change(("pos", np.s_[1:3]), lambda values: values + np.arange(1, 4))
-    table.change("id", lambda values: values - 1)
-    texts.change(np.s_[1:], lambda values: values + "é")
-    texts.change(0, lambda value: f"<{value}>")
-
-    assert table["pos"][:, 2].tolist() == [0, 3, 3, 0, 0]
-    assert table["id"].tolist() == [-1] * 5
-    assert texts[...].tolist() == ["<>", "é", "é"]
 
 
 def axis_keys(size: int) -> st.SearchStrategy[Any]:

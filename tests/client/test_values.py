@@ -14,7 +14,7 @@ from hyperslab.client.address import Address
 from hyperslab.client.definition import define_array
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.node import open_session
-from hyperslab.client.values import as_stored, decode_objects, encode_objects, format_fill_value, parse_fill_value
+from hyperslab.client.values import decode_objects, encode_objects, format_fill_value, parse_fill_value
 
 STRUCTURED = np.dtype([("x", "<i4"), ("y", "|S2")])
 
@@ -144,30 +144,6 @@ def test_fill_values_that_the_array_cannot_hold_are_refused(dtype: Any, value: A
 OBJECTS = ["a", "ü\ud800", "", b"\x00\xff", None, True, -1, 2**70, 1.5, [1, ["x", {"k": b"v"}]], {}, {1: None}]
 
 
-@pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 1, 6), ()])
-def test_objects_go_both_ways(shape: tuple[int, ...]) -> None:
-    items = OBJECTS if shape else [["a", 1]]
-    values = np.empty(len(items), object)
-    values[:] = items
-
-    decoded = decode_objects(encode_objects(values.reshape(shape)), shape)
-
-    assert decoded.shape == shape
-    assert decoded.reshape(-1).tolist() == items
-    assert [type(item) for item in decoded.flat] == [type(item) for item in items]
-
-
-def test_ragged_arrays_are_objects_too() -> None:
-    values = np.empty(2, object)
-    values[0], values[1] = np.array([1, 2], "<i2"), [3]
-
-    held = as_stored(values, {"id": "vlen-array", "dtype": "<i2"})
-    first, second = decode_objects(encode_objects(held), (2,))
-
-    assert first.dtype == second.dtype == np.dtype("<i2")
-    assert (first.tolist(), second.tolist()) == ([1, 2], [3])
-
-
 def test_objects_of_another_number_are_refused() -> None:
     with pytest.raises(errors.BadBody, match="number of objects"):
         decode_objects(encode_objects(np.array(["a", "b"], object)), (3,))
@@ -184,12 +160,3 @@ def endpoint(**members: Any) -> Endpoint:
 def test_a_document_that_is_no_array_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(errors.BadMetadata, match="s/a"):
         endpoint(**broken)
-
-
-def test_padding_travels_but_is_no_field() -> None:
-    dtype = [["a", "<i2"], ["", "|V2"], ["b", "<f8", [2]]]
-
-    parsed = endpoint(dtype=dtype)
-
-    assert parsed.dtype.names == ("a", "b")
-    assert (parsed.dtype.itemsize, parsed.item_nbytes) == (20, 20)

@@ -56,30 +56,6 @@ def test_one_value_keeps_all_its_bits(proxy: Proxy, bits: str) -> None:
     assert stored(proxy).tobytes().hex() == 3 * bits
 
 
-def test_a_big_write_is_cut_on_chunk_edges(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.client.writing.SMALLEST_BOX", 4000)
-    monkeypatch.setattr("hyperslab.client.writing.LARGEST_BOX", 4000)
-    values = np.arange(64 * 50, dtype="<u4").reshape(64, 50)
-
-    make(proxy, np.zeros_like(values), (16, 50))[3:] = values[3:]
-
-    selections = sorted(call.query["select"] for call in proxy.calls_of("slice", "PUT"))
-    assert selections == ["16:32,0:50", "32:48,0:50", "3:16,0:50", "48:64,0:50"]
-    assert np.array_equal(stored(proxy)[3:], values[3:])
-
-
-def test_of_an_index_that_comes_twice_the_last_value_stays(proxy: Proxy) -> None:
-    array = make(proxy, np.zeros((6, 4), "<i4"), (2, 2))
-
-    array[[3, 1, 3, 5]] = np.arange(4)[:, None]
-    array[[0, 0, 2], [1, 1, 3]] = [7, 8, 9]
-
-    expected = np.zeros((6, 4), "<i4")
-    expected[[3, 1, 5]] = np.array([2, 1, 3])[:, None]
-    expected[0, 1], expected[2, 3] = 8, 9
-    assert np.array_equal(stored(proxy), expected)
-
-
 def test_progress_reaches_its_end_where_an_index_comes_twice_and_for_objects(proxy: Proxy) -> None:
     told: list[tuple[int, int]] = []
     twice, objects = np.zeros((6, 4), "<i4"), np.array(["", "", ""], object)
@@ -115,27 +91,6 @@ def test_points_are_written_by_one_request_and_meshes_and_blocks_as_boxes(proxy:
     expected[8:, 10:] = -1
     assert np.array_equal(stored(proxy), expected)
     assert len(proxy.calls_of("points", "POST")) == 1
-
-
-def test_one_field_is_written_and_the_others_stay(proxy: Proxy) -> None:
-    records = np.ones((4, 3), [("x", "<i4"), ("y", "<f8", (2,))])
-    array = make(proxy, records, (2, 2))
-
-    array["x", 1:3] = 9
-    array["y", 0] = np.array([[5.0, 6.0]])
-    array.with_field("x")[3, 0] = 4
-
-    records["x"][1:3], records["y"][0], records["x"][3, 0] = 9, [5, 6], 4
-    assert np.array_equal(stored(proxy), records)
-
-
-def test_whole_records_are_written_as_tuples(proxy: Proxy) -> None:
-    records = np.zeros(4, [("x", "<i4"), ("y", "|S2")])
-
-    make(proxy, records, (2,))[1:3] = [(1, b"a"), (2, b"b")]
-
-    records[1:3] = [(1, b"a"), (2, b"b")]
-    assert np.array_equal(stored(proxy), records)
 
 
 def test_a_part_of_a_subarray_at_points_is_refused(proxy: Proxy) -> None:
@@ -276,15 +231,6 @@ def test_an_empty_list_is_of_any_dtype(dtype: Any) -> None:
     assert as_values([], wire.dtype_from_json(dtype)).shape == (0,)
 
 
-def test_append_returns_where_the_data_went(proxy: Proxy) -> None:
-    array = make(proxy, np.zeros((2, 3), "<u2"), (2, 2))
-
-    assert array.append([[1, 2, 3]]) == 2
-    assert array.append(np.full((3, 2), 9, "<u2"), axis=-1) == 3
-    assert array.shape == (3, 5)
-    assert np.array_equal(stored(proxy), [[0, 0, 0, 9, 9], [0, 0, 0, 9, 9], [1, 2, 3, 9, 9]])
-
-
 def test_a_long_append_goes_in_parts_that_follow_each_other(limited: Callable[..., Proxy]) -> None:
     proxy = limited(max_upload_bytes=400)
     array = make(proxy, np.zeros((0, 4), "<i4"), (10, 4))
@@ -317,13 +263,3 @@ def test_a_field_cannot_be_appended_to(proxy: Proxy) -> None:
 
     with pytest.raises(ValueError, match="whole items"):
         array.with_field("x").append([1])
-
-
-def test_resize_takes_a_shape_or_what_changes_of_it(proxy: Proxy) -> None:
-    array = make(proxy, np.ones((4, 3)), (2, 2))
-
-    array.resize((6, None), expand_only=True)
-
-    (call,) = proxy.calls_of("metadata", "PATCH")
-    assert (call.body, call.query["expand_only"]) == (b'{"shape": [6, null]}', "true")
-    assert array.shape == (6, 3)

@@ -78,8 +78,6 @@ def code_of(answer: httpx.Response) -> str | None:
     return str(json.loads(answer.content)["code"]) if is_problem else None
 
 
-# --- documents -------------------------------------------------------------------------------------------------------
-
 _DOCUMENTS: Final[dict[str, tuple[bytes | dict[str, Any], str | None]]] = {
     "lists without end": (b"[" * 4_000_000, None),
     "members nested without end": (b'{"zarr_format": 2, "x":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", None),
@@ -150,8 +148,6 @@ def test_a_huge_array_can_be_described_and_looked_into(victim: Victim, name: str
         assert (answer.status_code, code_of(answer)) in ((200, None), (413, "too-large"), (422, "not-representable"))
 
 
-# --- chunks ----------------------------------------------------------------------------------------------------------
-
 _ZEROS: Final = bytes(128 * MIB)
 
 
@@ -188,9 +184,6 @@ def test_more_objects_than_memory_holds_are_refused_before_they_are_read(victim:
         assert code_of(victim.ask("GET", path)) == "too-large"
     gathered = victim.ask("POST", "v1/points/s/many", json={"coordinates": [[5]]})
     assert code_of(gathered) == "too-large"
-
-
-# --- requests --------------------------------------------------------------------------------------------------------
 
 
 def npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
@@ -283,9 +276,6 @@ def test_one_value_for_more_chunks_than_anyone_can_write_is_refused(victim: Vict
     assert code_of(answer) == "too-large"
     assert answer.json()["unit"] == "chunks"
     assert [path.name for path in (victim.folder / "endless").iterdir()] == [".zarray"]
-
-
-# --- chunks of any size in a document --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [2**31 + 2**20, 2**40, 2**62])

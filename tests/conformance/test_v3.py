@@ -26,6 +26,7 @@ from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadDefinition, BrokenData
 from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
+from tests.documents import zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
 
@@ -40,16 +41,7 @@ BYTES: list[list[Any]] = [
     [Crc32cCodec()],
     [BloscCodec(cname="lz4"), Crc32cCodec()],
 ]
-DOCUMENT: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [8],
-    "data_type": "int16",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-}
+DOCUMENT: dict[str, Any] = zarr_json([8], [4])
 SHARD: dict[str, Any] = {
     "name": "sharding_indexed",
     "configuration": {

@@ -29,6 +29,7 @@ from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadMetadata, BrokenData, ChunkCorrupt, NotRepresentable, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items
+from tests.documents import zarr_json
 from tests.faults import FaultProxy
 from tests.s3 import S3Server
 
@@ -286,9 +287,7 @@ def test_shards_too_deep_or_with_too_many_chunks_are_refused_before_anything_is_
             }
         ]
     for size, chain in ((1, codecs), (10**9, codecs[0]["configuration"]["codecs"])):
-        document = {"zarr_format": 3, "node_type": "array", "shape": [size], "data_type": "uint8", "fill_value": 0}
-        document |= {"chunk_key_encoding": {"name": "default"}, "codecs": chain}
-        document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [size]}}
+        document = zarr_json([size], [size], "uint8", codecs=chain)
         with pytest.raises(BrokenData):
             parse_document(json.dumps(document).encode(), "zarr.json")
 
@@ -434,17 +433,8 @@ CAST: list[dict[str, Any]] = [{"name": "cast_value", "configuration": {"data_typ
 
 
 def numbers(data_type: str, codecs: list[dict[str, Any]], fill: Any, endian: str = "little") -> bytes:
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [3],
-        "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": fill,
-        "codecs": [*codecs, {"name": "bytes", "configuration": {"endian": endian}}],
-    }
-    return json.dumps(document).encode()
+    codecs = [*codecs, {"name": "bytes", "configuration": {"endian": endian}}]
+    return json.dumps(zarr_json([3], [3], data_type, fill_value=fill, codecs=codecs)).encode()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from zarr_metadata.model import read_array_metadata_v2, read_node_metadata_v3
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BrokenData
+from tests.documents import LITTLE, zarr_json, zarray
 
 Document = dict[str, Any]
 
@@ -25,28 +26,10 @@ def named(name: str, **configuration: Any) -> Document:
     return {"name": name, "configuration": configuration}
 
 
-BYTES: Final = named("bytes", endian="little")
-ARRAY: Final[Document] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [8, 6],
-    "data_type": "int16",
-    "chunk_grid": named("regular", chunk_shape=[4, 6]),
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [BYTES],
-}
+BYTES: Final = LITTLE
+ARRAY: Final[Document] = zarr_json([8, 6], [4, 6])
 GROUP: Final[Document] = {"zarr_format": 3, "node_type": "group"}
-V2: Final[Document] = {
-    "zarr_format": 2,
-    "shape": [8, 6],
-    "chunks": [4, 6],
-    "dtype": "<i2",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
+V2: Final[Document] = zarray([8, 6], [4, 6], "<i2")
 ANYTHING: list[Any] = [None, 5, -1, 1.5, True, "x", "", [], {}, [None], [1], ["x"], {"name": "x"}, "3", 3.0, [8, -6]]
 ANYTHING += [[8, 6.0], [8, True], ["a", "b"], ["a", None], ["a", "a"], [{}], "group", [8, 6, 1]]
 ABSENT: Final = object()
@@ -104,19 +87,7 @@ GRIDS: Final[list[Document]] = [
 INTEGERS: list[Any] = [0, -1, 1.0, 1.5, True, "0", "0x0", "NaN", None, 127, 128, -128, -129, 255, 256, [0]]
 INTEGERS += [2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64]
 FLOATS: list[Any] = [
-    0,
-    0.0,
-    -0.0,
-    1.5,
-    True,
-    "NaN",
-    "Infinity",
-    "-Infinity",
-    "+Infinity",
-    "nan",
-    "inf",
-    "0x0000",
-    "0x7e00",
+    *(0, 0.0, -0.0, 1.5, True, "NaN", "Infinity", "-Infinity", "+Infinity", "nan", "inf", "0x0000", "0x7e00"),
 ]
 FLOATS += ["0x7fc00000", "0x7ff8000000000000", "0x", "0xzz00", "0X7e00", "0x7E00", "1.5", 1e5, 1e39, None, [0]]
 COMPLEX: list[Any] = [[0, 0], [0.0, 1.5], ["NaN", "Infinity"], [0], [0, 0, 0], 0, "NaN", None, [True, 0], ["x", 0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.errors import StoreFull
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Absent
 from tests.arrays.counting import CountingStore
 from tests.faults import Fault, FaultProxy, LoseAnswer, Reset, Stall, Status, Truncate
 from tests.s3 import S3Server
@@ -145,11 +144,11 @@ class FullAfter(CountingStore):
         super().__init__(inner)
         self.left = puts
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        if self.left <= 0:
-            raise StoreFull(self.name, key, "no space left on device")
-        self.left -= 1
-        return super().put(key, data, if_version=if_version)
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "put":
+            if self.left <= 0:
+                raise StoreFull(self.name, keys[0], "no space left on device")
+            self.left -= 1
 
 
 def test_a_full_disk_is_507_and_names_what_was_written(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.metadata import ArrayMetadata
+from tests.documents import zarray
 
 Array = NDArray[Any]
 Config = Mapping[str, Any]
@@ -53,16 +54,8 @@ def array_of(
     order: str = "C",
 ) -> ArrayMetadata:
     """An array of exactly one chunk."""
-    document = {
-        "zarr_format": 2,
-        "shape": list(chunks),
-        "chunks": list(chunks),
-        "dtype": dtype,
-        "compressor": compressor,
-        "fill_value": None,
-        "order": order,
-        "filters": None if filters is None else list(filters),
-    }
+    of_filters = None if filters is None else list(filters)
+    document = zarray(chunks, chunks, dtype, compressor=compressor, fill_value=None, order=order, filters=of_filters)
     return ArrayMetadata.from_document(document, ".zarray")
 
 

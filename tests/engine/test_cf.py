@@ -121,15 +121,6 @@ def test_times_of_other_calendars_are_text_of_cftime(units: str, calendar: str) 
     assert found.tolist() == [[date.isoformat() for date in row] for row in expected]
 
 
-def test_day_60_of_a_calendar_without_leap_days_is_the_second_of_march() -> None:
-    attributes = {"units": "days since 2000-1-1", "calendar": "noleap", "_FillValue": -1}
-
-    assert make_decoder(np.dtype("<i2"), attributes)(np.array([60, -1], "<i2")).tolist() == [
-        "2000-03-02T00:00:00",
-        "NaT",
-    ]
-
-
 @pytest.mark.parametrize(
     ("units", "calendar"),
     [("days since 2000-01-01", "martian"), ("months since 2000-01-01", "standard"), ("days since yesterday", "noleap")],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, guess_chunks, parse_chunk_layout, parse_chunk_shape
+from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, parse_chunk_layout, parse_chunk_shape
 from tests.engine.oracles import tensorstore_created
 
 
@@ -117,26 +117,6 @@ def test_harmless_members_of_a_layout_are_accepted() -> None:
     assert parse_chunk_layout({"inner_order": [0]}, 1, ChunkLayout(order="F")).order == "F"
 
 
-def test_other_members_of_a_request_are_hard_constraints() -> None:
-    hard = ChunkLayout(chunk_shape=(10, 0), order="C")
-
-    assert parse_chunk_layout({"chunk": {"shape_soft_constraint": [5, 5]}}, 2, hard).chunk_shape == (10, 5)
-    for layout in ({"chunk": {"shape": [11, 0]}}, {"inner_order": [1, 0]}):
-        with pytest.raises(ValueError, match=r"both|order"):
-            parse_chunk_layout(layout, 2, hard)
-
-
 def test_null_is_the_whole_axis_as_in_zarr_python() -> None:
     assert parse_chunk_shape([10, None, -1], 3) == (10, -1, -1)
     assert parse_chunk_shape(None, 3) == ()
-
-
-# --- zarr-python's guess -------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 10**6), max_size=4), st.sampled_from([1, 2, 8, 150]))
-def test_guessed_chunks_are_of_a_size_that_can_be_worked_with(shape: list[int], itemsize: int) -> None:
-    chunks = guess_chunks(shape, itemsize)
-
-    assert all(1 <= chunk <= max(1, size) for chunk, size in zip(chunks, shape, strict=True))
-    assert math.prod(chunks) * itemsize < 64 << 20

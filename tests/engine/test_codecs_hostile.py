@@ -66,16 +66,6 @@ def test_what_makes_more_of_a_chunk_than_it_can_need_is_refused_before_anything_
     assert caught.value.member == member
 
 
-def test_filters_that_people_use_are_not_refused() -> None:
-    for filters, dtype in (
-        ([WIDER, {"id": "shuffle", "elementsize": 16}, {"id": "crc32"}], "|u1"),
-        ([{"id": "delta", "dtype": "<i2", "astype": "<i8"}, {"id": "zlib"}], "<i2"),
-        ([{"id": "vlen-utf8"}, {"id": "zstd"}], "|O"),
-    ):
-        array_of([256, 256, 256], dtype, {"id": "blosc"}, filters=filters)
-    array_of([100], "<f8", filters=[{"id": "astype", "decode_dtype": "<f8", "encode_dtype": "<U200"}])
-
-
 @pytest.mark.parametrize("size", [1 << 20, 1 << 28, 1 << 30])
 def test_the_memory_of_a_chunk_of_any_size_is_counted(size: int) -> None:
     def memory(dtype: str, *filters: Config) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from hyperslab.engine.dtypes import (
     parse_dtype,
 )
 from tests.conformance.vectors import Case, case_id, cases
-from tests.engine.dtype_strategies import simple_dtypes, structured_dtypes
+from tests.engine.dtype_strategies import structured_dtypes
 
 _ACCEPTED = [case for case in cases("dtypes") if case["expect"]["accept"]]
 _READ_BY_ZARR_2 = [case for case in _ACCEPTED if case["refs"]["zarr2"]["accept"]]
@@ -52,19 +51,6 @@ def test_spelling_with_no_or_two_meanings_is_refused(value: Any) -> None:
         parse_dtype(value)
 
 
-def test_error_inside_a_field_names_the_fields_on_the_way() -> None:
-    with pytest.raises(ValueError, match="field 'outer': field 'inner': '<x4'"):
-        parse_dtype([["outer", [["inner", "<x4"]]]])
-
-
-@given(simple_dtypes)
-def test_every_simple_dtype_reads_back_from_its_own_spelling(text: str) -> None:
-    dtype = parse_dtype(text)
-
-    assert dtype.fields == ()
-    assert parse_dtype(canonical_json(text)).numpy == dtype.numpy
-
-
 @given(structured_dtypes)
 def test_structured_dtype_is_numpys_packed_struct(fields: list[Any]) -> None:
     dtype = parse_dtype(fields)
@@ -89,35 +75,12 @@ def test_new_arrays_get_the_spelling_that_every_library_reads() -> None:
     ]
 
 
-# --- cleaning --------------------------------------------------------------------------------------------------
-
-
 def test_clean_returns_the_array_itself_where_there_is_nothing_to_do() -> None:
     for text, values in (("<i4", [1, 2]), ("|b1", [True, False]), ("int4", [0, 7])):
         dtype = parse_dtype(text)
         array = np.array(values, dtype.numpy)
 
         assert dtype.clean(array) is array
-
-
-def test_clean_makes_true_of_every_bool_byte_but_zero() -> None:
-    stored = np.frombuffer(bytes(range(256)), np.bool_).reshape(16, 16)
-
-    cleaned = parse_dtype("|b1").clean(stored.T)
-
-    assert cleaned.tobytes() == np.asfortranarray(np.arange(256).reshape(16, 16).T != 0).tobytes()
-    assert cleaned.flags.f_contiguous
-
-
-@pytest.mark.parametrize("name", ["int2", "int4"])
-def test_clean_extends_the_sign_of_the_low_bits(name: str) -> None:
-    scalar = getattr(ml_dtypes, name)
-    stored = np.arange(256, dtype=np.uint8).view(scalar)
-
-    cleaned = parse_dtype(name).clean(stored)
-
-    assert cleaned.dtype == stored.dtype
-    np.testing.assert_array_equal(cleaned.view(np.int8), stored.astype(np.int8))
 
 
 @given(st.binary(min_size=24, max_size=24))

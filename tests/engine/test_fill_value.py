@@ -18,7 +18,6 @@ from hyperslab.engine.fill_value import (
     parse_fill_value,
     parse_new_item,
     same_object,
-    zero_item,
 )
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases, is_firm
@@ -41,8 +40,6 @@ def test_fill_value_is_written_as_tensorstore_writes_it(case: Case) -> None:
     assert json.dumps(written) == json.dumps(reference["written_json"])
 
 
-# --- round trips -----------------------------------------------------------------------------------------------
-
 _BIT_EXACT = (
     dtypes.integers | dtypes.complexes | dtypes.times | dtypes.byte_strings | dtypes.raw | dtypes.structured_dtypes
 )
@@ -55,16 +52,6 @@ def test_any_bits_survive_being_written_and_read(data: st.DataObject, spelled: A
     item = dtype.clean(np.frombuffer(raw, dtype.numpy)).reshape(())
 
     assert _round_trip(item, spelled).tobytes() == item.tobytes()
-
-
-@pytest.mark.parametrize("spelled", ["float8_e3m4", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float4_e2m1fn"])
-def test_every_8_bit_float_survives_being_written_and_read(spelled: str) -> None:
-    values = range(16) if spelled.startswith("float4") else range(256)
-
-    for raw in (bytes([value]) for value in values):
-        item = np.frombuffer(raw, parse_dtype(spelled).numpy).reshape(())
-
-        assert _round_trip(item, spelled).tobytes() == raw
 
 
 @given(
@@ -149,9 +136,6 @@ def test_floats_of_8_bits_are_rounded_once_as_in_tensorstore(case: tuple[str, fl
     assert item.tobytes() == tensorstore_open(_document(spelled, number))[0].read().result().tobytes()
 
 
-# --- edges beside the vectors ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("spelled", "value", "stored"),
     [
@@ -208,30 +192,6 @@ def test_spelling_with_no_or_two_meanings_is_refused(spelled: str, value: Any) -
         parse_fill_value(value, parse_dtype(spelled))
 
 
-# --- objects -----------------------------------------------------------------------------------------------------
-
-
-def _missing(case: Case) -> Any:
-    codecs = case["doc"]["filters"]
-    dtype = parse_dtype("|O")
-    item = parse_fill_value(case["doc"]["fill_value"], dtype, codecs)
-    return (zero_item(dtype, codecs) if item is None else item)[()]
-
-
-@pytest.mark.parametrize("case", [c for c in cases("objects") if not c["chunks"] and "expect" not in c], ids=case_id)
-def test_missing_objects_read_as_in_the_library_that_reads_their_codec(case: Case) -> None:
-    """vlen-bytes as in zarr-python 3, all others as in zarr-python 2."""
-    reference = case["refs"]["zarr3" if case["doc"]["filters"][0]["id"] == "vlen-bytes" else "zarr2"]
-    if not reference["ok"]:
-        with pytest.raises(ValueError, match="base64"):
-            _missing(case)
-        return
-    value = reference["values"][0]
-    expected = bytes.fromhex(value["bytes"]) if isinstance(value, dict) and "bytes" in value else value
-
-    assert _missing(case) == expected
-
-
 @pytest.mark.parametrize(
     ("codec", "value", "read"),
     [
@@ -256,17 +216,6 @@ def test_fill_of_objects_means_what_their_codec_says(codec: str, value: Any, rea
     again = parse_fill_value(format_fill_value(item, dtype), dtype, codecs)
     assert again is not None
     assert again[()] == read
-
-
-@pytest.mark.parametrize(
-    ("codec", "value"), [("vlen-utf8", 1), ("vlen-utf8", ["a"]), ("vlen-bytes", "x"), ("zlib", "a")]
-)
-def test_fill_that_the_object_codec_cannot_mean_is_refused(codec: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse_fill_value(value, parse_dtype("|O"), [{"id": codec}])
-
-
-# --- other libraries -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

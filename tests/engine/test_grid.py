@@ -20,30 +20,6 @@ def test_only_the_canonical_spelling_of_a_chunk_in_the_grid_is_a_key(text: str) 
     assert grid.parse_key(text) is None
 
 
-def test_rank_zero_has_one_chunk_with_the_key_zero() -> None:
-    grid = ChunkGrid((), (), "/")
-
-    assert () in grid
-    assert grid.key(()) == "0"
-    assert grid.parse_key("0") == ()
-    assert grid.parse_key("") is None
-    assert grid.bounds(()) == ()
-
-
-def test_an_empty_array_has_no_chunks() -> None:
-    grid = ChunkGrid((0, 5), (1, 2))
-
-    assert grid.counts == (0, 3)
-    assert grid.parse_key("0.0") is None
-
-
-def test_edge_chunks_are_cut_at_the_edge_of_the_array() -> None:
-    grid = ChunkGrid((5, 3), (2, 10))
-
-    assert grid.bounds((2, 0)) == (slice(4, 5), slice(0, 3))
-    assert grid.extent((2, 0)) == (1, 3)
-
-
 def test_sizes_beyond_64_bits_of_cells_do_not_overflow() -> None:
     grid = ChunkGrid((2**62, 2**62), (2**31, 1))
 

@@ -30,31 +30,6 @@ def _stored(**members: Any) -> ArrayMetadata:
     return ArrayMetadata.from_document(_new(**members), ".zarray")
 
 
-# --- defaults ----------------------------------------------------------------------------------------------------
-
-
-def test_shape_and_dtype_are_enough() -> None:
-    assert new_document({"shape": [20, 30], "dtype": "<u2"}) == {
-        "zarr_format": 2,
-        "shape": [20, 30],
-        "chunks": [20, 30],
-        "dtype": "<u2",
-        "compressor": _BLOSC,
-        "fill_value": 0,
-        "order": "C",
-        "filters": None,
-        "dimension_separator": ".",
-    }
-
-
-def test_null_is_as_good_as_absent_but_where_it_means_none() -> None:
-    nothing = dict.fromkeys(("chunks", "chunk_elements", "chunk_aspect_ratio", "chunk_layout", "order", "filters"))
-
-    assert _new(**nothing, dimension_separator=None, zarr_format=None) == _new()
-    assert _new(compressor=None)["compressor"] is None
-    assert _new(fill_value=None)["fill_value"] is None
-
-
 _WRITTEN = [case for case in cases("created_docs") if case["id"] not in ("created-000", "created-002")]
 
 
@@ -96,22 +71,6 @@ def test_documents_are_those_of_zarr_python_2_and_tensorstore(case: Case) -> Non
 )
 def test_fill_value_defaults_to_zero_where_there_is_one(dtype: Any, filters: Any, fill_value: Any) -> None:
     assert _new(dtype=dtype, filters=filters)["fill_value"] == fill_value
-
-
-def test_fill_value_is_rounded_to_the_dtype() -> None:
-    assert _new(dtype="<f4", fill_value=0.1)["fill_value"] == 0.10000000149011612
-    assert _new(dtype="<f8", fill_value="NaN")["fill_value"] == "NaN"
-    assert _new(dtype="|S3", fill_value="YQ==")["fill_value"] == "YQAA"
-
-
-def test_compressor_is_completed_and_kept_readable() -> None:
-    assert _new(compressor={"id": "zlib"})["compressor"] == {"id": "zlib", "level": 1}
-    assert _new(compressor={"id": "zstd", "checksum": False})["compressor"] == {"id": "zstd", "level": 0}
-    assert _new(compressor={"id": "zstd", "checksum": True})["compressor"]["checksum"] is True
-    assert _new(filters=[])["filters"] is None
-
-
-# --- chunks ------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30, deadline=None)
@@ -168,15 +127,6 @@ def test_chunks_are_normalised_as_in_zarr_python(case: Case) -> None:
 )
 def test_chunks_are_chosen_within_what_is_asked(members: dict[str, Any], chunks: list[int]) -> None:
     assert _new(**members)["chunks"] == chunks
-
-
-def test_layout_decides_the_order_where_nothing_else_does() -> None:
-    assert _new(chunk_layout={"inner_order": [1, 0]})["order"] == "F"
-    assert _new(chunk_layout={"inner_order_soft_constraint": [1, 0]}, order="C")["order"] == "C"
-    assert _new(order="F")["order"] == "F"
-
-
-# --- refusals ----------------------------------------------------------------------------------------------------
 
 
 _STREAM_LEVELS = {"zlib": (10, -1), "gzip": (-1,), "bz2": (0,), "zstd": (23, -131073)}
@@ -241,33 +191,6 @@ def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str
     assert caught.value.reason
 
 
-@pytest.mark.parametrize(
-    ("dtype", "chunks", "filters"),
-    [
-        ("|u1", [9999], [{"id": "shuffle", "elementsize": 3}]),  # a few items would be no multiple of three
-        ("|O", [], [{"id": "vlen-bytes"}]),
-        ("<f4", [1 << 24], [{"id": "quantize", "digits": 2, "dtype": "<f4"}]),
-    ],
-)
-def test_filters_that_fit_are_taken(dtype: str, chunks: list[int], filters: list[Any]) -> None:
-    made = new_document({"shape": chunks, "chunks": chunks, "dtype": dtype, "filters": filters})
-
-    assert [config["id"] for config in made["filters"]] == [config["id"] for config in filters]
-
-
-@pytest.mark.parametrize("name", ["shape", "dtype"])
-def test_what_must_be_said_is_named(name: str) -> None:
-    request = {"shape": [1], "dtype": "|u1"}
-    del request[name]
-
-    with pytest.raises(BadDefinition, match="is missing") as caught:
-        new_document(request)
-    assert caught.value.member == name
-
-
-# --- as a whole ---------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None)
 @given(dtypes.simple_dtypes | dtypes.structured_dtypes, st.lists(st.integers(0, 1000), max_size=4))
 def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shape: list[int]) -> None:
@@ -280,9 +203,6 @@ def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shap
     assert first_difference(request, stored) is None
     assert first_difference(document, stored) is None
     assert new_document(document) == document
-
-
-# --- comparing with a stored array -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,19 +266,3 @@ def test_first_member_that_differs_is_named_with_both_values(
     made: dict[str, Any], asked: dict[str, Any], difference: tuple[str, Any, Any]
 ) -> None:
     assert first_difference(asked, _stored(**made)) == difference
-
-
-@pytest.mark.parametrize(
-    "asked", [{"nope": 1}, {"dtype": "nope"}, {"chunks": "x"}, {"fill_value": "x"}, {"compressor": {}}], ids=str
-)
-def test_constraint_that_no_array_could_have_is_refused(asked: dict[str, Any]) -> None:
-    with pytest.raises(BadDefinition):
-        first_difference(asked, _stored())
-
-
-def test_separator_in_effect_counts_where_the_document_has_none() -> None:
-    document = {name: value for name, value in _new().items() if name != "dimension_separator"}
-    flat = ArrayMetadata.from_document(document, ".zarray")
-
-    assert first_difference({"dimension_separator": "/"}, flat) == ("dimension_separator", "/", ".")
-    assert first_difference({"dimension_separator": "."}, flat) is None

@@ -96,14 +96,6 @@ def test_items_are_taken_as_they_stand_however_they_are_nested(config: Config, p
         assert found.tolist() == theirs.reshape((2, 3), order=order).tolist() == values
 
 
-def test_items_that_are_lists_of_one_length_stay_items() -> None:
-    for config in (JSON2, MSGPACK2):
-        array = array_of([2, 1], "|O", filters=[config])
-        chunk = objects([[1, 2], [3, 4]], (2, 1))
-
-        assert plain(array.codec.decode(array.codec.encode(chunk), "0")) == [[1, 2], [3, 4]]
-
-
 def _vlen(count: int, *items: bytes) -> bytes:
     return struct.pack("<I", count) + b"".join(struct.pack("<I", len(item)) + item for item in items)
 
@@ -147,30 +139,6 @@ def test_hostile_objects_are_refused(config: Config, data: bytes) -> None:
 
     with pytest.raises(ChunkCorrupt):
         codec.decode(data, "0")
-
-
-def test_numbers_without_a_label_are_empty() -> None:
-    array = array_of([5], "|O", filters=[{**LABELS, "astype": "<i2"}])
-    numbers = np.array([1, 3, 4, 0, -1], "<i2")
-
-    assert array.codec.decode(numbers.tobytes(), "0").tolist() == ["a", "é", "", "", ""]
-
-
-def test_times_in_msgpack_are_seconds() -> None:
-    array = array_of([1], "|O", filters=[MSGPACK2])
-
-    assert array.codec.decode(msgpack.packb([msgpack.Timestamp(5, 0), "|O", [1]]), "0").tolist() == [5.0]
-
-
-def test_object_codecs_on_numbers_read_as_numbers_or_fail() -> None:
-    numbers = array_of([3], "<i8", filters=[JSON2]).codec
-    strings = array_of([3], "<i8", filters=[VLEN_UTF8]).codec
-
-    assert numbers.decode(b'[1,2,3,"|O",[3]]', "0").tolist() == [1, 2, 3]
-    with pytest.raises(ChunkCorrupt):
-        numbers.decode(b'["a",2,3,"<i8",[3]]', "0")
-    with pytest.raises(ChunkCorrupt):
-        strings.decode(_vlen(3, b"a", b"b", b"c"), "0")
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,6 @@ def test_parts_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, 
     assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(count)))
 
 
-@given(data=st.data(), order=st.sampled_from("CF"))
-def test_parts_of_raw_chunks_are_those_of_the_whole(data: st.DataObject, order: str) -> None:
-    array = array_of([30, 40, 5], "<f4", order=order)
-    chunk = values_of((30, 40, 5), array.dtype.numpy, order)
-
-    assert_equal(partial_of(array), array.codec.encode(chunk), chunk, data.draw(runs_in(6000)), order)
-
-
 @pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 4096, "cname": "zstd"}], ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @given(data=st.data())
@@ -249,14 +241,6 @@ def test_nearly_everything_is_as_well_fetched_whole() -> None:
     assert partial.ranges(stored[: partial.head_bytes], most, "0") is None
 
 
-def test_codecs_that_cannot_be_entered_midway_have_no_partial_decoder() -> None:
-    filters = [{"id": "shuffle", "elementsize": 4}]
-
-    assert array_of([100_000], "<i4", {"id": "zstd"}).codec.partial is None
-    assert array_of([100], "<i4", {"id": "blosc"}, filters=filters).codec.partial is None
-    assert array_of([100], "|O", {"id": "blosc"}, filters=[{"id": "vlen-utf8"}]).codec.partial is None
-
-
 LIES = ("bad version", "nbytes", "blocksize", "cbytes", "offset", "equal offsets", "short")
 
 
@@ -321,9 +305,6 @@ def blocks_of_64_kib() -> tuple[PartialDecoder, bytes]:
     stored = array.codec.encode((np.arange(1 << 20) % 251).astype("|u1").reshape(16, 1 << 16))
     assert BloscHeader.parse(stored, array.chunk_nbytes).blocksize == 1 << 16
     return partial_of(array), stored
-
-
-EVERY_50TH = next(project(normalise((slice(None, None, 50),), (1000,)), array_of([1000], "<u4").grid))
 
 
 def test_the_work_is_that_of_whole_blocks() -> None:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorstore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
 from hyperslab.engine.v3 import parse_document
+from tests.documents import LITTLE, zarr_json, zarray
 from tests.engine.oracles import tensorstore_open
 
 _TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
 
 
 def _document(**members: Any) -> dict[str, Any]:
-    usual = {"zarr_format": 2, "shape": [20, 30], "chunks": [10, 10], "dtype": "<u2", "compressor": None}
-    return {**usual, "fill_value": None, "order": "C", "filters": None, **members}
+    return {**zarray([20, 30], [10, 10], "<u2", fill_value=None), **members}
 
 
 def _ours(document: dict[str, Any], field: str | None = None) -> dict[str, Any]:
@@ -39,26 +35,6 @@ def _theirs(document: dict[str, Any], **spec: Any) -> Any:
 def _strict(value: Any) -> Any:
     """The value with NaN and infinities as strings."""
     return parse_json(dump_json(value))
-
-
-def _base64(values: Any, dtype: Any) -> str:
-    item = np.zeros((), parse_dtype(dtype).numpy)
-    for name, value in values.items():
-        item[name] = value
-    return base64.b64encode(item.tobytes()).decode()
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_several_fields_of_which_none_is_named_are_shown_as_bytes(order: str) -> None:
-    document = _document(dtype=_TWO_FIELDS, order=order)
-
-    assert _ours(document) == _ours(document, "") == _theirs(document, open_as_void=True)
-
-
-def test_one_field_may_be_named_and_need_not() -> None:
-    document = _document(dtype=[["x", "<i4", [2]]])
-
-    assert _ours(document) == _ours(document, "x") == _theirs(document) == _theirs(document, field="x")
 
 
 @pytest.mark.parametrize("dtype", [_TWO_FIELDS, "<i4"], ids=["structured", "plain"])
@@ -90,9 +66,6 @@ def test_every_field_of_every_array_has_the_schema_of_tensorstore(
         assert _ours(document, name) == _theirs(document, field=name)
 
 
-# --- what TensorStore has no words for -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
@@ -119,25 +92,6 @@ def test_other_dtypes_are_stated_in_the_nearest_terms(members: dict[str, Any], e
     assert {name: schema[name] for name in expected} == expected
 
 
-def test_filters_and_other_compressors_are_given_as_stored() -> None:
-    delta, lzma = {"id": "delta", "dtype": "<u2"}, {"id": "lzma"}
-
-    assert _ours(_document(filters=[delta], compressor=lzma))["codec"] == {
-        "driver": "zarr",
-        "compressor": lzma,
-        "filters": [delta],
-    }
-
-
-def test_schema_is_strict_json_for_any_fill() -> None:
-    fields = [["a", "<f4", [3]], ["b", "<c8"]]
-    nan = np.array([0x7FC00001, 0x7F800000, 0xFF800000], np.uint32).view("<f4")
-    document = _document(dtype=fields, fill_value=_base64({"a": nan, "b": complex(math.nan, 1)}, fields))
-
-    assert _ours(document, "a")["fill_value"] == ["NaN", "Infinity", "-Infinity"]
-    assert _ours(document, "b")["fill_value"] == ["NaN", 1.0]
-
-
 def test_huge_fill_value_is_left_out() -> None:
     assert "fill_value" not in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS + 1}", fill_value=""))
     assert "fill_value" in _ours(_document(dtype=f"|S{MAX_FILL_NUMBERS}", fill_value=""))
@@ -146,19 +100,10 @@ def test_huge_fill_value_is_left_out() -> None:
 @pytest.mark.parametrize("sharded", [False, True])
 def test_an_array_of_v3_has_the_schema_of_tensorstore(tmp_path: Path, *, sharded: bool) -> None:
     """What is written at once is a shard, and the codec is that of a ``zarr.json``."""
-    inner: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
-    shard = {"chunk_shape": [2, 3], "codecs": inner, "index_codecs": inner, "index_location": "end"}
+    shard = {"chunk_shape": [2, 3], "codecs": [LITTLE], "index_codecs": [LITTLE], "index_location": "end"}
     turned = {"name": "transpose", "configuration": {"order": [1, 0]}}
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [8, 6],
-        "data_type": "int16",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": 0,
-        "codecs": [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, *inner],
-    }
+    codecs = [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, LITTLE]
+    document = zarr_json([8, 6], [4, 6], codecs=codecs)
     (tmp_path / "zarr.json").write_bytes(dump_json(document))
     array = parse_document(dump_json(document), "zarr.json").array
     assert array is not None

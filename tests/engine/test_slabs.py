@@ -4,7 +4,6 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,32 +46,6 @@ def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: i
     )  # fmt: skip
     wanted = [(a, b) for _, a, b in slabs if a < last and b > first and first < last]
     assert [(a, b) for _, a, b in some] == wanted
-
-
-@pytest.mark.parametrize(
-    ("shape", "chunks", "limit", "stops"),
-    [
-        ((100, 50), (10, 10), 1200, [1000, 2000, 3000, 4000, 5000]),  # whole chunk rows where those fit
-        ((20, 50), (10, 10), 400, [250, 500, 750, 1000]),  # equal parts of a row that does not
-        ((2, 100), (2, 30), 70, [60, 100, 160, 200]),  # on the edges of the chunks of the next axis
-    ],
-)
-def test_slabs_follow_the_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], limit: int, stops: list[int]) -> None:
-    grid = ChunkGrid(shape, chunks)
-
-    slabs = split_rows(normalise((), shape), (), itemsize=1, grid=grid, limit_bytes=limit)
-
-    assert [stop for _, _, stop in slabs] == stops
-
-
-def test_selections_that_start_within_a_chunk_are_cut_on_the_chunks_edges() -> None:
-    grid = ChunkGrid((100,), (10,))
-
-    slabs = list(split_rows(normalise((slice(95, 3, -2),), (100,)), (), itemsize=1, grid=grid, limit_bytes=5))
-
-    rows = [part.axes[0] for part, _, _ in slabs]
-    touched = [{(row.start + i * row.step) // 10 for i in range(row.count)} for row in rows]  # type: ignore[union-attr]
-    assert touched == [{9}, {8}, {7}, {6}, {5}, {4}, {3}, {2}, {1}, {0}]
 
 
 def test_a_start_far_inside_a_huge_selection_is_reached_by_arithmetic() -> None:

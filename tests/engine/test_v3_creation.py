@@ -225,14 +225,6 @@ def test_filters_alone_may_be_split_from_a_compressor_as_the_request_likes() -> 
     assert differs(filters=[DELTA, {"id": "shuffle"}], compressor={"id": "zstd"}) == "compressor"
 
 
-@pytest.mark.parametrize(
-    ("members", "wanted"),
-    [({}, 2), ({"zarr_format": None}, 2), ({"zarr_format": 2.0}, 2), ({"zarr_format": 3, "shards": True}, 3)],
-)
-def test_the_format_is_2_unless_3_is_said(members: dict[str, Any], wanted: int) -> None:
-    assert requested_format(members) == wanted
-
-
 @pytest.mark.parametrize("members", [{"zarr_format": 4}, {"zarr_format": "3"}, {"shards": [1]}, {"data_type": "int8"}])
 def test_a_format_that_is_none_is_refused(members: dict[str, Any]) -> None:
     with pytest.raises(BadDefinition):

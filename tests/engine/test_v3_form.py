@@ -23,6 +23,7 @@ from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import document_of, from_document, new_array
 from hyperslab.errors import BrokenData
+from tests.documents import zarray
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Combining a|Object arrays)")
 
@@ -72,8 +73,8 @@ def test_what_v2_stores_is_read_as_v3(
 ) -> None:
     if filters is not None and filters[0]["id"] in ("delta", "fixedscaleoffset", "packbits"):
         dtype = "|b1" if filters[0]["id"] == "packbits" else "<f8"
-    stored = {"zarr_format": 2, "shape": [3, 4], "chunks": [2, 2], "dtype": dtype, "order": order, "filters": filters}
-    stored |= {"compressor": compressor, "fill_value": None, "dimension_separator": separator}
+    stored = zarray([3, 4], [2, 2], dtype, order=order, filters=filters, compressor=compressor, fill_value=None)
+    stored |= {"dimension_separator": separator}
     metadata = ArrayMetadata.from_document(stored, ".zarray")
     wanted = values(metadata)
     document = document_of(metadata, {"a": 1}, ["y", "x"])
@@ -108,8 +109,7 @@ def test_what_v2_stores_is_read_as_v3(
     ],
 )
 def test_what_v3_has_no_form_for_is_said(dtype: Any, members: dict[str, Any], reason: str) -> None:
-    stored = {"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": dtype, "order": "C", "filters": None}
-    document = {**stored, "compressor": None, "fill_value": None, **members}
+    document = zarray([3], [2], dtype, **{"fill_value": None, **members})
     with pytest.raises(ValueError, match=reason):
         document_of(ArrayMetadata.from_document(document, ".zarray"), {}, None)
 

@@ -13,6 +13,7 @@ from hyperslab.engine.schema import opens_in_zarr3, opens_v3_in_zarr3
 from hyperslab.engine.v3 import from_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.conformance.vectors import cases
+from tests.documents import LITTLE, zarr_json, zarray
 
 
 def _valid(given: Any) -> bool:
@@ -24,26 +25,13 @@ def _valid(given: Any) -> bool:
 
 
 def _document(dtype: Any, fill: Any = None, filters: Any = None) -> dict[str, Any]:
-    document: dict[str, Any] = {"zarr_format": 2, "shape": [4], "chunks": [4], "compressor": None, "order": "C"}
-    return document | {"dtype": dtype, "fill_value": fill, "filters": filters}
+    document: dict[str, Any] = zarray([4], [4], dtype, fill_value=fill, filters=filters)
+    return document
 
 
 _STRINGS = ["|b1", "|u1", "<i2", ">u8", "<f2", "<c8", "|S2", "<U2", "|V2", "<M8[25s]", "<m8[ns]", "bfloat16", "int4"]
 _FILLS = [
-    None,
-    0,
-    1,
-    1.0,
-    2.5,
-    True,
-    "",
-    "NaN",
-    "NaT",
-    "-Infinity",
-    "0x7fc0",
-    "YWI=",
-    "2020-01-01",
-    [0, 0],
+    *(None, 0, 1, 1.0, 2.5, True, "", "NaN", "NaT", "-Infinity", "0x7fc0", "YWI=", "2020-01-01", [0, 0]),
     ["NaN", 1.0],
 ]
 _FIELDS: list[list[Any]] = [
@@ -83,17 +71,8 @@ def _zarr_python_opens(document: dict[str, Any]) -> bool:
     return True
 
 
-_BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
-_V3: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [8, 6],
-    "data_type": "int16",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [_BYTES],
-}
+_BYTES: dict[str, Any] = LITTLE
+_V3: dict[str, Any] = zarr_json([8, 6], [4, 6])
 
 
 def _named(name: str, **configuration: Any) -> dict[str, Any]:

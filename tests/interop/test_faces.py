@@ -23,6 +23,7 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, Transp
 
 from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
+from tests.documents import zarr_json, zarray
 from tests.js.test_clients import programs, run
 from tests.server import ServerFactory
 from tests.tools import zarr2_python
@@ -183,19 +184,9 @@ def test_arrays_of_v2_are_arrays_of_v3(data: tuple[Served, Path], draw: DataObje
     assert [served.http.get(f"/zarr3/data/{key}").content for key in keys] == [(folder / k).read_bytes() for k in keys]
 
 
-DOCUMENT: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [8],
-    "data_type": "float32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}},
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-}
+DOCUMENT: dict[str, Any] = zarr_json([8], [8], "float32")
 RECTILINEAR = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[3, 5]]}}
-V2: dict[str, Any] = {"zarr_format": 2, "shape": [8], "chunks": [8], "dtype": "<i4", "order": "C", "fill_value": 0}
-V2 |= {"filters": None, "compressor": None}
+V2: dict[str, Any] = zarray([8], [8])
 
 
 def shard(codecs: list[Any], size: int = 4) -> dict[str, Any]:

@@ -48,6 +48,15 @@ class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Tests have no use for an access log."""
 
+    def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        """A whole answer, for handlers that serve no files."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
 
 class Bare(Quiet):
     """Knows neither HEAD nor dates nor lengths."""
@@ -67,7 +76,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def serve(handler: type[Quiet], root: Path) -> Iterator[str]:
-    """The URL of a server of a folder, for a fixture."""
+    """The URL of a server, of a folder if the handler serves one, for a fixture."""
     root.mkdir(exist_ok=True)
     with _Server(("127.0.0.1", 0), partial(handler, directory=str(root))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

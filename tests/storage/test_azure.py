@@ -4,84 +4,65 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from typing_extensions import override
 
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
+from tests.storage.support import Quiet, serve
 
 
-class _Blobs(ThreadingHTTPServer):
+class _Blobs(Quiet):
     """Blobs by path, each with its tag."""
 
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.blobs: dict[str, tuple[bytes, str]] = {}
-        self.lock = threading.Lock()
-
-
-class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Blobs
+    blobs: ClassVar[dict[str, tuple[bytes, str]]] = {}
+    lock: ClassVar = threading.Lock()
 
-    def do_PUT(self) -> None:
+    def do_PUT(self) -> None:  # noqa: N802  (the base class looks for it)
         """Where nothing must be there and something is, the service says 409, and 412 for every other condition."""
         path, body = urlsplit(self.path).path, self.rfile.read(int(self.headers["Content-Length"]))
-        with self.server.lock:
-            found = self.server.blobs.get(path)
+        with self.lock:
+            found = self.blobs.get(path)
             if self.headers["If-None-Match"] == "*" and found is not None:
-                self._answer(409, b"<Error><Code>BlobAlreadyExists</Code></Error>")
+                self.answer(409, b"<Error><Code>BlobAlreadyExists</Code></Error>")
             elif self.headers["If-Match"] not in (None, found and found[1]):
-                self._answer(412, b"<Error><Code>ConditionNotMet</Code></Error>")
+                self.answer(412, b"<Error><Code>ConditionNotMet</Code></Error>")
             else:
-                self.server.blobs[path] = body, f'"{uuid4().hex}"'
-                self._answer(201, tag=self.server.blobs[path][1])
+                self.blobs[path] = body, f'"{uuid4().hex}"'
+                self.answer(201, headers={"ETag": self.blobs[path][1]})
 
+    @override
     def do_GET(self) -> None:
-        found = self.server.blobs.get(urlsplit(self.path).path)
+        found = self.blobs.get(urlsplit(self.path).path)
         if found is None:
-            self._answer(404, b"<Error><Code>BlobNotFound</Code></Error>")
+            self.answer(404, b"<Error><Code>BlobNotFound</Code></Error>")
         else:
-            self._answer(200, *found)
+            self.answer(200, found[0], {"ETag": found[1], "Last-Modified": "Sun, 22 Nov 2026 12:00:00 GMT"})
 
     do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
 
-    def do_DELETE(self) -> None:
-        self.server.blobs.pop(urlsplit(self.path).path, None)
-        self._answer(202)
+    def do_DELETE(self) -> None:  # noqa: N802  (the base class looks for it)
+        self.blobs.pop(urlsplit(self.path).path, None)
+        self.answer(202)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802  (the base class looks for it)
         """A batch of deletions: this service takes none."""
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(501)
-
-    def _answer(self, status: int, body: bytes = b"", tag: str = "") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", "Sun, 22 Nov 2026 12:00:00 GMT")
-        if tag:
-            self.send_header("ETag", tag)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class calls it so)
-        """Tests have no use for an access log."""
+        self.answer(501)
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    with _Blobs() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+def store(tmp_path: Path) -> Iterator[Store]:
+    _Blobs.blobs.clear()
+    for endpoint in serve(_Blobs, tmp_path / "root"):
         options = {"account_name": "x", "account_key": "eA==", "endpoint": endpoint}
         yield open_store(StoreConfig("a", "az://container", writable=True, timeout=60.0, retries=1, options=options))
-        server.shutdown()
 
 
 def test_conditions_are_honoured(store: Store) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +13,7 @@ from typing_extensions import override
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Entry
-from tests.storage.support import PlainFiles
+from tests.storage.support import PlainFiles, Quiet, serve
 
 
 class FailingFileSystem(PlainFiles):
@@ -168,33 +166,24 @@ class TestRedirects:
         return (tmp_path / "a.zip").read_bytes()
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-    def test_only_those_within_the_origin_are_followed(self, archive: bytes, host: str) -> None:
+    def test_only_those_within_the_origin_are_followed(self, archive: bytes, tmp_path: Path, host: str) -> None:
         asked: list[str] = []
 
-        class Server(BaseHTTPRequestHandler):
+        class Server(Quiet):
+            @override
             def do_GET(self) -> None:
                 asked.append(f"{self.headers['Host'].partition(':')[0]}{self.path}")
-                port = server.server_address[1]
+                port = self.headers["Host"].partition(":")[2]
                 wanted = self.headers.get("Range", "bytes=0-999999")[6:].split("-")
-                body = archive[int(wanted[0]) : int(wanted[1]) + 1]
-                self.send_response(302 if self.path == "/a.zip" else 206 if "Range" in self.headers else 200)
-                self.send_header("Location", f"http://{host}:{port}/b.zip")
-                self.send_header("Accept-Ranges", "bytes")
-                self.send_header("Content-Range", f"bytes {'-'.join(wanted)}/{len(archive)}")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
+                part = {"Accept-Ranges": "bytes", "Content-Range": f"bytes {'-'.join(wanted)}/{len(archive)}"}
+                status = 302 if self.path == "/a.zip" else 206 if "Range" in self.headers else 200
+                location = f"http://{host}:{port}/b.zip"
+                self.answer(status, archive[int(wanted[0]) : int(wanted[1]) + 1], {"Location": location, **part})
 
             do_HEAD = do_GET  # noqa: N815  (the base class looks for it)
 
-            @override
-            def log_message(self, format: str, *args: object) -> None:
-                """Tests have no use for an access log."""
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-            config = StoreConfig("zip", f"zip://::http://127.0.0.1:{server.server_address[1]}/a.zip")
+        for url in serve(Server, tmp_path / "root"):
+            config = StoreConfig("zip", f"zip://::{url}/a.zip")
             if host == "127.0.0.1":
                 stored = open_store(config).get("k")
                 assert stored is not None
@@ -203,4 +192,3 @@ class TestRedirects:
                 with pytest.raises(errors.StoreError):
                     open_store(config)
                 assert set(asked) == {"127.0.0.1/a.zip"}
-            server.shutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +10,7 @@ import pytest
 
 from hyperslab.storage.fence import Fence
 from hyperslab.storage.locks import FileLocks, KeyedLocks
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(3_000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true in 30 s")
+from tests.server import wait_until
 
 
 def start(target: Callable[[], None]) -> threading.Thread:

@@ -342,7 +342,7 @@ class TestLateWrites:
         self, s3_bucket: S3Bucket, direct: Store, proxy: FaultProxy, condition: Absent | None
     ) -> None:
         options = {"conditional_put": "true"}
-        store = open_store(s3_bucket.at(proxy.url).config(writable=True, timeout=5.0, retries=1, options=options))
+        store = open_store(s3_bucket.at(proxy.url).config(writable=True, timeout=2.0, retries=1, options=options))
         stored = threading.Event()
         proxy.inject(Before(stored.wait), method="PUT")
         version = store.put("new", b"ours", if_version=condition)

@@ -43,7 +43,7 @@ from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
-from tests.server import running_server
+from tests.server import running_server, wait_until
 from tests.streams.model import Model, Sender
 from tests.streams.support import Lab, client_of, dimension, place_of
 
@@ -90,13 +90,6 @@ def folder(path: Path) -> dict[str, Any]:
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return list(rng.integers(0, 200, (count, *model.frame_shape)).astype(model.dtype))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def opened(client: httpx.Client, path: str, *arrays: dict[str, Any], **settings: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import MAX_BYTES, Capabilities, Listing, Store, Stored
+from hyperslab.storage.base import Store
 from hyperslab.tiles.service import Tiles
 from tests.arrays.counting import CountingStore
 
@@ -37,29 +37,9 @@ class Meeting:
 
 
 class RemoteStore(CountingStore):
-    """``looked_up`` holds the keys of each look-up of versions."""
-
     def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.looked_up: list[list[str]] = []
+        super().__init__(inner, cheap_stat=False, width=16)
         self.meetings: list[Meeting] = []
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.inner.capabilities, cheap_stat=False, width=16)
-
-    def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        self._meet([key])
-        return super().get(key, max_bytes)
-
-    def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:
-        self.looked_up.append(list(keys))
-        self._meet(keys)
-        return super().versions(prefix, keys)
-
-    def list_dir(self, prefix: str) -> Listing:
-        self._meet([prefix])
-        return super().list_dir(prefix)
 
     def meet(self, expected: int, concerns: Callable[[Sequence[str]], bool]) -> None:
         """From now on, answer such requests when so many are there."""
@@ -67,12 +47,12 @@ class RemoteStore(CountingStore):
 
     def forget(self) -> None:
         """What was counted so far."""
-        self.looked_up.clear()
+        self.lookups.clear()
         self.gets.clear()
 
-    def _meet(self, keys: Sequence[str]) -> None:
+    def before(self, operation: str, keys: Sequence[str]) -> None:
         for meeting in self.meetings:
-            if meeting.concerns(keys):
+            if operation != "stat" and meeting.concerns(keys):
                 meeting.join()
 
 

@@ -19,6 +19,7 @@ from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.resample import work_dtype
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
 from tests.arrays.support import service_on
+from tests.documents import zarray
 
 Array = npt.NDArray[Any]
 Query = Sequence[tuple[str, str]]
@@ -52,9 +53,7 @@ def write_plain(folder: Path, values: Array, dtype: Any) -> None:
     """An array of one chunk, for dtypes that zarr-python does not write."""
     folder.mkdir()
     shape = list(values.shape)
-    document = {"zarr_format": 2, "shape": shape, "chunks": shape, "dtype": dtype, "order": "C"}
-    document |= {"compressor": None, "filters": None, "fill_value": None}
-    (folder / ".zarray").write_text(json.dumps(document))
+    (folder / ".zarray").write_text(json.dumps(zarray(shape, shape, dtype, fill_value=None)))
     (folder / ".".join("0" for _ in shape)).write_bytes(values.tobytes())
 
 
@@ -94,9 +93,6 @@ def pixels(data: bytes) -> Array:
 def numbers(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query = ()) -> Array:
     found: Array = np.load(io.BytesIO(tile(tiles, path, place, query, "npy")), allow_pickle=False)
     return found
-
-
-# --- the same by other means ------------------------------------------------------------------------------------
 
 
 def slow_tile(plane: Array, factor: int, place: tuple[int, int], size: int = 256) -> tuple[Array, Array]:

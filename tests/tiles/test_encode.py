@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from hyperslab.tiles.colour import GREY, gradient_lut, tint
-from hyperslab.tiles.encode import encode_numbers, encode_picture
+from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.render import Indexed, Planes, Raster, fade, flatten, greyscale, mirror, pad, rotate, to_planes
 from tests.tiles.support import Array, pixels, same_picture
 
@@ -81,17 +81,6 @@ def test_formats_are_what_they_say(fmt: str, kind: str) -> None:
     image = Image.open(io.BytesIO(encode_picture(raster, fmt, quality=80)))
 
     assert (image.format, image.size) == (kind, (5, 4))
-
-
-@pytest.mark.parametrize("dtype", ["?", "u1", ">u2", "<i8", ">f4", "<c8"])
-def test_numbers_are_little_endian(dtype: str) -> None:
-    values = np.arange(12).reshape(3, 4).astype(dtype)[:, ::2]
-
-    found = np.load(io.BytesIO(encode_numbers(values, "npy")), allow_pickle=False)
-    raw = np.frombuffer(encode_numbers(values, "raw"), np.dtype(dtype).newbyteorder("<")).reshape(values.shape)
-
-    np.testing.assert_array_equal(found, values)
-    np.testing.assert_array_equal(raw, values)
 
 
 def test_the_fallback_decodes_to_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:

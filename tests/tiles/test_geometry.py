@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hyperslab.errors import BadParameter, TooLarge
 from hyperslab.tiles import iiif
 from hyperslab.tiles.image import Level
-from hyperslab.tiles.pyramid import Region, Span, TileGrid, axis_factor, box_edges, choose_level, level_index
+from hyperslab.tiles.pyramid import Region, Span, TileGrid, axis_factor, box_edges
 
 GRID = TileGrid(600, 1000, 256)
 sides = st.integers(1, 5000)
@@ -20,15 +20,6 @@ sides = st.integers(1, 5000)
 
 def level(*factors: float) -> Level:
     return Level("", None, factors)  # type: ignore[arg-type]
-
-
-@given(st.integers(1, 100_000), st.integers(1, 100_000), st.sampled_from([64, 100, 256, 1024]))
-def test_the_last_zoom_is_full_resolution_and_the_first_one_tile(height: int, width: int, size: int) -> None:
-    grid = TileGrid(height, width, size)
-
-    assert grid.maxzoom == max(0, ceil(log2(max(height, width) / size)))
-    assert grid.factor(grid.maxzoom) == 1
-    assert grid.counts(0) == (1, 1)
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.data())
@@ -68,19 +59,6 @@ def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
     assert axis_factor(full, size, ratio) == factor
 
 
-@pytest.mark.parametrize(("step", "expected"), [(1, 1), (1.9, 1), (2, 2), (3, 2), (4, 4), (64, 8)])
-def test_the_coarsest_level_that_is_fine_enough_is_taken(step: float, expected: float) -> None:
-    levels = [level(1.0, f, f) for f in (1.0, 2.0, 4.0, 8.0)]
-
-    assert choose_level(levels, (1, 2), (step, step)).factors[1] == expected
-
-
-def test_both_axes_of_the_plane_have_to_be_fine_enough() -> None:
-    levels = [level(1.0, 1.0), level(1.0, 4.0), level(4.0, 4.0)]
-
-    assert choose_level(levels, (0, 1), (2, 4)).factors == (1.0, 4.0)
-
-
 @given(st.integers(1, 500), st.sampled_from([1.0, 2.0, 2.5, 3.0]), st.integers(0, 5), st.integers(1, 40))
 def test_boxes_follow_each_other_and_are_never_empty(size: int, step: float, start: int, count: int) -> None:
     count = min(count, max(1, int(size / step) - start))
@@ -94,16 +72,6 @@ def test_scales_that_are_decimal_fractions_do_not_shift_boxes() -> None:
     factor = 0.65 / 0.325 * (1 + 1e-12)
 
     assert box_edges(Span(0, 2, 1000), factor, 1000).tolist() == list(range(1001))
-
-
-@given(st.integers(1, 200), st.sampled_from([1, 2, 4]))
-def test_a_position_stays_on_the_axis_in_every_level(size: int, factor: int) -> None:
-    cells = ceil(size / factor)
-
-    assert all(0 <= level_index(i, factor, cells) == i // factor < cells for i in range(size))
-
-
-# --- Deep Zoom -------------------------------------------------------------------------------------------------
 
 
 @given(sides, sides, st.integers(0, 3), st.data())
@@ -124,9 +92,6 @@ def test_tiles_of_a_level_show_each_pixel_and_the_overlap(
         min(overlap, ceil(height / factor) - 64 * i) + overlap for i in range(1, rows)
     )
     assert grid.deep_zoom_region(level, rows, 0, overlap=overlap) is None
-
-
-# --- IIIF ------------------------------------------------------------------------------------------------------
 
 
 def parse(region: str = "full", size: str = "max", rotation: str = "0", file: str = "default.png") -> iiif.ImageRequest:
@@ -170,21 +135,6 @@ def test_sizes_follow_the_proportions(size: str, expected: tuple[int, int]) -> N
     found = parse(size=size).region(GRID)
 
     assert (found.columns.count, found.rows.count) == expected
-
-
-def test_a_tile_at_the_edge_has_the_step_of_all_others() -> None:
-    found = shown(TileGrid(1999, 5000, 256), "0,0,2048,1999", "256,250")
-
-    assert (found.rows, found.columns) == (Span(0, 8, 250), Span(0, 8, 256))
-
-
-@pytest.mark.parametrize(
-    ("rotation", "expected"), [("0", (False, 0)), ("90.0", (False, 1)), ("!270", (True, 3)), ("360", (False, 0))]
-)
-def test_right_angles_and_mirrors(rotation: str, expected: tuple[bool, int]) -> None:
-    found = parse(rotation=rotation)
-
-    assert (found.mirrored, found.quarters) == expected
 
 
 REFUSED: dict[str, list[str]] = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.faces import dimensions_in, v2_attributes, v3_attributes
-from hyperslab.tiles.ome import Cell, Mosaic, Ome, Window, broken_dataset_paths, label_paths, read_ome, series_paths
+from hyperslab.tiles.ome import Cell, Mosaic, Window, broken_dataset_paths, label_paths, read_ome, series_paths
 from tests.tiles.support import axes_json
 
 Json = dict[str, Any]
@@ -38,9 +38,6 @@ def plate(**changes: Any) -> Json:
     }
     block |= changes
     return {"plate": {k: v for k, v in block.items() if v is not None}}
-
-
-# --- images ----------------------------------------------------------------------------------------------------
 
 
 def test_a_valid_image_is_read_whole() -> None:
@@ -147,20 +144,6 @@ def test_what_is_broken_in_an_image_is_left_out_and_named(
         assert [axis.name for axis in found.multiscale.axes][2:] == ["x"]
 
 
-def test_a_level_without_a_path_costs_only_that_level() -> None:
-    datasets = [{"path": "0"}, {"path": None}, "1", {"path": "2"}]
-
-    found = read_ome({"multiscales": [{"version": "0.1", "datasets": datasets}]})
-
-    assert found.multiscale is not None
-    assert [dataset.path for dataset in found.multiscale.datasets] == ["0", "2"]
-    assert len(found.problems) == 2
-
-
-def test_not_more_problems_are_told_than_anybody_reads() -> None:
-    assert len(read_ome({"image-label": {"colors": [1.5, *range(1000)]}}).problems) == 101
-
-
 @pytest.mark.parametrize("number", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
 @pytest.mark.parametrize(
     ("place", "document"),
@@ -203,9 +186,6 @@ def test_the_attributes_of_version_5_are_found_in_their_place() -> None:
 
     assert found.multiscale is not None
     assert found.multiscale.version == "0.5"
-
-
-# --- channels --------------------------------------------------------------------------------------------------
 
 
 def test_channels_have_colours_windows_and_places_to_begin() -> None:
@@ -255,26 +235,6 @@ def test_channels_that_make_no_sense_are_left_out_and_a_broken_one_keeps_its_pla
     assert found.multiscale is not None
     assert (None if found.omero is None else [channel.label for channel in found.omero.channels]) == labels
     assert len(found.problems) == 1
-
-
-def test_null_says_as_much_as_a_member_that_is_missing() -> None:
-    nothing = {"omero": None, "image-label": None, "plate": None, "well": None, "coordinateTransformations": None}
-    document = image()
-    document["multiscales"][0]["coordinateTransformations"] = None
-
-    assert read_ome({**document, **nothing}) == read_ome(image())
-
-
-# --- labels, plates, wells, collections ------------------------------------------------------------------------
-
-
-def test_the_last_of_several_colours_for_one_label_counts() -> None:
-    colors = [{"label-value": 1, "rgba": [0, 0, 0, 0]}, {"label-value": 1.0, "rgba": [1, 2, 3, 4]}, {"label-value": 2}]
-
-    found = read_ome({"image-label": {"version": "0.4", "colors": colors, "source": {"image": "../../"}}})
-
-    assert found.image_label is not None
-    assert found.image_label == {1: (1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -349,19 +309,6 @@ def test_what_is_broken_in_a_plate_is_left_out_and_named(change: Json, member: s
     assert member in found.problems[0]
 
 
-def test_old_plates_place_their_wells_by_path() -> None:
-    found = read_ome(plate(version="0.1", wells=[{"path": "B/1"}])).mosaic
-
-    assert found is not None
-    assert found.cells == (Cell("B/1", 1, 0),)
-
-
-def test_a_well_knows_its_fields() -> None:
-    found = read_ome({"well": {"images": [{"path": "0", "acquisition": 2}, {"path": "1"}]}}).mosaic
-
-    assert found == Mosaic("well", None, 1, 2, (Cell("0", 0, 0), Cell("1", 0, 1)))
-
-
 @pytest.mark.parametrize(
     ("images", "paths"),
     [
@@ -390,18 +337,6 @@ def test_lists_of_labels_and_images_are_read() -> None:
     assert label_paths({"labels": [3, "cells"]}, problems) == ("cells",)
     assert len(problems) == 1
     assert "labels[0]" in problems[0]
-
-
-def test_a_broken_image_still_names_its_arrays() -> None:
-    assert broken_dataset_paths(image(axes=None)) == ("0", "1")
-    assert broken_dataset_paths({"multiscales": 3}) == ()
-    assert broken_dataset_paths({"multiscales": [{"datasets": [{"path": 1}, None]}]}) == ()
-
-
-def test_other_attributes_are_not_ours() -> None:
-    assert read_ome({"title": "x", "_ARRAY_DIMENSIONS": ["y"]}) == Ome()
-    assert read_ome({}).is_empty
-    assert read_ome({"bioformats2raw.layout": 3}).is_collection
 
 
 JSON = st.recursive(

@@ -35,9 +35,6 @@ def ramp(*shape: int, dtype: str = "<u2") -> Array:
     return found
 
 
-# --- what info.json says ---------------------------------------------------------------------------------------
-
-
 def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None:
     levels = [ramp(2, 10, 600, 500), ramp(2, 10, 300, 250), ramp(2, 10, 150, 125)]
     window = {"min": 0, "max": 4095, "start": 100, "end": 900}
@@ -140,20 +137,6 @@ def test_a_picture_begins_where_its_metadata_wants_if_there_is_such_a_place(
     assert info(tiles, "data/a")["selection"] == {"z": index}
 
 
-def test_a_histogram_counts_the_values_of_a_channel(tmp_path: Path, tiles: Tiles) -> None:
-    levels = [np.zeros((2, 64, 64), np.uint8), np.stack([np.full((32, 32), 9, np.uint8), ramp(32, 32, dtype="u1")])]
-    write_image(tmp_path / "a", levels, "cyx")
-
-    first = histogram_document(tiles, "data/a", parse_query([("bins", "4")]))
-    second = histogram_document(tiles, "data/a", parse_query([("c", "1"), ("bins", "8")]))
-
-    assert (first["min"], first["max"], sum(first["counts"]), first["exact"]) == (9, 9, 1024, True)
-    counts, edges = np.histogram(levels[1][1], bins=8, range=(0, 255))
-    assert (second["counts"], second["edges"]) == (counts.tolist(), edges.tolist())
-    assert (second["channel"], second["level"]) == (1, "data/a/1")
-    assert second["percentiles"]["50"] in (127, 128)
-
-
 def write_damaged_image(folder: Path, damaged: list[str], extra: dict[str, Any] | None = None) -> None:
     """An image of two levels, of which the coarser is one chunk; ``damaged`` chunks cannot be decoded."""
     write_image(folder, [ramp(64, 64), ramp(64, 64)[::2, ::2] + 7], "yx", extra, compressors=None)
@@ -198,22 +181,6 @@ def test_without_a_chunk_that_can_be_read_no_window_is_invented(tmp_path: Path, 
     assert given["problems"] == found["problems"]
 
 
-def test_what_omero_says_needs_no_sample(tmp_path: Path, tiles: Tiles) -> None:
-    """A damaged level takes nothing away from the others."""
-    window = {"min": 0, "max": 4095, "start": 100, "end": 900}
-    omero = {"omero": {"channels": [{"color": "0000FF", "window": window}]}}
-    write_damaged_image(tmp_path / "a", ["1/0.0"], omero)
-
-    found = info(tiles, "data/a")
-    drawn = pixels(tile(tiles, "data/a", (0, 0, 0)))
-
-    assert found["channels"][0]["window"] == window
-    assert drawn[..., 2].max() == 255
-
-
-# --- levels and labels -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("levels", "axes", "kept", "problems"),
     [
@@ -248,9 +215,6 @@ def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -
     assert found["labels"] == [{"name": name, "path": f"data/a/labels/{name}"} for name in ("cells", "nuclei")]
     assert "labels[1]" in found["problems"][0]
     assert (label["kind"], label["labels"]) == ("labels", [])
-
-
-# --- broken metadata -------------------------------------------------------------------------------------------
 
 
 OUTSIDE = {"path": "../x", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}
@@ -367,9 +331,6 @@ def test_channels_without_a_colour_have_one_in_turn_and_samples_of_photographs_t
     assert colours("data/photograph")[:3] == ["FF0000", "00FF00", "0000FF"]
 
 
-# --- plates, wells, collections --------------------------------------------------------------------------------
-
-
 def write_plate(folder: Path, height: int = 100, width: int = 80) -> dict[str, Array]:
     """Wells A1, A3 and B2 of a plate of two by three, each with two fields; brightness tells them apart."""
     wells = {"A/1": (0, 0), "A/3": (0, 2), "B/2": (1, 1)}
@@ -429,19 +390,6 @@ def test_images_of_a_mosaic_begin_on_whole_pixels_at_every_zoom(tmp_path: Path, 
     assert coarse[int(top) - 1, int(left)].tolist()[3] == 0
 
 
-def test_a_well_shows_its_fields_side_by_side(tmp_path: Path, tiles: Tiles) -> None:
-    write_plate(tmp_path / "a")
-
-    found = info(tiles, "data/a/A/1")
-    shown = pixels(tile(tiles, "data/a/A/1", (found["maxzoom"], 0, 0)))
-    field = info(tiles, "data/a/A/1/0")
-
-    assert (found["kind"], [image["path"] for image in found["images"]]) == ("well", ["data/a/A/1/0", "data/a/A/1/1"])
-    assert shown[0, 0].tolist() == [50, 50, 50, 255]
-    assert shown[0, found["images"][1]["x"]].tolist() == [51, 51, 51, 255]
-    assert field["kind"] == "multiscale"
-
-
 @pytest.mark.parametrize("path", ["data/a", "data/a/A/1", "data/a/A/1/0"])
 def test_a_field_that_no_image_has_is_told_of(tmp_path: Path, tiles: Tiles, path: str) -> None:
     write_plate(tmp_path / "a")
@@ -496,20 +444,6 @@ def test_a_plate_of_absurd_extent_costs_nothing(tmp_path: Path, tiles: Tiles) ->
 
     assert found["height"] >= 3000 * 4
     assert shown[0, 0].tolist() == [9, 9, 9, 255]
-
-
-@pytest.mark.parametrize("series", [None, ["0", "1"], ["1"], "broken"])
-def test_a_collection_shows_its_first_image(tmp_path: Path, tiles: Tiles, series: Any) -> None:
-    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
-    for i in range(2):
-        write_image(tmp_path / "a" / str(i), [np.full((4, 4), i, np.uint8)], "yx")
-    if series is not None:
-        write_attributes(tmp_path / "a" / "OME", {"series": series})
-
-    found = info(tiles, "data/a")
-
-    assert found["path"] == ("data/a/1" if series == ["1"] else "data/a/0")
-    assert len(found["problems"]) == (1 if series == "broken" else 0)
 
 
 @pytest.mark.parametrize("name", ["/", "//", ".", "..", "nowhere", "OME"])

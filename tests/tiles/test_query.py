@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
-from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter
-from hyperslab.tiles.query import PARAMETERS, Colormap, TileQuery, parse_query
-
-
-def test_nothing_asked_for_is_the_default() -> None:
-    assert parse_query([]) == TileQuery()
-
-
-def test_parameters_are_read() -> None:
-    text = (
-        "axes=z,x&y=3&t=-1&sel=size:4&c=0&c=2&color=%2300ff00&color=F0F&rescale=0,4000&rescale=auto&invert=1&gamma=0.5"
-    )
-    text += "&nodata=nan&component=phase&labels=&opacity=0.25&bg=102030&empty=transparent&scheme=tms&tile_size=512"
-    asked = parse_query(parse_qsl(text, keep_blank_values=True))
-
-    assert (asked.axes, asked.selection) == (("z", "x"), (("y", 3), ("t", -1), ("size", 4)))
-    assert (asked.c, asked.color) == ((0, 2), ((0, 255, 0), (255, 0, 255)))
-    assert (asked.rescale, asked.invert) == (((0, 4000), "auto"), (True,))
-    assert (asked.gamma, asked.component, asked.labels, asked.opacity) == (0.5, "phase", True, 0.25)
-    assert asked.nodata is not None
-    assert math.isnan(asked.nodata)
-    assert (asked.bg, asked.empty, asked.scheme, asked.tile_size) == ((16, 32, 48), "transparent", "tms", 512)
+from hyperslab.tiles.query import PARAMETERS, Colormap, parse_query
 
 
 @pytest.mark.parametrize(
@@ -68,11 +46,6 @@ def test_what_makes_no_sense_is_refused_with_its_name(name: str, text: str) -> N
 
     assert raised.value.name == name
     assert raised.value.expected
-
-
-def test_a_parameter_that_is_there_once_may_not_come_twice() -> None:
-    with pytest.raises(BadParameter, match="once"):
-        parse_query([("gamma", "1"), ("gamma", "2")])
 
 
 @given(st.lists(st.tuples(st.sampled_from([*sorted(PARAMETERS), "z"]), st.text(max_size=12)), max_size=4))

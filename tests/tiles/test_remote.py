@@ -51,7 +51,7 @@ def test_a_window_asks_for_the_versions_of_its_chunks_once(tmp_path: Path) -> No
         found = histogram_document(tiles, "data/a", PLAIN)
 
     assert not found["exact"]
-    assert [len(keys) for keys in store.looked_up if is_of_chunks(keys)] == [16]
+    assert [len(keys) for keys in store.lookups if is_of_chunks(keys)] == [16]
 
 
 @pytest.mark.usefixtures("always")
@@ -65,7 +65,7 @@ def test_documents_window_and_tile_are_checked_at_the_same_time(tmp_path: Path) 
         after = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
 
     assert after.tag == before.tag
-    assert len(store.looked_up) == 3
+    assert len(store.lookups) == 3
 
 
 @pytest.mark.usefixtures("always")
@@ -112,7 +112,7 @@ def test_windows_of_remote_pictures_last_for_a_while(tmp_path: Path, monkeypatch
         second = histogram_document(tiles, "data/a", PLAIN)
 
     assert first == second
-    assert not any(is_of_chunks(keys) for keys in store.looked_up)
+    assert not any(is_of_chunks(keys) for keys in store.lookups)
 
 
 def test_levels_are_opened_at_the_same_time(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_plate_is_checked_by_one_look_up(tmp_path: Path) -> None:
         after = tiles.images.open("data/a")
 
     assert after is before
-    assert len(store.looked_up) == 1
+    assert len(store.lookups) == 1
     assert not store.gets
 
 

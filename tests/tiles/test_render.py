@@ -43,22 +43,6 @@ def test_bytes_through_a_table_are_the_same_as_one_by_one(values: np.ndarray, in
     )
 
 
-@pytest.mark.parametrize("gamma", [0.5, 2.2])
-def test_gamma_bends_before_rounding(gamma: float) -> None:
-    values = np.linspace(0, 1, 101)
-    scale = Scale(0, 1, gamma)
-
-    assert to_steps(values, scale).tolist() == [step_of(v, scale) for v in values]
-
-
-@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_breaks_nothing(special: float) -> None:
-    steps = to_steps(np.array([special, 0.5, special]), Scale(0, 1))
-
-    assert steps[1] == 128
-    assert steps[0] == (255 if special == np.inf else 0)
-
-
 def test_the_widest_and_the_narrowest_windows_work() -> None:
     info = np.iinfo(np.int64)
     ends = np.array([info.min, 0, info.max])
@@ -76,12 +60,6 @@ def test_a_window_may_be_wider_than_the_largest_number(dtype: str, most: float, 
 
     shares = (values / most + 1) / 2
     np.testing.assert_array_equal(steps, np.floor(shares**gamma * 255 + 0.5))
-
-
-def test_hidden_pixels_do_not_shine_when_inverted() -> None:
-    values, hidden = np.array([[0.0, 1.0]]), np.array([[True, False]])
-
-    assert to_steps(values, Scale(0, 1, inverted=True), hidden).tolist() == [[0, 0]]
 
 
 @given(arrays(np.uint8, (3, 4, 5)), st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=3, max_size=3))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.tiles.pyramid import Edges, Span, box_edges
-from hyperslab.tiles.resample import mean, nearest, work_dtype
+from hyperslab.tiles.resample import mean, work_dtype
 
 DTYPES = ["?", "u1", "<i2", ">u2", "<u4", "<i4", "<i8", "<u8", "<f2", ">f4", "<f8", "<c8", ">c16"]
 
@@ -69,18 +69,6 @@ def test_a_pixel_is_the_mean_of_its_cells_that_are_not_hidden(
     expected, nothing = slow_mean(values, hidden, rows, columns)
     np.testing.assert_array_equal(nothing if gone is None else gone, nothing)
     np.testing.assert_array_equal(found[~nothing], expected[~nothing].astype(found.dtype))
-
-
-@given(vertical=spans(), horizontal=spans())
-def test_nearest_takes_a_cell_of_the_box(vertical: tuple[int, Edges], horizontal: tuple[int, Edges]) -> None:
-    rows, columns = vertical[1], horizontal[1]
-    values = np.arange((rows[-1] - rows[0]) * (columns[-1] - columns[0])).reshape(rows[-1] - rows[0], -1)
-
-    found = nearest(values, rows, columns)
-
-    for i, j in np.ndindex(found.shape):
-        middle = (rows[i] + rows[i + 1]) // 2 - rows[0], (columns[j] + columns[j + 1]) // 2 - columns[0]
-        assert found[i, j] == values[middle]
 
 
 def test_a_level_that_ends_too_early_is_continued_by_its_last_cell() -> None:

@@ -57,9 +57,6 @@ def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path, tiles: Tile
     assert found["percentiles"]["99.9"] == 200
 
 
-# --- boxes of a sample -----------------------------------------------------------------------------------------
-
-
 def cells(box: list[SelectionItem]) -> int:
     return prod(len(range(item.start, item.stop, item.step or 1)) for item in box if isinstance(item, slice))
 
@@ -73,10 +70,6 @@ def slices(box: list[SelectionItem], chunks: Sequence[int]) -> Iterator[tuple[sl
     for item, chunk in zip(box, chunks, strict=True):
         assert isinstance(item, slice)
         yield item, chunk
-
-
-def test_a_small_array_is_looked_at_whole() -> None:
-    assert sample_boxes((3, 40, 50), (1, 8, 8), {0: 2}, max_cells=10_000) == [[2, slice(0, 40), slice(0, 50)]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 700)), min_size=1, max_size=4), st.integers(64, 1 << 20))

@@ -31,7 +31,6 @@ from tests.tiles.support import (
     same_picture,
     slow_grey,
     slow_steps,
-    slow_tile,
     tile,
     tiles_on,
     write_array,
@@ -256,9 +255,6 @@ def test_a_field_of_a_record_is_a_picture(tmp_path: Path, tiles: Tiles) -> None:
     np.testing.assert_array_equal(raw, plane["rgb"].transpose(2, 0, 1))
 
 
-# --- levels ----------------------------------------------------------------------------------------------------
-
-
 def pyramid(base: Array, factors: list[int]) -> list[Array]:
     """Levels that can be told apart: each holds its own number."""
     shapes = [tuple(-(-n // f) for n in base.shape) for f in factors]
@@ -300,17 +296,6 @@ def test_both_ways_to_round_the_size_of_a_level_give_whole_tiles(tmp_path: Path,
     assert found[0, :2, 3].tolist() == [255, 255]
 
 
-def test_without_a_pyramid_the_cells_themselves_are_averaged(tmp_path: Path, tiles: Tiles) -> None:
-    plane = values_of("<f4", (500, 300))
-    write_array(tmp_path / "a", plane, (128, 128))
-
-    found = numbers(tiles, "data/a", (0, 0, 0), [SMALL])
-
-    values, hidden = slow_tile(plane, 8, (0, 0), SIZE)
-    np.testing.assert_array_equal(found, values[: -(-500 // 8), : -(-300 // 8)])
-    assert not hidden[: found.shape[0], : found.shape[1]].any()
-
-
 def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tiles) -> None:
     floats = np.ones((100, 90), "<f4")
     floats[:8, :8] = np.nan
@@ -325,16 +310,6 @@ def test_numbers_of_pixels_without_a_value_have_none(tmp_path: Path, tiles: Tile
     assert (mean[4:, 4:] == 1).all()
     assert (count[:4, :4] == np.iinfo(np.int64).min).all()
     assert (count[4:, 4:] == 1).all()
-
-
-def test_positions_outside_the_plane_follow_the_level(tmp_path: Path, tiles: Tiles) -> None:
-    base = values_of("u1", (8, 200, 200))
-    coarse = np.broadcast_to(np.arange(4, dtype=np.uint8)[:, None, None] * 10, (4, 100, 100))
-    write_image(tmp_path / "a", [base, coarse], "zyx")
-
-    shown = [numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "100"), ("z", str(z))])[0, 0] for z in range(8)]
-
-    assert shown == [0, 0, 10, 10, 20, 20, 30, 30]
 
 
 def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,9 +345,6 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles:
     coarse = len(levels) == 2 and grid.factor(z) >= 2
     expected = slow_grey(levels[coarse], grid.factor(z) // (1 + coarse), place, (-10, 80), SIZE)
     same_picture(found, expected)
-
-
-# --- colours ---------------------------------------------------------------------------------------------------
 
 
 def channels_image(folder: Path) -> Array:
@@ -482,9 +454,6 @@ def test_numbers_of_labels_are_labels_unless_their_mean_is_wanted(tmp_path: Path
     assert (means == 2).all()
 
 
-# --- windows ---------------------------------------------------------------------------------------------------
-
-
 def test_windows_without_numbers_are_the_same_for_all_tiles(tmp_path: Path, tiles: Tiles) -> None:
     plane = np.zeros((2 * SIZE, 2 * SIZE), np.int16)
     plane[:SIZE], plane[SIZE:] = 100, 300
@@ -508,9 +477,6 @@ def test_rare_extremes_do_not_make_a_picture_dark_unless_they_are_wanted(tmp_pat
 
     assert 100 < np.median(found[:200, :200, 0]) < 155
     assert (wide[:200, :200, 0] > 0).sum() == 1
-
-
-# --- tags and the cache ----------------------------------------------------------------------------------------
 
 
 def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_else(
@@ -538,17 +504,6 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     assert tag(window) not in different
 
     assert len(different) == 8
-
-
-def test_a_tile_is_drawn_once_and_kept(tmp_path: Path, tiles: Tiles) -> None:
-    write_array(tmp_path / "a", np.zeros((8, 8), np.uint8))
-
-    first = draw(tiles.tile("data/a", parse_query([]), (0, 0, 0), "png"))
-    second = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png")
-
-    assert second.cached() is first
-    assert draw(second) is first
-    assert tiles.cache_stats().entries == 1
 
 
 def test_windows_follow_the_data_when_they_are_looked_at_again(
@@ -638,17 +593,6 @@ def test_a_picture_of_a_group_without_a_document_is_not_replayed(tmp_path: Path,
     (tmp_path / "a" / "image" / ".zgroup").unlink()
 
     assert not tiles.tile("data/a/image", parse_query([]), (0, 0, 0), "png").sources
-
-
-def test_attributes_alone_can_change_a_picture(tmp_path: Path, tiles: Tiles) -> None:
-    channels_image(tmp_path / "a")
-    grey = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
-
-    before = tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
-    attributes = tiles.images.catalog.open_group("data/a").attributes
-    write_attributes(tmp_path / "a", {**attributes, "omero": grey})
-
-    assert tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag != before
 
 
 def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
