@@ -24,8 +24,6 @@ LARGEST_PIECE: Final = 128 << 20
 """The same for the only sender of a stream, if a piece is a whole group of rows."""
 QUEUE_BYTES: Final = 64 << 20
 """Capacity of the queues of a stream; a single longer fragment fits too."""
-_CHUNKS_IN_HAND: Final = 6
-"""Of two chunks that are written concurrently: the rows, the chunk and its encoded form."""
 _LARGE: Final = 256 << 20
 _LONGEST_LOOK: Final = 1.0
 """Seconds between two looks for expired streams."""
@@ -191,11 +189,11 @@ def memory_bound(plan: StreamPlan) -> int:
 
 
 def commit_bytes(plan: StreamPlan) -> int:
-    """Upper bound of the memory of a commit: rows, chunks and shards. A shard is held as encoded chunks and as a whole;
-    large ones are written one at a time."""
+    """Upper bound of the memory of a commit, which writes two chunks or shards concurrently. A chunk is held as rows,
+    chunk and encoded; a shard as encoded chunks and as a whole. Large shards are written one at a time."""
     levels = [level for array in plan.arrays for level in array.levels]
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
     cached = 2 * max(cached_bytes(array) for array in plan.arrays)
     shards = (2 if 2 * shard > _LARGE else 4) * shard
-    return cached + _CHUNKS_IN_HAND * chunk + shards
+    return cached + 6 * chunk + shards
