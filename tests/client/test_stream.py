@@ -58,6 +58,40 @@ def test_what_is_appended_is_stored_in_order(host: Host) -> None:
     assert told[-1] == (15 * 96, 15 * 96)
 
 
+def test_a_progress_callback_that_blocks_and_reads_the_stream_stops_no_sender(host: Host) -> None:
+    go, told = threading.Event(), list[tuple[int, int]]()
+
+    def progress(stored: int, appended: int) -> None:
+        assert go.wait(60)
+        told.append((stored, appended))
+        assert 0 <= stream.durable <= stream.array().appended == len(frames(40))
+
+    with RemoteStream(
+        f"{host.url}/v1/stream/store/s{next(host.names)}", settings(), max_pending=2, progress=progress
+    ) as stream:
+        stream.append(frames(40))  # which blocks until nearly all are stored
+        stream.flush()
+        assert (stream.durable, told) == (40, [])
+        go.set()
+
+    assert told[-1] == (40 * 96, 40 * 96)
+
+
+def test_an_error_of_a_progress_callback_is_raised_by_the_next_call(host: Host) -> None:
+    called = threading.Event()
+
+    def progress(*_: int) -> None:
+        called.set()
+        raise OSError("no terminal")
+
+    with pytest.raises(OSError, match="no terminal"):  # noqa: PT012, SIM117 - of any call
+        with RemoteStream(f"{host.url}/v1/stream/store/s{next(host.names)}", settings(), progress=progress) as stream:
+            stream.append(frames(1))
+            assert called.wait(60)
+            for _ in range(10_000):
+                stream.append(frames(1))
+
+
 def test_what_is_only_in_memory_does_not_count_as_durable(host: Host) -> None:
     document = {**settings().to_document(), "ack": "memory"}
 

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import threading
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -229,6 +230,44 @@ def test_keys_are_listed(filled: Store, request: pytest.FixtureRequest) -> None:
         assert found == {key: len(value) for key, value in VALUES.items() if key.startswith(prefix)}
     for nothing in ("nothing/", "a/0.0/"):
         assert (filled.list_dir(nothing).entries, filled.list_dir(nothing).prefixes) == ((), ())
+
+
+@pytest.mark.parametrize("store", WRITABLE, indirect=True)
+def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, prefix: str) -> None:
+    store.put(f"{prefix}part", random.Random(2).randbytes(1 << 20))
+    part = value_of(store, f"{prefix}part")
+    for number in (0, 1, 11):
+        store.put_pieces(f"{prefix}whole", (value_of(store, f"{prefix}part") * (at % 2) for at in range(number)))
+        assert value_of(store, f"{prefix}whole") == part * (number // 2)
+
+
+@pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)
+def test_a_value_in_pieces_is_never_in_memory_as_a_whole(store: Store, prefix: str) -> None:
+    tracemalloc.start()
+    try:
+        store.put_pieces(f"{prefix}whole", (bytes(1 << 20) for _ in range(40)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    entry = store.stat(f"{prefix}whole")
+    assert entry is not None
+    assert (entry.size, peak < 24 << 20) == (40 << 20, True), peak
+
+
+def test_an_error_of_a_piece_leaves_the_value_of_a_bucket_as_it_was(
+    open_as: Callable[[str, Values], Store],
+) -> None:
+    store = open_as("bucket", {"whole": b"before"})
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(10):
+            yield bytes(1 << 20)
+        raise StoredTooLarge("part", 2, 1)
+
+    with pytest.raises(StoredTooLarge):
+        store.put_pieces("whole", pieces())
+    assert value_of(store, "whole") == b"before"
 
 
 @pytest.mark.parametrize("store", WRITABLE, indirect=True)

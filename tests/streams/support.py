@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
 from tests.s3 import S3Bucket, S3Server
-from tests.server import running_server
+from tests.server import running_server, served
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,14 @@ def lab_of(kind: str, folder: Path, s3: S3Server) -> Iterator[Lab]:
     place = place_of(kind, folder, s3)
     with running_server({"lab": place.store}) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         yield Lab(place, client)
+
+
+@contextmanager
+def client_of(store: Mapping[str, Any], **options: Any) -> Iterator[httpx.Client]:
+    """A client of a server in this process with the store ``lab``."""
+    app = create_app(Settings(stores={"lab": StoreSettings(**store)}, **options))
+    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        yield client
 
 
 def dimension(name: str, size: int | None, chunk: int = 4, **others: Any) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import pytest
 
 from hyperslab.cache import VersionedCache
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.streams.notes import Notes
-from hyperslab.streams.tail import Tails
+from hyperslab.streams.layout import StreamPlan
+from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tails import Tails
 from tests.s3 import S3Server
 from tests.server import running_server
 from tests.streams.model import Sender
@@ -138,7 +139,9 @@ def test_a_document_that_somebody_has_put_stays_and_metadata_whose_frame_has_not
         assert post(client, entry("", 0, "first", frame("a", 0).tobytes()) + entry("a", 1))[0] == 200
         (folder,) = (tmp_path / "run" / ".hyperslab.stream").glob("*.frames/0")
         store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
-        Notes(Tails(VersionedCache(0))).append(store, f"{folder.relative_to(tmp_path)}/", 2, b'"killed after this"')
+        stream = folder.parent.name.removesuffix(".frames")
+        (array,) = StreamPlan.of(parse_settings({"arrays": ARRAYS[:1]}), "lab/run", stream).arrays
+        Tails(VersionedCache(0)).put_note(store, array, 2, b'"killed after this"')
         assert post(client, entry("a", 2))[0] == 200
         client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
         assert lines(client, "a") == [{"key": "a", "frame": 0, "metadata": "first"}]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hyperslab.errors import BadDefinition
-from hyperslab.streams.layout import Layout
+from hyperslab.streams.layout import StreamPlan
 from hyperslab.streams.pyramid import METHODS
 from hyperslab.streams.settings import difference, parse_settings
 from tests.streams.support import dimension, image, plate
@@ -117,7 +117,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("path", "value", "member"), REFUSED)
 def test_what_is_wrong_is_refused_by_the_path_of_its_member(path: str, value: Any, member: str) -> None:
     with pytest.raises(BadDefinition) as caught:
-        Layout.of(parse_settings(changed(path, value)), "data/run")
+        StreamPlan.of(parse_settings(changed(path, value)), "data/run")
 
     assert caught.value.member == member
 

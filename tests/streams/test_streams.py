@@ -32,17 +32,20 @@ from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from hyperslab.storage.files import LogFile
-from hyperslab.streams.heads import Heads
-from hyperslab.streams.objects import Head, ObjectTail, ObjectTails, Piece
-from hyperslab.streams.progress import Gauge, Progress
-from hyperslab.streams.service import Sending, Streams
-from hyperslab.streams.tail import Tail, Tails
+from hyperslab.streams.commit import Committer
+from hyperslab.streams.layout import StreamArray, StreamPlan
+from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
+from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.service import Streams, Upload
+from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tail import LogTail, Piece
+from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
-from tests.server import running_server, served, wait_until
+from tests.server import running_server, wait_until
 from tests.streams.model import Model, Sender
-from tests.streams.support import Lab, dimension, place_of
+from tests.streams.support import Lab, client_of, dimension, place_of
 
 T, C, Z = dimension("t", None, 3), dimension("c", 2, 1), dimension("z", 3, 2)
 Y, X = dimension("y", 11, 4), dimension("x", 13, 5)
@@ -77,6 +80,11 @@ BOTH = pytest.mark.parametrize("lab", ["folder", "bucket"], indirect=True, scope
 @pytest.fixture
 def client(lab: Lab) -> httpx.Client:
     return lab.client
+
+
+def folder(path: Path) -> dict[str, Any]:
+    """The settings of a store in a folder."""
+    return {"url": str(path), "writable": True, "durability": "rename"}
 
 
 def frames_of(model: Model, count: int, seed: int = 0) -> list[np.ndarray]:
@@ -300,6 +308,62 @@ def test_a_request_that_goes_on_when_its_array_is_complete_stores_no_more(client
 
 
 @BOTH
+@pytest.mark.parametrize(("ack", "status"), [("tail", 204), ("memory", 202)])
+def test_bytes_that_are_stored_may_be_sent_again_after_the_end(lab: Lab, ack: str, status: int) -> None:
+    client, path = lab.client, f"lab/again-{ack}"
+    array = {"key": "a", **ARRAYS["frames"]}
+    opened(client, path, array, ack=ack)
+    sender, data = Sender(client, path, "a"), b"".join(frame.tobytes() for frame in frames_of(Model(array), 3))
+    assert sender.patch(data, 0).status_code == status
+    assert client.delete(f"/v1/stream/{path}?finish=true").json()["arrays"]["a"]["durable"] == 3
+    for start, stop in ((0, len(data)), (7, 1000), (len(data) - 1, len(data))):
+        again = sender.patch(data[start:stop], start)
+        assert (again.status_code, again.headers["upload-offset"]) == (status, str(len(data))), again.text
+        assert again.headers["upload-complete"] == "?1"
+    name = b"\1\0\0\0a"
+    frame = name + struct.pack("<QIQ", 1, 0, len(data) // 3) + data[len(data) // 3 : 2 * len(data) // 3]
+    kind = {"Content-Type": "application/vnd.hyperslab.frames"}
+    assert client.post(f"/v1/stream/{path}/frames", content=frame, headers=kind).status_code == 200
+    refused = [(b"\xff" * 9, 5), (b"x", len(data)), (data + b"x", 0), (b"x", None), (b"x", len(data) + 1)]
+    codes = [sender.patch(body, at).json()["code"] for body, at in refused]
+    assert codes == ["mismatching-upload-offset", *["completed-upload"] * 4]
+    state = client.get(f"/v1/stream/{path}").json()
+    assert (state["state"], state["memory"]["used"]) == ("finished", 0)
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_arrays_of_a_bucket_are_committed_at_the_same_time_if_there_is_memory(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Memory of a stream is reserved for one commit."""
+    commit, active, both = Committer.commit, list[str](), threading.Event()
+    most = 0
+
+    def counted(committer: Committer, array: StreamArray, *arguments: Any, **options: Any) -> None:
+        nonlocal most
+        active.append(array.key)
+        most = max(most, len(active))
+        if len(active) > 1:
+            both.set()
+        both.wait(60 if room else 1)  # for another one to come
+        commit(committer, array, *arguments, **options)
+        active.remove(array.key)
+
+    monkeypatch.setattr(Committer, "commit", counted)
+    arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
+    place = place_of("bucket", tmp_path, s3_server)
+    data = b"".join(frame.tobytes() for frame in frames_of(Model(arrays[0]), 3))
+    with client_of(place.store) as client:
+        bound = client.put("/v1/stream/lab/run?dry_run=true", json={"arrays": arrays}).json()["memory"]["bound"]
+    with client_of(place.store, bytes_in_flight=bound + room) as client:
+        opened(client, "lab/run", *arrays)
+        for key in "ab":
+            assert Sender(client, "lab/run", key).patch(data, 0).status_code == 204
+        client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
+    assert most == (2 if room else 1)
+
+
+@BOTH
 def test_discard_takes_what_the_stream_has_made_and_nothing_else(lab: Lab) -> None:
     client = lab.client
     client.put("/v1/metadata/lab/gone/other", json={"shape": [2], "dtype": "|u1"}).raise_for_status()
@@ -350,13 +414,29 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
 def test_a_forged_record_of_a_tail_ends_it(tmp_path: Path, kind: int, start: int, stop: int, nbytes: int) -> None:
     log = open_store(StoreConfig("lab", str(tmp_path), writable=True)).open_log("a", create=True)
     assert log is not None
-    Tail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
+    LogTail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
     head = struct.pack("<4sBxxxIQQQ", b"hsT1", kind, google_crc32c.value(b"xyz"), start, stop, nbytes)
     log.write(log.size, [(log.size, head + struct.pack("<I", google_crc32c.value(head)) + b"xyz")])
-    tail = Tail(log, 4, np.zeros(1, np.uint8))
+    tail = LogTail(log, 4, np.zeros(1, np.uint8))
     tail.append(b"gh")
     found = np.empty(8, np.uint8)
-    Tail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
+    LogTail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
+    assert found.tobytes() == b"abcdefgh"
+
+
+def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again(tmp_path: Path) -> None:
+    store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
+    logs = [log for _ in range(2) if (log := store.open_log("a", create=True)) is not None]
+    LogTail(logs[0], 0, np.zeros(1, np.uint8)).append(b"abcdef")
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes().replace(b"abcdef", b"abc\0\0\0"))
+    writer, reader = (LogTail(log, 0, np.zeros(1, np.uint8)) for log in logs)
+    assert (writer.end, reader.end) == (0, 0)
+    writer.append(b"abcdef")
+    assert (writer.end, reader.refresh()) == (6, 6)
+    writer.append(b"gh")
+    found = np.empty(8, np.uint8)
+    assert reader.refresh() == 8
+    reader.read_into(0, found)
     assert found.tobytes() == b"abcdefgh"
 
 
@@ -400,6 +480,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
     pieces = (Piece(4, 10, None, 0, None), Piece(10, 20, "a" * 32, 0, None), Piece(20, 30, None, 0, "why"))
     good = Head(4, pieces, b"abcdef", {3: "1"}, ((0, "b" * 32),), 2).to_bytes()
     (length,) = struct.unpack("<I", good[:4])
+    (array,) = StreamPlan.of(parse_settings({"arrays": [ARRAYS["frames"]]}), "lab/run").arrays
     found = json.loads(good[4 : 4 + length])
 
     def places(at: Any) -> Iterator[tuple[Any, Any]]:
@@ -417,7 +498,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
             except BadMetadata:
                 refused += 1
                 continue
-            tail = ObjectTail(tails, store, "", "", np.zeros(1, np.uint8), head, "version")
+            tail = ObjectTail(tails, store, array, head, "version")
             for piece in head.pieces:
                 if piece.name is None:
                     tail.read_into(piece.start, np.empty(min(piece.stop - piece.start, 100), np.uint8))
@@ -448,9 +529,9 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
 def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, go, send = threading.Event(), threading.Event(), Streams.send
+    began, go, send = threading.Event(), threading.Event(), Streams.upload
 
-    def waiting(*arguments: Any) -> Sending:
+    def waiting(*arguments: Any) -> Upload:
         began.set()
         assert go.wait(60)
         return send(*arguments)
@@ -462,7 +543,7 @@ def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
             array = {"key": "a", **ARRAYS["frames"]}
             answer = await client.put(url, json={"arrays": [array], "expires_in": 1})
             assert answer.status_code == 201, answer.text
-            monkeypatch.setattr(Streams, "send", waiting)
+            monkeypatch.setattr(Streams, "upload", waiting)
             patched = asyncio.create_task(client.patch(url, content=b"x"))
             assert await asyncio.to_thread(began.wait, 60)
             patched.cancel()
@@ -479,24 +560,23 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 ) -> None:
     """Rows move to chunks, and their tails go, between two looks at the store."""
     model = Model({"key": "a", **ARRAYS["frames"]})
-    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Heads.rows
+    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.rows
     size = len(data) // 4
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for number in (0, 1):
             assert sender.patch(data[number * size : (number + 1) * size], number * size).status_code == 204
 
         def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(Heads, "rows", look)
-            with httpx.Client(base_url=url, timeout=60) as other:
+            monkeypatch.setattr(Tails, "rows", look)
+            with httpx.Client(base_url=client.base_url, timeout=60) as other:
                 rest = data[2 * size : 3 * size]
                 assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
                 wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
             return look(*arguments)
 
-        monkeypatch.setattr(Heads, "rows", late)
+        monkeypatch.setattr(Tails, "rows", late)
         assert sender.state()["offset"] == 3 * size
         assert sender.patch(data[3 * size :], 3 * size).status_code == 204
 
@@ -504,7 +584,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, open_tail = Model({"key": "a", **ARRAYS["frames"]}), Tails.open
+    model, open_log = Model({"key": "a", **ARRAYS["frames"]}), Tails.log
     model.frames = [*frames_of(model, 8)]
     data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
     size = len(data) // 8
@@ -512,30 +592,29 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     monkeypatch.setattr(
         ArrayWriter,
         "_commit_later",
-        lambda each, stream, *_: commits.append(partial(each.commit, stream, 0, whole=False)),
+        lambda each, stream, *_: commits.append(partial(each.commit, stream, stream.plan.arrays[0], whole=False)),
     )
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for start in range(0, 8 * size, size):
             assert sender.patch(data[start : start + size], start).status_code == 204
 
-        def late(tails: Tails, store: Store, key: str, *arguments: Any, **options: Any) -> Tail | None:
-            if key.endswith("/0/1") and not options:
-                monkeypatch.setattr(Tails, "open", open_tail)
+        def late(tails: Tails, store: Store, array: StreamArray, group: int, **options: Any) -> LogTail | None:
+            if group == 1 and not options:
+                monkeypatch.setattr(Tails, "log", open_log)
                 commits[-1]()
-            return open_tail(tails, store, key, *arguments, **options)
+            return open_log(tails, store, array, group, **options)
 
-        monkeypatch.setattr(Tails, "open", late)
+        monkeypatch.setattr(Tails, "log", late)
         np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
-        assert Tails.open is open_tail
+        assert Tails.log is open_log
 
 
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, Gauge.progress
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, ProgressReader.read
 
     def later(*arguments: Any) -> None:
         assert go.wait(60)
@@ -543,7 +622,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         stored.set()
 
     def before(*arguments: Any) -> Progress:
-        monkeypatch.setattr(Gauge, "progress", look)
+        monkeypatch.setattr(ProgressReader, "read", look)
         found = look(*arguments)
         go.set()
         assert stored.wait(60)
@@ -551,12 +630,11 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
 
     monkeypatch.setattr(ArrayWriter, "_store_queue", later)
     model = Model({"key": "a", **ARRAYS["frames"]})
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=90) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings, ack="memory")
         sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
         assert sender.patch(frame.tobytes(), 0).status_code == 202
-        monkeypatch.setattr(Gauge, "progress", before)
+        monkeypatch.setattr(ProgressReader, "read", before)
         assert sender.state()["offset"] == frame.nbytes
 
 
@@ -634,8 +712,7 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
     model = Model({"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 6), *side], "compressor": None})
     model.frames = [*frames_of(model, 16)]
     data, size = b"".join(frame.tobytes() for frame in frames_of(model, 16)), 2 << 20
-    store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for start, stop in ((0, 1), (1, 15), (15, 16)):
@@ -648,17 +725,13 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
 
 def test_what_comes_little_by_little_is_stored_before_all_of_it_has_come(tmp_path: Path) -> None:
     array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]}
-    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
+    done = threading.Event()
 
     def trickle() -> Iterator[bytes]:
         while not done.wait(0.02):  # never so long that a pause ends the piece
             yield bytes(64)
 
-    with (
-        served(create_app(Settings(stores={"lab": store}, idle_seconds=600))) as url,
-        httpx.Client(base_url=url, timeout=60) as client,
-        ThreadPoolExecutor() as threads,
-    ):
+    with client_of(folder(tmp_path), idle_seconds=600) as client, ThreadPoolExecutor() as threads:
         opened(client, "lab/run", array)
         sending = threads.submit(client.patch, "/v1/stream/lab/run?key=a", content=trickle())
         try:
@@ -671,8 +744,8 @@ def test_what_comes_little_by_little_is_stored_before_all_of_it_has_come(tmp_pat
 
 def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> None:
     arrays = [{"key": key, "dtype": "<u2", "dimensions": [dimension("t", None, 2), *SIDE]} for key in "abc"]
-    store, done = StoreSettings(url=str(tmp_path), writable=True, durability="rename"), threading.Event()
-    with served(create_app(Settings(stores={"lab": store}))) as url, httpx.Client(base_url=url) as client:
+    done = threading.Event()
+    with client_of(folder(tmp_path)) as client:
         planned = client.put("/v1/stream/lab/run?dry_run=true", json={"arrays": arrays}).json()["memory"]["bound"]
     options: dict[str, Any] = {"bytes_in_flight": planned + (24 << 20), "queue_seconds": 0.2}
 
@@ -681,8 +754,7 @@ def test_requests_that_send_at_the_same_time_wait_for_memory(tmp_path: Path) -> 
         while not done.wait(0.5):  # what pauses so long is stored
             yield bytes(1 << 10)
 
-    app = create_app(Settings(stores={"lab": store}, **options))
-    with served(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor() as threads:
+    with client_of(folder(tmp_path), **options) as client, ThreadPoolExecutor() as threads:
         opened(client, "lab/run", *arrays)
 
         def send(key: str, body: bytes | Iterator[bytes]) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Appending: data first, then the shape, and a key that makes a repeated request do nothing."""
+"""Append: write data beyond the shape, then publish the longer shape. Idempotency keys make retries harmless."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where the data went: ``offset`` along ``axis``; ``repeated`` if an earlier request had done it already."""
+    """Result of an append: ``offset`` and ``length`` along ``axis``; ``repeated`` if an earlier request did it."""
 
     array: ArrayNode
     axis: int
@@ -40,7 +40,7 @@ class AppendResult:
 
 
 class Appender:
-    """Appends to arrays. Appenders of one array come one after the other and get disjoint regions."""
+    """Appends to arrays. Appends to one array are serialised and get disjoint regions."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
@@ -57,7 +57,7 @@ class Appender:
         made_for: DataType | None = None,
         check: Callable[[ArrayNode], None] | None = None,
     ) -> AppendResult:
-        """Store ``values`` behind the end of ``axis``, then publish the longer shape: no reader sees fill in between.
+        """Store ``values`` at the end of ``axis``, then publish the longer shape: no reader sees fill in between.
 
         ``at`` is where the caller believes the array to end: `AppendConflict` if it does not. A request whose
         ``idempotency_key`` one of the last 64 appends had returns what that append returned and stores nothing, even
@@ -97,8 +97,8 @@ class Appender:
         raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
 
     def _announce(self, grown: _LongerArray, turn: Turn) -> str | None:
-        """Note in the metadata how far data may reach. None if it says so already; else the version that the node has
-        now, for which the condition of the append holds as it did before."""
+        """Record in the metadata how far data may reach. None if it already does; else the new version of the node, for
+        which the condition of the append still holds."""
         array = grown.array
         plan_write(grown.after, grown.region)
         reserved = extent(array.metadata)
@@ -113,7 +113,7 @@ class Appender:
         return array.version.replace(array.metadata_version, version or "changed by another writer", 1)
 
     def _append_once(self, grown: _LongerArray, key: _Key | None, turn: Turn) -> AppendResult | None:
-        """One attempt; None if another writer came between: into the metadata, or into a chunk at the old edge."""
+        """One attempt; None if another writer came first, in the metadata or a chunk at the old edge."""
         array, metadata, axis, length = grown.array, grown.metadata, grown.axis, grown.length
         if length == 0 and key is None:
             return AppendResult(array, axis, grown.offset, 0, repeated=False)
@@ -136,7 +136,7 @@ class Appender:
         return AppendResult(array, axis, grown.offset, length, repeated=False)
 
     def _write(self, grown: _LongerArray, turn: Turn) -> None:
-        """Write into the region that is not published yet, each stored object on top of the version seen now.
+        """Write the unpublished region, each stored object on top of its current version.
 
         What lies there was never published, or was cut off: whole new chunks replace it. Where replicas share the store
         each object of the region changes, whatever the values: an attempt that was cut off finds none as it has read
@@ -170,7 +170,7 @@ class Appender:
 
 
 class _LongerArray:
-    """An array with ``values`` behind the end of ``axis``: ``metadata`` after the append, the ``region`` of the values
+    """An array with ``values`` at the end of ``axis``: ``metadata`` after the append, the ``region`` of the values
     and ``ahead``, an extent that also covers the next appends of this length, so that only some have to announce one.
 
     Raises `BadBody` if the other axes do not match, `BadDefinition` if this one would be too long.
@@ -196,15 +196,15 @@ class _LongerArray:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What a request with an idempotency key appends. ``digest`` is that of its values, None if they have none."""
+    """Idempotency key of an append, with the digest of its values (None if they have no bytes)."""
 
     key: str
     at: int | None
     digest: str | None
 
     def find(self, array: ArrayNode, axis: int, values: NDArray) -> AppendResult | None:
-        """What an earlier request with this key did; raises `BadParameter`, which says what differs, if this one is not
-        its repetition."""
+        """Result of an earlier request with this key, if any. Raises `BadParameter`, which names the difference, if
+        this one is not its repetition."""
         for done in remembered(array.metadata):
             if done["key"] == self.key:
                 length = values.shape[axis] if values.ndim == len(array.metadata.shape) else None
@@ -213,12 +213,12 @@ class _Key:
         return None
 
     def entry(self, axis: int, offset: int, length: int) -> dict[str, Any]:
-        """What is remembered of the append once it is done."""
+        """Entry of the append in the metadata."""
         entry = {"key": self.key, "axis": axis, "offset": offset, "length": length}
         return entry if self.digest is None else {**entry, "digest": self.digest}
 
     def _check_repeats(self, done: Mapping[str, Any], axis: int, length: int | None) -> None:
-        """An append that was remembered without a digest is told by the number of its values alone."""
+        """Without a stored digest, only the number of values is compared."""
         facts = (
             ("axis", axis, done["axis"]),
             ("length", length, done["length"]),
@@ -232,7 +232,7 @@ class _Key:
 
 
 def digest_of(values: NDArray) -> str | None:
-    """A digest of values and their shape, however they lie in memory; None for objects that have no form of bytes."""
+    """Digest of values and their shape, whatever their layout in memory; None for objects without a binary form."""
     digest = blake2b(str(values.shape).encode(), digest_size=16)
     try:
         _feed(digest, values)
@@ -242,7 +242,7 @@ def digest_of(values: NDArray) -> str | None:
 
 
 def _feed(digest: blake2b, values: NDArray) -> None:
-    """Records go field by field: the padding between the fields may hold anything."""
+    """Update a digest with values; records field by field, as padding between fields is arbitrary."""
     for name in values.dtype.names or ():
         _feed(digest, values[name])
     if values.dtype.names is not None:

@@ -1,8 +1,8 @@
-"""Change log: which keys of a store were put or deleted, through any worker or replica.
+"""Change log: the keys of a store that any worker or replica has put or deleted.
 
-The log is a bounded object in the store itself. It is written only while somebody follows changes: who does renews a
-watch mark in the store, and whoever changes a key looks for that mark first. Entries are keys and not values, so that
-their order and their repetition do not matter: what a key holds is looked up when the change is told.
+The log is a bounded object in the store itself. It is written only while there are subscribers: they renew a watch mark
+in the store, which writers look up. Entries are keys, not values, so their order and repetition do not matter: the
+value is read when the change is delivered.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from hyperslab.wire.retry import backoff
 _LOG: Final = f"{HIDDEN}/changes"
 _WATCH: Final = f"{HIDDEN}/watch"
 MOST_ENTRIES: Final = 1000
-"""Entries that are kept; also of one flush, before they become one for all that lies below their common prefix."""
+"""Entries in a log. More in one flush become a single one for their common prefix."""
 _WATCHED_FOR: Final = 900.0
 _RENEW_AFTER: Final = 300.0
 LOOK_AFTER: Final = 1.0
-"""Seconds for which a look at the watch mark of a remote store holds."""
+"""Seconds for which the watch mark of a remote store is cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The entries of a log that are kept: those numbered ``next - len(entries)`` to ``next``, exclusive.
+    """Content of a log: the entries numbered ``next - len(entries)`` to ``next``, exclusive.
 
-    An entry is a key that changed; one that ends in ``/`` (or is empty) stands for everything below; ``+`` in front: it
-    was absent before. ``generation`` is another one when the log was lost and begun again.
+    An entry is a key that changed. One that ends in ``/`` (or is empty) stands for everything below, a leading ``+``
+    for a key that was absent before. ``generation`` changes if the log was lost and begun again.
     """
 
     generation: str
@@ -45,14 +45,14 @@ class Log:
     entries: tuple[str, ...]
 
     def since(self, generation: str, position: int) -> tuple[str, ...] | None:
-        """The entries from a position on; None where they are not all kept any more."""
+        """The entries from a position on; None if some have been dropped."""
         count = self.next - position
         if generation != self.generation or not 0 <= count <= len(self.entries):
             return None
         return self.entries[len(self.entries) - count :]
 
     def with_entries(self, entries: Sequence[str]) -> Log:
-        """Entries added at the end, as many kept as there is room for."""
+        """The log with entries added at the end, and the oldest dropped if there are too many."""
         kept = (*self.entries, *entries)[-MOST_ENTRIES:]
         while sum(map(len, kept)) > MOST_ENTRIES * 512:
             kept = kept[len(kept) // 2 :]
@@ -60,7 +60,7 @@ class Log:
 
 
 class ChangeLog:
-    """The change log of one store. Safe to call from many threads; nothing is stored where the store is read-only.
+    """The change log of one store. Safe to call from many threads. A read-only store is not written.
 
     ``on_flush`` is called when entries have been stored.
     """
@@ -73,14 +73,14 @@ class ChangeLog:
         self._lock = Lock()
         self._pending: list[str] = []
         self._flushing = False
-        self._mark: tuple[str | None, float] = (None, 0.0)  # the version of the watch mark, and since when it has that
+        self._mark: tuple[str | None, float] = (None, 0.0)  # version of the watch mark, and when it was first seen
         self._looked = float("-inf")
         self._renewed = float("-inf")
         if writable:
             store.observer = self.record
 
     def record(self, key: str, *, created: bool) -> None:
-        """Note that a key has changed, if somebody follows: it is in the log some milliseconds later."""
+        """Log a changed key, within some milliseconds, if there are subscribers."""
         if has_hidden_segment(key) or not self._is_watched():
             return
         with self._lock:
@@ -91,13 +91,13 @@ class ChangeLog:
         Thread(target=self._flush, name="changes", daemon=True).start()
 
     def watch(self) -> None:
-        """Have changes recorded for some minutes from now; to be called again every now and then. When it returns,
-        every worker and replica knows."""
+        """Have changes logged for some minutes; to be repeated every now and then. On return, every worker and replica
+        logs them."""
         if not self.writable or time.monotonic() - self._renewed < _RENEW_AFTER:
             return
         known = time.monotonic() - self._renewed < _WATCHED_FOR
         lapsed = False
-        if not known:  # have changes gone unrecorded, because nobody had followed for long, or nobody ever has?
+        if not known:  # changes are unlogged since the last watch expired, or there was none
             stored = self._store.get(_WATCH)
             renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
             lapsed = not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
@@ -107,10 +107,10 @@ class ChangeLog:
                 self._store.put(_LOG, _text(new_log()))
         self._renewed = time.monotonic()
         if self._remote and not known:
-            time.sleep(LOOK_AFTER)  # until no look from before the mark holds any more
+            time.sleep(LOOK_AFTER)  # until no replica has the earlier state cached
 
     def read(self, known: tuple[str | None, Log]) -> tuple[str | None, Log]:
-        """The version and the content of the log, if it has another version than the known one."""
+        """Version and content of the log; the ``known`` ones if the version is the same."""
         entry = self._store.stat(_LOG)
         if entry is not None and entry.version == known[0]:
             return known
@@ -135,7 +135,7 @@ class ChangeLog:
         return self._mark[0] is not None and now - self._mark[1] < _WATCHED_FOR
 
     def _flush(self) -> None:
-        """Store what is pending, and what comes meanwhile; a store that does not answer is tried again."""
+        """Store pending entries, until there are none; retried while the store fails."""
         attempt = 0
         while True:
             with self._lock:
@@ -169,7 +169,7 @@ def _text(log: Log) -> bytes:
 
 
 def _parsed(stored: Stored) -> Log:
-    """The log; a new one where it cannot be read, so that everybody reads everything again."""
+    """The log; a new one if it is invalid, so that all subscribers read everything again."""
     document = parse_object(stored.data) or {}
     with suppress(KeyError, TypeError, ValueError):
         entries = tuple(map(str, document["entries"]))

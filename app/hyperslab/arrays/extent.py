@@ -1,11 +1,10 @@
-"""Our own member of ``.zarray`` or ``zarr.json``: ``"hyperslab": {"extent": [...], "doubt": [...], "appends": [...]}``.
+"""Hyperslab's own member of ``.zarray`` or ``zarr.json``: ``"hyperslab": {"extent": [...], "doubt": [...], …}``.
 
-``extent`` is there while cells beyond the shape may hold data: what a shrink has cut off and not yet cleared, or what
-an append has written and not yet published. All such cells lie inside the extent. ``doubt`` is an extent in which
-requests of a writer that was cut off may still take effect; it is there until the shape has grown over it. ``appends``
-are the last appends that had an idempotency key. ``stream`` is there while a stream writes to the array (see
-`streams.record`). Readers ignore members they do not know; a writer that drops ours drops these promises with it, and
-nothing else. In Zarr v3 it says itself that they may: ``must_understand: false``.
+``extent``: present while cells beyond the shape may hold data, which all lie inside it: a shrink has not cleared them
+yet, or an append has not published them yet. ``doubt``: an extent in which late requests of a lost writer may still
+take effect; removed when the shape has grown over it. ``appends``: the last appends with an idempotency key.
+``stream``: the mark of a stream that writes to the array (see `streams.heads.Mark`). Other readers ignore the member
+(in Zarr v3 it has ``must_understand: false``); a writer that drops it only loses these guarantees.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ Shape = tuple[int, ...]
 
 
 def extent(metadata: ArrayMetadata) -> Shape | None:
-    """The shape that holds all data, where that may be more than the array's; None where nothing lies beyond."""
+    """The shape that holds all data; None if none lies beyond the array's."""
     noted, in_doubt = (_sizes(metadata.document, name, metadata.shape) for name in ("extent", "doubt"))
     return in_doubt if noted is None else larger(noted, in_doubt)
 
 
 def doubt(metadata: ArrayMetadata) -> Shape | None:
-    """The shape in which a chunk that is absent may yet be stored by a late request; None if there is none."""
+    """The shape in which a late request may still store an absent chunk; None if there is none."""
     return _sizes(metadata.document, "doubt", metadata.shape)
 
 
 def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
-    """A document that differs from the one that a writer who was cut off has read, and remembers what that writer may
-    have on its way."""
+    """A document that fences off a lost writer, which has read another version, and records as ``doubt`` where its late
+    requests may take effect."""
     shape = document.get("shape")
     rank = len(shape) if isinstance(shape, list) else 0
     noted = [s for name in ("extent", "doubt") if (s := _sizes(document, name, (0,) * rank)) is not None]
@@ -55,25 +54,25 @@ def larger(first: Shape, second: Shape | None) -> Shape:
 
 
 def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
-    """The last appends with an idempotency key: ``key``, ``axis``, ``offset``, ``length``, and the ``digest`` of their
-    values where it was stored; oldest first. What others have put there is left out: the document is untrusted."""
+    """The last appends with an idempotency key, oldest first: ``key``, ``axis``, ``offset``, ``length``, and maybe the
+    ``digest`` of their values. Invalid entries are left out: the document is untrusted."""
     entries = _own(metadata.document).get("appends")
     return [entry for entry in entries if _is_append(entry, metadata.shape)] if isinstance(entries, list) else []
 
 
 def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
-    """Put an append's key where the shape is: both are published in one step, so neither is there without the other."""
+    """The same metadata with an append's key, which is so published together with the shape."""
     return _with_member(metadata, "appends", [*remembered(metadata), entry][-64:])
 
 
 def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
-    """What a stream that writes to the array has noted; None where there is none."""
+    """The mark of a stream that writes to the array, unchecked; None if there is none."""
     found = _own(metadata.document).get("stream")
     return found if isinstance(found, dict) else None
 
 
 def with_stream_mark(metadata: ArrayMetadata, mark: Mapping[str, Any] | None) -> ArrayMetadata:
-    """The same metadata with another mark of a stream, or without one."""
+    """The same metadata with another stream mark, or without one."""
     return _with_member(metadata, "stream", None if mark is None else dict(mark))
 
 
@@ -99,16 +98,16 @@ def _own(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _holding(document: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with another member of ours, or without one where there is nothing to say."""
+    """The document with another own member, or without one if that is empty."""
     others = {name: value for name, value in document.items() if name != OWN_MEMBER}
     marked = {"must_understand": False} if document.get("zarr_format") == 3 else {}
     return {**others, OWN_MEMBER: {**marked, **own}} if own else others
 
 
 def _with_member(metadata: ArrayMetadata, name: str, value: Any) -> ArrayMetadata:
-    """The same metadata with a member of ours, or if it is None, without it."""
+    """The same metadata with an item of the own member, or without it if the value is None."""
     before = _own(metadata.document)
     own = {member: known for member, known in {**before, name: value}.items() if known is not None}
-    if doubt(metadata) == metadata.shape:  # all of it was stored since, and no late request finds what it expects
+    if doubt(metadata) == metadata.shape:  # all of it has been stored since, so no condition of a late request holds
         own = {member: known for member, known in own.items() if member not in ("doubt", "fence")}
     return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))

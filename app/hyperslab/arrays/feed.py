@@ -1,4 +1,4 @@
-"""Change feed: what changed below a path, told in order to all who follow, from the change logs of the stores."""
+"""Change feed: delivers the changes below a path to subscribers, in order, from the change logs of the stores."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFo
 from hyperslab.storage.keys import as_prefix, prefixes
 from hyperslab.wire import format_selection
 
-_LOOK_AFTER: Final = 5.0
-"""Seconds between two looks at what other programs have changed."""
+_SCAN_AFTER: Final = 5.0
+"""Seconds between two scans for changes by other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one node. ``id``: what a follower that has seen it goes on from. ``data``: ``path``, and of
-    ``created``, ``deleted``, ``shape``, ``boxes`` (selection texts), ``attributes`` and ``unknown`` those that apply;
-    with none of them the node is to be read again."""
+    """A change of one node. ``id``: position from which a subscriber resumes. ``data``: ``path``, and those of
+    ``created``, ``deleted``, ``shape``, ``boxes`` (selection texts), ``attributes`` and ``unknown`` that apply;
+    without any, the node has to be read again."""
 
     id: str
     data: Mapping[str, Any]
 
     def below(self, path: str) -> Change | None:
-        """What it means to a follower of ``path``: None for nothing."""
+        """The change as seen by a subscriber of ``path``; None if it is not concerned."""
         at = str(self.data["path"])
         if not path or at == path or at.startswith(f"{path}/"):
             return self
@@ -43,16 +43,16 @@ class Change:
 
 
 Deliver = Callable[[Sequence[Change]], None]
-"""Takes new changes; called from another thread, and must not block."""
+"""Callback for new changes, called from another thread. It must not block."""
 
 
 _Known: TypeAlias = OrderedDict[str, Node]
-"""Nodes by path, as all followers have been told that they are."""
+"""Nodes by path, in the state that all subscribers have been told of."""
 
 
 @dataclass(slots=True)
-class _Touched:
-    """What the entries of a log say of one node."""
+class _NodeChange:
+    """Summary of the log entries about one node."""
 
     created: bool = False
     documents: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class _Touched:
 
 
 class ChangeFeed:
-    """The changes of one store. One thread reads its log, as long as somebody follows."""
+    """Changes of one store. A thread reads its change log while there are subscribers."""
 
     def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
         self._catalog = catalog
@@ -70,38 +70,38 @@ class ChangeFeed:
         writable = mount.writable and mount.store.capabilities.writable
         self._log = ChangeLog(mount.store, self._woken.set, writable=writable)
         self._state: tuple[str | None, Log] = (None, new_log())
-        self._followers: dict[object, tuple[str, Deliver]] = {}
-        self._lock = Lock()  # of the state, of who follows, and of the order in which changes are told
+        self._subscribers: dict[object, tuple[str, Deliver]] = {}
+        self._lock = Lock()  # of the state, the subscribers, and the order of delivery
         self._running = False
         self._known: _Known = OrderedDict()
-        self._looks = _Looks(catalog, mount)
+        self._scanner = _Scanner(catalog, mount)
 
     @contextmanager
-    def following(self, path: str, since: str | None, deliver: Deliver) -> Iterator[str]:
-        """Context in which ``deliver`` is given the changes at and below ``path`` (which begins with the store's name):
-        first those since the id ``since``, if there is one, then each as it comes. Gives the id of now.
+    def subscription(self, path: str, since: str | None, deliver: Deliver) -> Iterator[str]:
+        """Subscription of ``deliver`` to the changes at and below ``path`` (which begins with the store's name): first
+        those since the id ``since``, if given, then new ones. Yields the current id.
 
-        Raises `BadParameter` for what is no id, and `StoreError`.
+        Raises `BadParameter` for an invalid id, and `StoreError`.
         """
         own = object()
         if since is not None and not since.rpartition("-")[2].isdecimal():
             raise BadParameter("since", since, "expected the id of an event")
         self._log.watch()
         with self._lock:
-            self._looks.explain(self._advance())
+            self._scanner.explain(self._advance())
             log = self._state[1]
             now = self._id(log.next)
             if since is not None and since != now:
                 generation, _, position = since.rpartition("-")
                 entries = log.since(generation, int(position))
                 missed = [Change(now, {"path": path, "unknown": True})]
-                deliver(missed if entries is None else _for(path, self._changes(entries, since, OrderedDict())))
-            if not self._followers:  # what the first one reads is not older than what is known here
+                deliver(missed if entries is None else _changes_for(path, self._changes(entries, since, OrderedDict())))
+            if not self._subscribers:  # the first subscriber has read nothing older than this
                 self._known.clear()
                 with suppress(HyperslabError):
                     node = self._catalog.open_node(path)
                     self._known[node.path] = node
-            self._followers[own] = (path, deliver)
+            self._subscribers[own] = (path, deliver)
             start = not self._running
             self._running = True
         if start:
@@ -110,7 +110,7 @@ class ChangeFeed:
             yield now
         finally:
             with self._lock:
-                del self._followers[own]
+                del self._subscribers[own]
 
     def _run(self) -> None:
         tick = 0.5 if self._mount.is_remote else 0.02
@@ -118,37 +118,37 @@ class ChangeFeed:
             try:
                 self._log.watch()
                 with self._lock:
-                    if not self._followers:
+                    if not self._subscribers:
                         self._running = False
                         return
-                    paths = {path for path, _ in self._followers.values()}
-                    self._looks.explain(self._advance())
-                if foreign := self._looks.look(paths):
-                    self._tell_foreign(foreign)
-            except HyperslabError:  # a store that is away: what it has to tell is told when it is back
+                    paths = {path for path, _ in self._subscribers.values()}
+                    self._scanner.explain(self._advance())
+                if foreign := self._scanner.scan(paths):
+                    self._report_foreign(foreign)
+            except HyperslabError:  # the store is away; its log is read when it is back
                 time.sleep(tick)
             self._woken.wait(tick)
             self._woken.clear()
 
-    def _tell_foreign(self, keys: Iterable[str]) -> None:
-        """Tell what other programs have changed: by way of the log, for those too who are cut off or follow another
-        replica; where that cannot be written, those who are there."""
-        touched: dict[str, _Touched] = {}
+    def _report_foreign(self, keys: Iterable[str]) -> None:
+        """Report changes by other programs: through the log, so that disconnected subscribers and those of other
+        replicas see them, or if it is read-only, to the present subscribers."""
+        touched: dict[str, _NodeChange] = {}
         for key in keys:
-            self._sort_in(touched, key)
+            self._add_entry(touched, key)
         if self._log.writable:
             for path in touched:
                 prefix = as_prefix(path.partition("/")[2])
-                self._looks.report(prefix)
+                self._scanner.report(prefix)
                 self._log.record(prefix, created=False)
             return
         with self._lock:
             at = self._id(self._state[1].next)
-            found = [self._describe(path, _Touched(unknown=True), self._known) for path in touched]
-            self._tell([Change(at, data) for data in found if data is not None])
+            found = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
+            self._deliver([Change(at, data) for data in found if data is not None])
 
     def _advance(self) -> Sequence[str]:
-        """Read the log, tell what is new in it, and return that. The caller holds the lock."""
+        """Read the log, deliver its new entries, and return them. The caller holds the lock."""
         before = self._state[1]
         self._state = self._log.read(self._state)
         after = self._state[1]
@@ -158,51 +158,51 @@ class ChangeFeed:
         if entries is None:  # it was lost, or more came at once than is kept
             entries = ("",) if self._state[0] is not None or before.next else ()
         if entries:
-            self._tell(self._changes(entries, self._id(before.next), self._known))
+            self._deliver(self._changes(entries, self._id(before.next), self._known))
         return entries
 
-    def _tell(self, changes: Sequence[Change]) -> None:
-        for path, deliver in self._followers.values():
-            if found := _for(path, changes):
+    def _deliver(self, changes: Sequence[Change]) -> None:
+        for path, deliver in self._subscribers.values():
+            if found := _changes_for(path, changes):
                 deliver(found)
 
     def _id(self, position: int) -> str:
         return f"{self._state[1].generation}-{position}"
 
     def _changes(self, entries: Iterable[str], before: str, known: _Known) -> list[Change]:
-        """One change for each node that log entries are about. All but the last have the id from before: who is cut off
-        between two of them gets all again."""
+        """One change for each node in log entries. All but the last have the id before them, so a subscriber that is
+        cut off in between gets all of them again."""
         after = self._id(self._state[1].next)
-        touched: dict[str, _Touched] = {}
+        touched: dict[str, _NodeChange] = {}
         for entry in entries:
-            self._sort_in(touched, entry)
-        told = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
-        return [Change(after if i == len(told) - 1 else before, data) for i, data in enumerate(told)]
+            self._add_entry(touched, entry)
+        found = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
+        return [Change(after if i == len(found) - 1 else before, data) for i, data in enumerate(found)]
 
-    def _sort_in(self, touched: dict[str, _Touched], entry: str) -> None:
+    def _add_entry(self, touched: dict[str, _NodeChange], entry: str) -> None:
         key = entry.removeprefix("+")
         folder, _, name = key.rpartition("/")
         path = self._mount.path(as_prefix(folder))
         if not name:
             array = self._array_above(key)
-            touched.setdefault(path if array is None else array.path, _Touched()).unknown = True
+            touched.setdefault(path if array is None else array.path, _NodeChange()).unknown = True
         elif name in self._mount.document_names:
             if name != ".zmetadata":
-                node = touched.setdefault(path, _Touched())
+                node = touched.setdefault(path, _NodeChange())
                 node.documents.add(name)
                 node.created |= entry != key and name != ".zattrs"
         elif (array := self._array_above(key)) is not None:
             coords = array.metadata.stored_grid.parse_key(key[len(array.prefix) :])
             if coords is not None:  # else beyond a shape that is not published, or not a chunk
-                touched.setdefault(array.path, _Touched()).coords.add(coords)
+                touched.setdefault(array.path, _NodeChange()).coords.add(coords)
 
     def _array_above(self, key: str) -> ArrayNode | None:
         with suppress(BrokenData):
             return self._catalog.array_above(self._mount, key)
         return None
 
-    def _describe(self, path: str, what: _Touched, known: _Known) -> dict[str, Any] | None:
-        """The data of a change, by what the node is now."""
+    def _describe(self, path: str, what: _NodeChange, known: _Known) -> dict[str, Any] | None:
+        """Data of a change, from the current state of the node; None if subscribers know it."""
         before = known.get(path)
         try:
             node = self._catalog.whole(self._catalog.open_node(path, fresh=True))
@@ -211,8 +211,8 @@ class ChangeFeed:
             return {"path": path, "deleted": True} if what.documents or what.unknown else None
         except BrokenData:
             return {"path": path, "unknown": True}
-        told = bool(what.documents) or before is not None  # else followers may have read another shape than the present
-        if told:
+        tracked = bool(what.documents) or before is not None  # else subscribers may have read an earlier shape
+        if tracked:
             known[path] = node
             known.move_to_end(path)
             while len(known) > 10_000:
@@ -226,20 +226,20 @@ class ChangeFeed:
             if before is not None and (isinstance(before, GroupNode) or before.data_id != node.data_id):
                 return {"path": path, "unknown": True}
             shape, shape_before = node.metadata.shape, None if before is None else before.metadata.shape
-            if told and shape_before != shape:
+            if tracked and shape_before != shape:
                 data["shape"] = list(shape)
                 boxes = _added(shape_before, shape)
             boxes += _boxes(node.metadata.stored_grid, what.coords)
-        if told and (before is None or before.attributes != node.attributes):
+        if tracked and (before is None or before.attributes != node.attributes):
             data["attributes"] = dict(node.attributes)
-        if data.keys() == {"path"} and not boxes:  # told before
+        if data.keys() == {"path"} and not boxes:
             return None
         return {**data, "boxes": [format_selection(box) for box in boxes]} if boxes else data
 
 
-class _Looks:
-    """Looks at what other programs have changed below some paths: keys that have another version than at the look
-    before, and that no entry of the log explains a second later."""
+class _Scanner:
+    """Finds changes by other programs: keys below some paths whose version differs from the previous scan's, and that
+    no log entry explains a second later."""
 
     def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
         self._catalog = catalog
@@ -251,23 +251,23 @@ class _Looks:
         self._next = time.monotonic()
 
     def explain(self, entries: Iterable[str]) -> None:
-        """Take note of entries of the log; those that were reported here explain nothing that came after."""
+        """Take note of log entries. Those that were reported here explain no later change."""
         keys = {entry.removeprefix("+") for entry in entries}
         self._explained |= keys - self._reported
         self._reported -= keys
 
     def report(self, key: str) -> None:
-        """Take note that a key is about to be in the log, because of what was seen here."""
+        """Take note of a key that is about to be logged because this scan found it."""
         self._reported.add(key)
 
-    def look(self, paths: Iterable[str]) -> set[str]:
-        """Keys that changed and that the log does not tell; most calls look at nothing."""
+    def scan(self, paths: Iterable[str]) -> set[str]:
+        """Keys with unexplained changes. Most calls are too early and scan nothing."""
         began = time.monotonic()
         if began < self._next:
             return set()
         if self._suspects:
             foreign, self._suspects = self._unexplained(self._suspects), set()
-            self._next = began + _LOOK_AFTER
+            self._next = began + _SCAN_AFTER
             return foreign
         seen, self._seen = self._seen, {path: self._versions(path) for path in paths}
         for path, now in self._seen.items():
@@ -276,7 +276,7 @@ class _Looks:
             self._suspects |= self._unexplained(changed)
         self._explained.clear()
         ended = time.monotonic()
-        self._next = ended + (1.0 if self._suspects else max(_LOOK_AFTER, 20 * (ended - began)))
+        self._next = ended + (1.0 if self._suspects else max(_SCAN_AFTER, 20 * (ended - began)))
         return set()
 
     def _unexplained(self, keys: set[str]) -> set[str]:
@@ -293,14 +293,14 @@ class _Looks:
         return dict(found)
 
 
-def _for(path: str, changes: Sequence[Change]) -> list[Change]:
-    """Those at and below a path; the last of them has the id that the last of all has."""
+def _changes_for(path: str, changes: Sequence[Change]) -> list[Change]:
+    """The changes at and below a path; the last of them has the id of the last of all."""
     found = [inside for change in changes if (inside := change.below(path)) is not None]
     return [*found[:-1], Change(changes[-1].id, found[-1].data)] if found else []
 
 
 def _added(before: tuple[int, ...] | None, shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
-    """Boxes of the cells that an array has now and had not ``before`` (None: all)."""
+    """Boxes of the cells that a shape has and the one ``before`` (None: any) had not."""
     if before is None or len(before) != len(shape):
         return [tuple(slice(0, size) for size in shape)] if all(shape) else []
     boxes, rest = [], [slice(0, size) for size in shape]
@@ -312,7 +312,7 @@ def _added(before: tuple[int, ...] | None, shape: tuple[int, ...]) -> list[tuple
 
 
 def _boxes(grid: ChunkGrid, coords: Iterable[Coords]) -> list[tuple[slice, ...]]:
-    """The cells of chunks: those next to each other along the last axis as one box, and very many as one around all."""
+    """Boxes of chunks. Neighbours along the last axis are merged; more than 64 become their bounding box."""
     boxes: list[tuple[slice, ...]] = []
     for each in sorted(coords):
         box = grid.bounds(each)

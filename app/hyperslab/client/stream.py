@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from math import prod
 from types import TracebackType
@@ -104,7 +105,8 @@ class RemoteStream:
         connections: Maximum number of concurrent requests, one per array.
         token: A bearer token, by default that of the environment variable ``HYPERSLAB_TOKEN``; ``""`` sends none.
         headers: Request headers that are added to each request.
-        progress: True for a progress bar, or a function of the bytes stored and the bytes appended.
+        progress: True for a progress bar, or a function of the bytes stored and the bytes appended, called in a thread
+            of its own.
         transport: By default an `HTTPTransport` with default settings.
     """
 
@@ -134,20 +136,24 @@ class RemoteStream:
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
+        self._senders = 0
+        self._counts = self._reported = (0, 0)  # bytes stored and appended
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
             once = if_exists == "error"  # a retry would conflict with the stream that the first request created
             request = Request("PUT", self._url(if_exists=if_exists), {"Content-Type": wire.JSON}, body, once=once)
         with ExitStack() as stack:
-            self._advance = stack.enter_context(report(progress, None, self._address.name))
+            advance = stack.enter_context(report(progress, None, self._address.name))
             state, answer = self._session.read_json(request)
             self._progress = stack.pop_all()
         epoch = None if settings is None else answer.get(wire.STREAM_EPOCH)
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
         sent = sum(array._sent for array in self._arrays.values())
-        self._advance(sent, sent)
+        self._counts = (sent, sent)
+        if progress is not False:
+            self._start(partial(self._report, advance))
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -280,14 +286,13 @@ class RemoteStream:
             start, array._end = array._end, array._end + nbytes
             array._queue.append(_Frames(start, array._end, data, reason))
             self._pending += 1
-            self._advance(0, nbytes)
+            self._counts = (self._counts[0], self._counts[1] + nbytes)
             if not array._busy:
                 array._busy = True
                 self._ready.append(array)
-            if len(self._threads) < min(self._session.connections, len(self._arrays)):
-                thread = threading.Thread(target=self._work, name="hyperslab-stream", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if self._senders < min(self._session.connections, len(self._arrays)):
+                self._senders += 1
+                self._start(self._send_queued)
             self._changed.notify_all()
         return start // array.frame_nbytes
 
@@ -307,30 +312,52 @@ class RemoteStream:
             self._changed.notify_all()
         self._cancel.set()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():  # a progress callback may close the stream
+                thread.join()
         self._progress.close()
         self._session.close()
 
     # --- sender threads ------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        """Send queued frames, of one array at a time, first come first served."""
-        try:
-            while True:
+    def _start(self, work: Callable[[], None]) -> None:
+        """Start a thread, whose error the next call raises."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
-                    if self._closing or self._failure:
-                        return
-                    array = self._ready.popleft()
-                with self._cancel.scope():
-                    self._send(array)
-                with self._changed:
-                    array._busy = bool(array._queue)
-                    self._ready += [array] if array._queue else []
+                    self._failure = self._failure or error
                     self._changed.notify_all()
-        except Exception as error:
+
+        thread = threading.Thread(target=run, name="hyperslab-stream", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _report(self, advance: Callable[..., None]) -> None:
+        """Report progress, without the lock: a slow callback delays no sender."""
+        while True:
             with self._changed:
-                self._failure = self._failure or error
+                self._changed.wait_for(lambda: self._counts != self._reported or self._closing)
+                (before, expected), self._reported = self._reported, self._counts
+                stored, appended = self._counts
+            if (stored, appended) == (before, expected):
+                return
+            advance(stored - before, appended - expected)
+
+    def _send_queued(self) -> None:
+        """Send queued frames, of one array at a time, first come first served."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
+                if self._closing or self._failure:
+                    return
+                array = self._ready.popleft()
+            with self._cancel.scope():
+                self._send(array)
+            with self._changed:
+                array._busy = bool(array._queue)
+                self._ready += [array] if array._queue else []
                 self._changed.notify_all()
 
     def _send(self, array: StreamedArray) -> None:
@@ -373,7 +400,7 @@ class RemoteStream:
     def _acknowledge(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
         """Record the bytes that the server has received, and perhaps ``stored``, and drop their frames."""
         with self._changed:
-            self._advance(max(0, sent - array._sent))
+            self._counts = (self._counts[0] + max(0, sent - array._sent), self._counts[1])
             array._sent = max(array._sent, sent)
             array._stored = array._sent if stored else array._stored
             while array._queue and array._queue[0].stop <= array._sent:

@@ -271,6 +271,10 @@ class Store(ABC):
         body = memoryview(data).cast("B")
         return self._changed(key, lambda: self._put(key, body, if_version), created=if_version is ABSENT)
 
+    def put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        """Store a value of any size in bounded memory, where the store can. In a folder it is seen growing."""
+        self._changed(key, lambda: self._put_pieces(key, pieces))
+
     def delete(self, key: str, *, if_version: str | None = None) -> bool:
         """Delete a key; returns whether it existed. Raises `VersionConflict` unless it has the version ``if_version``
         (None: any), which is compared atomically if `Capabilities.conditional_put`."""
@@ -346,6 +350,9 @@ class Store(ABC):
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:  # noqa: ARG002
         raise ReadOnly(self.name)
+
+    def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        self._put(key, memoryview(b"".join(pieces)), None)
 
     def _delete(self, key: str, if_version: str | None) -> bool:  # noqa: ARG002
         raise ReadOnly(self.name)

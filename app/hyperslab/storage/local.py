@@ -268,6 +268,14 @@ class LocalStore(Store):
                 return version
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
+    def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        log, at = self.open_log(key, create=True), 0
+        assert log is not None
+        log.write(0, [])
+        for piece in pieces:
+            log.write(at, [(at, piece)])
+            at += len(piece)
+
     def _publish(self, key: str, folder: int, temporary: str, name: str, if_version: str | Absent | None) -> None:
         """Compare versions and rename, under an exclusive lock if there is a condition, else a shared one."""
         try:

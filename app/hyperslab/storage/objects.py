@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -57,6 +58,9 @@ _FEW: Final = 64
 """Number of keys above which a listing is cheaper than single requests."""
 _PAGE: Final = 1000
 """Keys per page of a listing on S3."""
+
+_PART_BYTES: Final = 5 << 20
+"""Part of a multipart upload: the least that S3 takes; it takes 10,000."""
 
 T = TypeVar("T")
 
@@ -222,6 +226,16 @@ class ObjectStore(Store):
             self._compare(key, if_version)
             put = self._call(key, lambda: obstore.put(self._client, path, body, use_multipart=False))
         return version_of(self._connection, put)
+
+    def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        """A multipart upload. Pieces, which may be read from this store, are made in a thread of their own: obstore
+        iterates inside its event loop, where no other call of it may block."""
+        with ThreadPoolExecutor(1, f"{self.name}-pieces") as thread:
+            body = iter(lambda: thread.submit(next, pieces, None).result(), None)
+            try:
+                obstore.put(self._client, self._path(key), body, chunk_size=_PART_BYTES, max_concurrency=2)
+            except OBSTORE_ERRORS as error:
+                raise translate(self.name, key, error) from error
 
     def _delete(self, key: str, if_version: str | None) -> bool:
         conditional = if_version is not None and self._detect()

@@ -1,7 +1,7 @@
-"""Layout of a stream: the nodes that it makes, and where each frame lies in them.
+"""Layout of a stream: the nodes that it creates, and where each frame lies in them.
 
-Axes are in order of arrival, the append dimension first and y and x last, but where a name says *stored*: a block of
-whole rows, filled with frames as they come, becomes a part of the stored array by one transpose.
+Axes are in order of arrival (append dimension first, y and x last) unless a name says *stored*. A row is one index of
+the append dimension; one transpose turns a block of whole rows into a part of the stored array.
 """
 
 from __future__ import annotations
@@ -11,30 +11,37 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from hyperslab.engine import creation, v3_creation
 from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
-from hyperslab.storage.keys import join, normalise_path, prefixes
+from hyperslab.storage.keys import HIDDEN, as_prefix, join, normalise_path, prefixes
 from hyperslab.streams import ome
 from hyperslab.streams.settings import all_arrays, dtype_of, stored_order
 from hyperslab.wire.streams import ArraySettings, StreamSettings
 
 Box = tuple[slice, ...]
 
+FOLDER: Final = f"{HIDDEN}.stream"
+"""Name, in the group of a stream, of the prefix below which its own keys lie: see `record`."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """One level of an array: a stored array of its own.
+    """One level of an array, stored as an array of its own.
 
-    ``inner``: the sizes of all axes but the first. ``row_length``: how many items along the first axis a row is, 1, or
-    all lines of the frame where there are two dimensions. ``halved``: the axes that this level halves of the one above;
-    ``halvings``: how often each axis is, all levels together. ``chunks`` and ``shards`` (None: plain chunks) are in
-    items. ``order``: which axis each stored axis is. ``definition``: the body of the request that
-    creates it, without any rows.
+    Attributes:
+        inner: Sizes of all axes but the first.
+        row_length: Items of a row along the first axis: 1, or with two dimensions, which are one frame, all its lines.
+        halved: The axes that are half as long as in the level above.
+        halvings: How often each axis is halved in total.
+        chunks: In items.
+        shards: In items; None for plain chunks.
+        order: Which axis each stored axis is.
+        definition: The body of the request that creates the level, without any rows.
     """
 
     path: str
@@ -49,7 +56,7 @@ class Level:
     definition: Mapping[str, Any]
 
     def rows(self, rows: int, *, final: bool) -> int:
-        """How many rows this level has when level 0 has ``rows``; ``final``: no more will come."""
+        """Rows of this level when level 0 has ``rows``; ``final``: the stream has ended."""
         halvings = 0 if len(self.order) == 2 else self.halvings[0]
         return -(-rows >> halvings) if final else rows >> halvings
 
@@ -62,7 +69,7 @@ class Level:
         return self.as_stored(self.block_shape(rows))
 
     def as_stored(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
-        """What is said of each axis, in the order in which they are stored."""
+        """Values by axis, permuted to the stored order."""
         return tuple([sizes[axis] for axis in self.order])
 
     def stored(self, block: np.ndarray) -> np.ndarray:
@@ -70,7 +77,7 @@ class Level:
         return block.transpose(self.order)
 
     def stored_box(self, start: int, stop: int) -> Box:
-        """Where the rows ``[start, stop)`` of this level lie in the stored array."""
+        """The box of the rows ``[start, stop)`` in the stored array."""
         whole = [slice(0, size) for size in self.inner]
         return self.as_stored([slice(start * self.row_length, stop * self.row_length), *whole])
 
@@ -85,20 +92,32 @@ class Level:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of this level that chunks hold; one where a single frame is all."""
+        """Rows in a chunk; 1 if the array is a single frame."""
         return 1 if len(self.order) == 2 else self.chunks[0]
 
     @property
     def object_rows(self) -> int:
-        """Rows of this level that stored objects hold, shards or else chunks."""
+        """Rows in a stored object, which is a shard or else a chunk."""
         return self.chunk_rows if self.shards is None or len(self.order) == 2 else self.shards[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamArray:
-    """One array of a stream, with its levels. ``path`` is that of the image's group, or of the array itself if it has
-    no levels of its own; ``frames`` is how many it takes, None for no limit; ``fill`` is one item."""
+    """One array of a stream, with its levels and the keys of its tail.
 
+    Attributes:
+        home: Prefix of the stream's group.
+        stream: Id of the stream.
+        number: Its place among the arrays of the stream.
+        path: Path of the image's group, or of the array itself if it has no levels of its own.
+        fill: One item.
+        frames: How many it takes, None for no limit.
+        method: How coarser levels are reduced; None without any.
+    """
+
+    home: str
+    stream: str
+    number: int
     key: str
     path: str
     dtype: np.dtype[Any]
@@ -111,11 +130,39 @@ class StreamArray:
     warnings: tuple[str, ...]
 
     @property
+    def tails(self) -> str:
+        """Prefix of its tail: logs by group of rows in a folder, segments in an object store."""
+        return f"{self.home}{FOLDER}/{self.stream}/{self.number}/"
+
+    @property
+    def notes(self) -> str:
+        """Prefix of the metadata of its frames, which outlives the tail."""
+        return f"{self.home}{FOLDER}/{self.stream}.frames/{self.number}/"
+
+    @property
+    def head(self) -> str:
+        """Key of the head of its tail in an object store."""
+        return f"{self.notes}head"
+
+    @property
+    def group_rows(self) -> int:
+        """Rows in a group, which fills one row of stored objects of level 0."""
+        return self.levels[0].object_rows
+
+    @property
+    def row_nbytes(self) -> int:
+        return self.levels[0].row_nbytes
+
+    @property
+    def group_nbytes(self) -> int:
+        return self.group_rows * self.row_nbytes
+
+    @property
     def frame_nbytes(self) -> int:
         return math.prod(self.frame_shape) * self.dtype.itemsize
 
     def stored_box(self, frame: int) -> Box:
-        """Where a frame, counted as they arrive, lies in the stored array of level 0."""
+        """The box of a frame, by order of arrival, in the stored array of level 0."""
         level = self.levels[0]
         row, position = divmod(frame, self.frames_per_row)
         inner = map(int, np.unravel_index(position, level.inner[:-2]))
@@ -123,33 +170,62 @@ class StreamArray:
         return level.as_stored([*[slice(i, i + 1) for i in index], *[slice(0, size) for size in self.frame_shape]])
 
     def plan(self) -> list[dict[str, Any]]:
-        """What of each level is known beforehand: path, shape, chunks, shards, and counts of both, null where the
-        array grows without limit (counts) or has no shards."""
+        """Path, shape, chunks, shards and counts of both for each level, as JSON of a dry run. Counts are None for an
+        array without limit."""
         rows = None if self.frames is None else self.frames // self.frames_per_row
-        return [_level_plan(level, rows) for level in self.levels]
+
+        def count(shape: Sequence[int], sizes: Sequence[int] | None) -> int | None:
+            if sizes is None or rows is None:
+                return None
+            return math.prod([-(-extent // size) for extent, size in zip(shape, sizes, strict=True)])
+
+        found = list[dict[str, Any]]()
+        for level in self.levels:
+            shape = level.stored_shape(level.rows(rows or 0, final=True))
+            chunks = level.as_stored(level.chunks)
+            shards = None if level.shards is None else level.as_stored(level.shards)
+            found.append(
+                {
+                    "path": level.path,
+                    "shape": [
+                        None if rows is None and axis == level.append_axis else size for axis, size in enumerate(shape)
+                    ],
+                    "chunks": list(chunks),
+                    "shards": None if shards is None else list(shards),
+                    "chunk_count": count(shape, chunks),
+                    "shard_count": count(shape, shards),
+                }
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """All nodes of a stream at ``path``.
+class StreamPlan:
+    """The immutable part of a stream: its settings, and the nodes that it creates.
 
-    ``groups``: path and attributes of every group, those above first. They are made without attributes, then the
-    arrays, then the attributes are merged into the groups, those below first: so no image is said to have levels that
-    are not there. ``arrays`` by key.
+    Attributes:
+        groups: Attributes of every group by path, parents first. Groups are created without them, then the arrays, and
+            then attributes are merged into the groups, children first: so no image claims levels that do not exist.
+        arrays: In order of their numbers.
+        by_key: The same by key.
     """
 
+    settings: StreamSettings
     path: str
     groups: Mapping[str, Mapping[str, Any]]
-    arrays: Mapping[str, StreamArray]
+    arrays: tuple[StreamArray, ...]
+    by_key: Mapping[str, StreamArray]
 
     @classmethod
-    def of(cls, settings: StreamSettings, path: str) -> Layout:
-        """The layout of a stream at a path; raises `BadDefinition` for arrays that cannot be made, and `BadPath`."""
-        version, arrays = settings.zarr_format, {}
+    def of(cls, settings: StreamSettings, path: str, stream: str = "") -> StreamPlan:
+        """The plan of a stream of this id at a path. Raises `BadDefinition` for arrays that cannot be created, and
+        `BadPath`."""
+        version, arrays = settings.zarr_format, list[StreamArray]()
         groups: dict[str, Mapping[str, Any]] = {}
         checked: set[str] = set()  # the fields of a plate are mostly alike
         for member, key, array in all_arrays(settings):
-            made = arrays[key] = _array(version, member, normalise_path(join(path, key)), key, array)
+            made = _array(array, key, member, version, home=path, stream=stream, number=len(arrays))
+            arrays.append(made)
             definition = made.levels[0].definition
             if repr(definition) not in checked:
                 _check(member, definition)
@@ -162,13 +238,17 @@ class Layout:
             root = join(path, plate.key)
             groups[root] = ome.plate(plate, root.rpartition("/")[2], version)
             groups |= {join(root, well.row, well.column): ome.well(well, version) for well in plate.wells}
-        nodes = [*groups, *[level.path for made in arrays.values() for level in made.levels]]
+        nodes = [*groups, *[level.path for made in arrays for level in made.levels]]
         above = {prefix.rstrip("/") for node in nodes for prefix in prefixes(node)[:-1]}
         plain: dict[str, Mapping[str, Any]] = {name: {} for name in above if len(name) >= len(path)}
-        return cls(path, dict(sorted({**plain, **groups}.items())), arrays)
+        groups = dict(sorted({**plain, **groups}.items()))
+        return cls(settings, path, groups, tuple(arrays), {array.key: array for array in arrays})
 
 
-def _array(version: int, member: str, path: str, key: str, array: ArraySettings) -> StreamArray:
+def _array(
+    array: ArraySettings, key: str, member: str, version: int, *, home: str, stream: str, number: int
+) -> StreamArray:
+    path = normalise_path(join(home, key))
     dimensions, dtype = array.dimensions, dtype_of(array)
     sizes = [dimension.size for dimension in dimensions]
     frame = (sizes[-2] or 0, sizes[-1] or 0)
@@ -176,11 +256,14 @@ def _array(version: int, member: str, path: str, key: str, array: ArraySettings)
     is_image = array.pyramid is not None or not member.startswith("arrays.")
     steps = list(_halvings(array)) if array.pyramid is not None else [(0,) * len(sizes)]
     levels = [
-        _level(version, join(path, str(number)) if is_image else path, array, halvings, above, image=is_image)
-        for number, (halvings, above) in enumerate(zip(steps, steps[:1] + steps, strict=False))
+        _level(version, join(path, str(step)) if is_image else path, array, halvings, above, image=is_image)
+        for step, (halvings, above) in enumerate(zip(steps, steps[:1] + steps, strict=False))
     ]
     fill = parse_fill_value(array.fill_value, dtype)
     return StreamArray(
+        home=as_prefix(home.partition("/")[2]),
+        stream=stream,
+        number=number,
         key=key,
         path=path,
         dtype=dtype.numpy,
@@ -195,9 +278,8 @@ def _array(version: int, member: str, path: str, key: str, array: ArraySettings)
 
 
 def _halvings(array: ArraySettings) -> Iterator[tuple[int, ...]]:
-    """How often each axis is halved, for each level: y and x always are, and z, the last of the stored axes but these,
-    if it is spatial and longer than 1. There is a further level while the smaller of y and x is longer than its chunk.
-    """
+    """How often each axis is halved, for each level: y, x, and z (the last other stored axis) if spatial and longer
+    than 1. There is a further level while the smaller of y and x is longer than its chunk."""
     dimensions = array.dimensions
     y, x = len(dimensions) - 2, len(dimensions) - 1
     others = [axis for axis in stored_order(array) if axis < y]
@@ -221,6 +303,13 @@ def _level(
     sizes = [-(-(d.size or 0) >> h) for d, h in zip(dimensions, halvings, strict=True)]
     chunks = [d.chunk for d in dimensions]
     shards = [d.chunk * d.shard for d in dimensions] if any(d.shard != 1 for d in dimensions) else None
+    codecs = {"compressor": array.compressor} if array.codecs is None else {"codecs": list(array.codecs)}
+    optional = {
+        "shards": None if shards is None else [shards[axis] for axis in order],
+        "dimension_separator": "/" if version == 2 else None,
+        "filters": None if array.filters is None else list(array.filters),
+        "fill_value": array.fill_value,
+    }
     definition = {
         "zarr_format": version,
         "shape": [0 if axis == 0 else sizes[axis] for axis in order],
@@ -228,19 +317,9 @@ def _level(
         "dtype": array.dtype,
         "dimension_names": [dimensions[axis].name for axis in order],
         "attributes": {} if image else {**ome.plain(array), **array.attributes},
+        **codecs,
+        **{name: value for name, value in optional.items() if value is not None},
     }
-    if shards is not None:
-        definition["shards"] = [shards[axis] for axis in order]
-    if version == 2:
-        definition["dimension_separator"] = "/"
-    if array.codecs is not None:
-        definition["codecs"] = list(array.codecs)
-    else:
-        definition["compressor"] = array.compressor
-    if array.filters is not None:
-        definition["filters"] = list(array.filters)
-    if array.fill_value is not None:
-        definition["fill_value"] = array.fill_value
     return Level(
         path=path,
         dtype=dtype_of(array).numpy,
@@ -255,29 +334,8 @@ def _level(
     )
 
 
-def _level_plan(level: Level, rows: int | None) -> dict[str, Any]:
-    shape: list[int | None] = list(level.stored_shape(level.rows(rows or 0, final=True)))
-    chunks, shards = level.as_stored(level.chunks), None if level.shards is None else level.as_stored(level.shards)
-    if rows is None:
-        shape[level.append_axis] = None
-
-    def count(sizes: Sequence[int] | None) -> int | None:
-        if sizes is None or rows is None:
-            return None
-        return math.prod([-(-(extent or 0) // size) for extent, size in zip(shape, sizes, strict=True)])
-
-    return {
-        "path": level.path,
-        "shape": shape,
-        "chunks": list(chunks),
-        "shards": None if shards is None else list(shards),
-        "chunk_count": count(chunks),
-        "shard_count": count(shards),
-    }
-
-
 def _check(member: str, definition: Mapping[str, Any]) -> None:
-    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be made."""
+    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created."""
     members = {name: value for name, value in definition.items() if name not in ("dimension_names", "attributes")}
     try:
         if definition["zarr_format"] == 2:

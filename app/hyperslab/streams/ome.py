@@ -8,20 +8,20 @@ from typing import Any
 
 from hyperslab import __version__
 from hyperslab.streams.settings import stored_order
-from hyperslab.wire.streams import ArraySettings, Dimension, PlateSettings, WellSettings
+from hyperslab.wire.streams import ArraySettings, PlateSettings, WellSettings
 
 
 def image(array: ArraySettings, name: str, halvings: Sequence[Sequence[int]], zarr_format: int) -> dict[str, Any]:
-    """The attributes of a multiscale image; ``halvings``: for each level, how often each dimension is halved.
+    """Attributes of a multiscale image. ``halvings``: for each level, how often each dimension is halved.
 
-    An item of a level lies in the middle of those that it stands for; decimation takes the first of them.
+    An item lies at the centre of its block, or with decimation at the first item. [OME-Zarr: multiscales metadata]
     """
     dimensions, order = array.dimensions, stored_order(array)
     middle = array.pyramid is not None and array.pyramid.method != "decimate"
     multiscale: dict[str, Any] = {
         **({"version": "0.4"} if zarr_format == 2 else {}),
         "name": name,
-        "axes": [_axis(dimensions[axis]) for axis in order],
+        "axes": [_present(name=d.name, type=d.type, unit=d.unit) for d in (dimensions[axis] for axis in order)],
         "datasets": [
             {
                 "path": str(number),
@@ -51,7 +51,7 @@ def image(array: ArraySettings, name: str, halvings: Sequence[Sequence[int]], za
 
 
 def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any]:
-    """The attributes of a plate's group; ``name`` where the settings have none."""
+    """Attributes of the group of a plate. ``name``: used if the settings have none. [OME-Zarr: plate metadata]"""
     rows, columns = ({name: at for at, name in enumerate(names)} for names in (settings.rows, settings.columns))
     counts = [Counter(field.acquisition for field in well.fields) for well in settings.wells]
     document: dict[str, Any] = {
@@ -61,12 +61,8 @@ def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any
         "columns": [{"name": column} for column in settings.columns],
         "field_count": max((len(well.fields) for well in settings.wells), default=0),
         "wells": [
-            {
-                "path": f"{well.row}/{well.column}",
-                "rowIndex": rows[well.row],
-                "columnIndex": columns[well.column],
-            }
-            for well in settings.wells
+            {"path": f"{each.row}/{each.column}", "rowIndex": rows[each.row], "columnIndex": columns[each.column]}
+            for each in settings.wells
         ],
     }
     if settings.acquisitions:
@@ -85,14 +81,14 @@ def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any
 
 
 def well(settings: WellSettings, zarr_format: int) -> dict[str, Any]:
-    """The attributes of a well's group."""
+    """Attributes of the group of a well. [OME-Zarr: well metadata]"""
     images = [_present(path=field.key, acquisition=field.acquisition) for field in settings.fields]
     version = {"version": "0.4"} if zarr_format == 2 else {}
     return _versioned({"well": {"images": images, **version}}, zarr_format)
 
 
 def plain(array: ArraySettings) -> dict[str, Any]:
-    """The attributes of an array that is no image: scales, and units as TensorStore and Neuroglancer read them, such as
+    """Attributes of an array that is not an image: scales, and units as TensorStore and Neuroglancer read them, such as
     ``0.5 second``."""
     dimensions = [array.dimensions[axis] for axis in stored_order(array)]
     factors = ["" if dimension.scale == 1 else repr(dimension.scale) for dimension in dimensions]
@@ -104,7 +100,7 @@ def plain(array: ArraySettings) -> dict[str, Any]:
 
 
 def warnings(array: ArraySettings) -> tuple[str, ...]:
-    """What OME-Zarr does not allow of the axes of an image; other viewers may not open it."""
+    """Violations of the rules of OME-Zarr for axes, which some viewers do not open. [OME-Zarr: axes metadata]"""
     dimensions = [array.dimensions[axis] for axis in stored_order(array)]
     types = [dimension.type for dimension in dimensions]
     rest = [kind for kind in types if kind != "space"]
@@ -113,17 +109,10 @@ def warnings(array: ArraySettings) -> tuple[str, ...]:
         f"OME-Zarr has 2 or 3 axes of type space, not {types.count('space')}": types.count("space") > 3,
         "OME-Zarr has one axis of type time at most": types.count("time") > 1,
         "OME-Zarr has one axis of type channel, or of another type, at most": len(rest) - rest.count("time") > 1,
-        "OME-Zarr orders axes by type: time, then channel or another, then space": types != sorted(types, key=_rank),
+        "OME-Zarr orders axes by type: time, then channel or another, then space": types
+        != sorted(types, key=lambda kind: {"time": 0, "space": 2}.get(kind, 1)),
     }
     return tuple([text for text, holds in found.items() if holds])
-
-
-def _rank(kind: str) -> int:
-    return {"time": 0, "space": 2}.get(kind, 1)
-
-
-def _axis(dimension: Dimension) -> dict[str, Any]:
-    return _present(name=dimension.name, type=dimension.type, unit=dimension.unit)
 
 
 def _versioned(attributes: dict[str, Any], zarr_format: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reduction of blocks by two along some axes: how each level of a pyramid is made of the level above."""
+"""Downsampling by two along some axes, which makes each level of a pyramid from the level above."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
 
 METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 _SLAB: Final = 4 << 20
-"""Bytes above which a block is reduced row by row: intermediate sums stay in the processor's cache, which halves the
-time."""
+"""Larger blocks are reduced row by row: intermediate sums stay in the CPU cache, which halves the time."""
 
 
 def why_not(method: str, dtype: np.dtype[Any]) -> str | None:
-    """Why items of a dtype cannot be reduced by a method; None where they can."""
+    """Reason why a method cannot reduce a dtype; None if it can."""
     if dtype.name in EXTENSION_FLOATS or dtype.name in NARROW_INTEGERS:
         return None
     if method == "mean" and dtype.kind not in "iufc":
@@ -26,10 +25,10 @@ def why_not(method: str, dtype: np.dtype[Any]) -> str | None:
 
 
 def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
-    """``block`` with each of ``axes`` of half the length, ⌈n/2⌉, in its own dtype; never a view of it.
+    """Halve a block along ``axes``, to ⌈n/2⌉ items; never a view of it.
 
-    An item stands for two items along each axis, at an odd edge for the one that is there. ``decimate`` and ``nearest``
-    take the first. ``mean`` is rounded once, integers half to even, and exact for all widths; floats are summed in
+    An item is reduced from two items along each axis, at an odd edge from one. ``decimate`` and ``nearest`` take the
+    first. ``mean`` is rounded once, integers half to even, and exact for all widths; floats are summed in
     float64. NaN wins in ``mean``, ``min`` and ``max``. ``mode`` is the smallest of the most frequent.
     """
     if block.nbytes > _SLAB and 0 not in axes:
@@ -55,7 +54,7 @@ def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
 
 
 def _plain(block: np.ndarray) -> np.ndarray:
-    """The items in the byte order of this machine, those of ``ml_dtypes`` in a dtype of numpy that holds them all."""
+    """The items in native byte order, those of ``ml_dtypes`` in a wider dtype of numpy."""
     name = block.dtype.name
     if name in EXTENSION_FLOATS:
         return block.astype(np.float32)
@@ -65,8 +64,8 @@ def _plain(block: np.ndarray) -> np.ndarray:
 
 
 def _cast(means: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Means in a dtype, rounded once. ``ml_dtypes`` goes by way of float32, so that is rounded to odd before: a value
-    whose last bit is 1 never lies half way between two of a narrower float."""
+    """Means in a dtype, rounded once. ``ml_dtypes`` converts by way of float32, so that is rounded to odd: a value
+    whose last bit is 1 never lies half way between two values of a narrower float."""
     if dtype.name not in EXTENSION_FLOATS:
         return means.astype(dtype, copy=False)
     single = means.astype(np.float32)
@@ -77,7 +76,7 @@ def _cast(means: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _pairwise(ufunc: np.ufunc, items: np.ndarray, axes: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """``ufunc`` of the pairs along each axis in turn, in ``dtype``; what has no partner stays as it is."""
+    """``ufunc`` of pairs along each axis in turn, in ``dtype``; an item without a partner is kept."""
     for axis in sorted(axes):
         pairs, odd = divmod(items.shape[axis], 2)
         before = (slice(None),) * axis
@@ -115,7 +114,7 @@ def _mean(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
-    """Divide sums in place by a power of two, rounding half to where ``quotient`` and what is added to it is even."""
+    """Divide sums in place by a power of two, rounding half to even; ``quotient``: parity of the results."""
     quotient &= 1
     sums += quotient
     sums += (1 << (halvings - 1)) - 1
@@ -123,14 +122,14 @@ def _round(sums: np.ndarray, quotient: np.ndarray, halvings: int) -> None:
 
 
 def _evened(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """The items with the last one again at odd edges: where each item counts twice, mean and mode are the same."""
+    """The items with odd edges repeated: mean and mode do not change if every item counts twice."""
     if all(items.shape[axis] % 2 == 0 for axis in axes):
         return items
     return np.pad(items, [(0, size % 2 if axis in axes else 0) for axis, size in enumerate(items.shape)], "edge")
 
 
 def _mode(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """Item by item the smallest of the most frequent, by sorting all and looking for the first of the longest runs."""
+    """The smallest of the most frequent items of each block: sorted, the first of the longest runs."""
     items = _evened(items, axes)
     steps = [(slice(0, None, 2), slice(1, None, 2)) if axis in axes else (slice(None),) for axis in range(items.ndim)]
     candidates = [items[index] for index in itertools.product(*steps)]

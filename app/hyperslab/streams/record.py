@@ -1,17 +1,16 @@
-"""What the store holds of a stream beside its arrays: below ``.hyperslab.stream`` in its group, where no listing, route
-or client shows it, and where it goes with the group.
+"""What a store holds of a stream beside its arrays: keys below ``.hyperslab.stream`` in its group, which no listing,
+route or client shows, and which are removed with the group.
 
-``stream.json`` is the record, changed on condition; ``ID.json`` has the settings and never changes; ``ID/N/K`` is the
-tail of the Nth array for its Kth group of rows, ``ID.frames/N/K`` are metadata of its frames (see `notes`). While a
-stream writes to an array, the array's own document has a mark ``{"id", "up", "array", "level", "rows"}``: ``up`` is how
-many names the stream's group lies above it, ``array`` its number, ``rows`` how many rows its chunks hold. Where the
-shape does not say the same, somebody else has changed it.
+``stream.json`` is the record, changed by conditional puts; ``ID.json`` has the settings and never changes. Keys below
+``ID/N/`` are the tail of the Nth array, keys below ``ID.frames/N/`` metadata of its frames (see `layout.StreamArray`).
+While a stream writes to an array, the array's own document has a mark: see `heads.Mark`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
@@ -29,16 +28,14 @@ from hyperslab.errors import (
     WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
-from hyperslab.storage.keys import HIDDEN
-from hyperslab.streams.layout import Layout, StreamArray
+from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
 from hyperslab.streams.settings import parse_settings
 from hyperslab.wire.streams import StreamSettings
 
-FOLDER: Final = f"{HIDDEN}.stream"
 State = Literal["opening", "open", "closed", "finishing", "finished", "discarding"]
 
 Ranges = list[tuple[int, int, str]]
-"""Half-open ranges of frames, and why they are missing."""
+"""Half-open ranges of missing frames, each with its reason."""
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _PLANS: Final = 64 << 20
@@ -47,8 +44,9 @@ _LARGEST: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArrayRecord:
-    """``missing``: of frames in chunks; ``error``: why it takes no more, and ``stored`` the bytes that it had by then;
-    ``complete``: it was said to be; ``padded``: bytes that were made up."""
+    """Record of one array. ``missing``: frames that are in chunks as fill values; ``error``: why the array has failed,
+    with the end that was ``stored`` by then; ``complete``: its sender has said so; ``padded``: bytes that were made
+    up."""
 
     missing: Ranges = field(default_factory=list)
     error: str | None = None
@@ -59,8 +57,8 @@ class ArrayRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``made``: paths of the nodes that the stream has made, those above first; ``frames``: the document of frames in
-    the group is the stream's; ``version``: that of the record."""
+    """Record of a stream. ``made``: paths of the nodes that it created, parents first; ``frames``: the group's document
+    of frame metadata is its own; ``version``: the record's in the store."""
 
     id: str
     state: State
@@ -75,7 +73,7 @@ class Record:
         return self.arrays.get(key, ArrayRecord())
 
     def check_epoch(self, epoch: int | None) -> None:
-        """Raise `StaleEpoch` for a sender that has an older one; None stands for any."""
+        """Raise `StaleEpoch` for a sender of an older epoch; None stands for any."""
         if epoch is not None and epoch < self.epoch:
             raise StaleEpoch(epoch, self.epoch)
 
@@ -84,48 +82,27 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPlan:
-    """What never changes of a stream; ``arrays`` in the order of their numbers."""
-
-    settings: StreamSettings
-    layout: Layout
-    arrays: tuple[StreamArray, ...]
-
-    @classmethod
-    def of(cls, settings: StreamSettings, path: str) -> StreamPlan:
-        """The plan of a stream at a path. Raises as `Layout.of`."""
-        layout = Layout.of(settings, path)
-        return cls(settings, layout, tuple(layout.arrays.values()))
-
-    def number(self, key: str) -> int:
-        return list(self.layout.arrays).index(key)
-
-
-@dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream as its record has it. ``prefix`` is that of its group."""
+    """A stream with the state of its record. ``prefix``: that of its group."""
 
     mount: MountedStore
     prefix: str
-    path: str
     record: Record
     plan: StreamPlan
 
-    def array(self, key: str | None) -> tuple[int, StreamArray]:
-        """The number of an array, and the array; None names the only one. Raises `BadParameter`."""
-        arrays = self.plan.layout.arrays
+    @property
+    def path(self) -> str:
+        return self.plan.path
+
+    def array(self, key: str | None) -> StreamArray:
+        """The array of a key; None names the only one. Raises `BadParameter`."""
+        arrays = self.plan.by_key
         if not key and len(arrays) == 1:
-            return 0, self.plan.arrays[0]
+            return self.plan.arrays[0]
         if key is None or key not in arrays:
             known = ", ".join([repr(name) for name, _ in zip(arrays, range(8), strict=False)])
             raise BadParameter("key", key, f"the key of an array of the stream, such as {known}")
-        return self.plan.number(key), arrays[key]
-
-    def tails(self, number: int) -> str:
-        return tail_prefix(self.prefix, self.record.id, number)
-
-    def notes(self, number: int) -> str:
-        return notes_prefix(self.prefix, self.record.id, number)
+        return arrays[key]
 
 
 class Records:
@@ -135,7 +112,7 @@ class Records:
         self._plans = VersionedCache[StreamPlan](_PLANS)
 
     def get(self, mount: MountedStore, prefix: str) -> Record | None:
-        """The record as it is now. Raises `BadMetadata`."""
+        """The current record; None if there is none. Raises `BadMetadata`."""
         stored = mount.store.get(f"{prefix}{FOLDER}/stream.json", _LARGEST)
         if stored is None:
             return None
@@ -157,15 +134,16 @@ class Records:
         return record
 
     def put(self, mount: MountedStore, prefix: str, record: Record) -> Record:
-        """Store a record in place of the one that it was made from; raises `VersionConflict`."""
+        """Store a record in place of the version that it was made from. Raises `VersionConflict`."""
         document = asdict(record)
         del document["version"]
         condition: str | Absent = ABSENT if record.version is None else record.version
         key = f"{prefix}{FOLDER}/stream.json"
         return replace(record, version=mount.store.put(key, dump_json(document), if_version=condition))
 
-    def change(self, stream: Stream, change: Callable[[Record], Record]) -> Record:
-        """Change the record of a stream; raises `StreamNotFound` where another is in its place, or none."""
+    def change(self, stream: Stream, change: Callable[[Record], Record] = lambda record: record) -> Stream:
+        """The stream after a ``change`` of its record, by default as it is now. Raises `StreamNotFound` if it is gone
+        or replaced."""
         mount, prefix = stream.mount, stream.prefix
         for _ in attempts():
             record = self.get(mount, prefix)
@@ -173,18 +151,16 @@ class Records:
                 raise StreamNotFound(stream.path)
             changed = change(record)
             if changed == record:
-                return record
-            try:
-                return self.put(mount, prefix, changed)
-            except (VersionConflict, InDoubt):
-                continue
+                return replace(stream, record=record)
+            with suppress(VersionConflict, InDoubt):
+                return replace(stream, record=self.put(mount, prefix, changed))
         raise WriteConflict(f"{prefix}{FOLDER}/stream.json", f"other writers changed it {MOST_TRIES} times")
 
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
         mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))
 
     def plan(self, mount: MountedStore, prefix: str, stream: str) -> StreamPlan | None:
-        """The plan of a stream; None where its settings are gone. Raises `BadMetadata`."""
+        """The plan of a stream, by its id; None if its settings are gone. Raises `BadMetadata`."""
         name = (mount.name, prefix, stream)
         known = self._plans.get(name, "")
         if known is not None:
@@ -195,7 +171,7 @@ class Records:
             return None
         try:
             settings = parse_settings(parse_json(stored.data, limit=_LARGEST))
-            found = StreamPlan.of(settings, mount.path(prefix))
+            found = StreamPlan.of(settings, mount.path(prefix), stream)
         except (ValueError, HyperslabError) as error:
             raise BadMetadata(key, None, str(error)) from error
         self._plans.put(name, "", found, 8 * len(stored.data) + 1024)
@@ -203,15 +179,5 @@ class Records:
 
 
 def is_id(value: object) -> bool:
-    """Whether a document may name a stream so: it becomes a part of keys."""
+    """Whether an untrusted value may be the id of a stream, which becomes part of keys."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
-
-
-def tail_prefix(prefix: str, stream: str, number: int) -> str:
-    """Where the tails of an array lie, by the prefix of the stream's group."""
-    return f"{prefix}{FOLDER}/{stream}/{number}/"
-
-
-def notes_prefix(prefix: str, stream: str, number: int) -> str:
-    """Where the metadata of an array's frames lie, which stay when the stream is finished."""
-    return f"{prefix}{FOLDER}/{stream}.frames/{number}/"

@@ -1,6 +1,6 @@
 """Streams: opened, fed, flushed, finished and discarded.
 
-All that matters is in the store, so that any process may serve any request: see `writer`.
+All lasting state is in the store, so any process may serve any request.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.lease import alone
@@ -26,7 +24,6 @@ from hyperslab.errors import (
     ArrayFailed,
     CompletedUpload,
     HyperslabError,
-    MismatchingUploadOffset,
     NodeExists,
     NodeNotFound,
     PartialFrame,
@@ -37,14 +34,13 @@ from hyperslab.errors import (
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import as_prefix
 from hyperslab.streams.commit import Committer
-from hyperslab.streams.handles import PIECE_BYTES, Handles, largest_piece, memory_bound
 from hyperslab.streams.heads import Heads, Mark
-from hyperslab.streams.notes import Notes
-from hyperslab.streams.objects import HEAD
-from hyperslab.streams.progress import Buffer, Gauge, Progress, counted, described
-from hyperslab.streams.record import FOLDER, Record, Records, Stream, StreamPlan
+from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
+from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.record import Record, Records, Stream
+from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Session, Sessions, largest_piece, memory_bound
 from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
-from hyperslab.streams.tail import Tails
+from hyperslab.streams.tails import Buffer, Tails
 from hyperslab.streams.writer import ArrayWriter
 from hyperslab.wire.streams import StreamSettings
 
@@ -53,150 +49,125 @@ IfExists = Literal["error", "resume", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream that was opened: its state, whether it was made, and its epoch."""
+    """Result of opening a stream: its state, whether it was created, and its epoch."""
 
     state: dict[str, Any]
     created: bool
     epoch: int
 
 
-class Sending:
-    """What a request sends to an array; a context, which counts as one that sends. ``at``: where its next byte belongs;
-    ``progress``: how far the array has come, as this request knows; ``piece``: the most bytes that it may store at
-    once, and ``is_first``: whether the stream has reserved memory for two of them, known in the context."""
+class Upload:
+    """What one request sends to one array. A context, in which the request counts as a sender.
 
-    def __init__(  # noqa: PLR0917
+    Attributes:
+        at: Offset of the next byte.
+        progress: The latest progress that is known.
+        piece: The most bytes that the request should store at a time.
+        is_first: No other request was sending; the stream's memory covers two pieces of this one.
+    """
+
+    def __init__(
         self,
-        streams: Streams,
         writer: ArrayWriter,
-        handles: Handles,
+        session: Session,
         stream: Stream,
-        number: int,
-        epoch: int | None,
+        array: StreamArray,
+        *,
         at: int | None,
+        epoch: int | None,
     ) -> None:
-        self.array = stream.plan.arrays[number]
+        self.array = array
         self.piece = PIECE_BYTES
         self.is_first = False
-        self.progress = writer.progress(stream, number)
+        self.progress = writer.progress(stream, array)
         self.at = self.progress.offset if at is None else at
-        self._said = at
-        self._streams, self._writer, self._handles = streams, writer, handles
-        self._stream, self._number, self._epoch = stream, number, epoch
-        self._handle = handles.of(stream.path, stream.plan)
+        self.session = session
+        self._provided = at
+        self._writer, self._stream, self._epoch = writer, stream, epoch
+        self._is_finished = stream.record.state == "finished"
 
     def __enter__(self) -> Self:
-        """Raises `WriteConflict` where it was not said where the bytes belong, and another request sends to the
-        array."""
-        sending = self._handle.sending
-        with self._handles.lock:
-            if self._said is None and sending.get(self._number):
+        """Raises `WriteConflict` if no offset was given and another request sends to the array."""
+        senders, number = self.session.senders, self.array.number
+        with self.session.changed:
+            if self._provided is None and senders.get(number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
-            self.is_first = not any(sending.values())
+            self.is_first = not (any(senders.values()) or self._is_finished)
             self.piece = largest_piece(self._stream.plan, self.array) if self.is_first else PIECE_BYTES
-            sending[self._number] = sending.get(self._number, 0) + 1
+            senders[number] = senders.get(number, 0) + 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._handles.lock:
-            self._handle.sending[self._number] -= 1
-            self._handle.last = time.monotonic()
+        with self.session.changed:
+            self.session.senders[self.array.number] -= 1
+            self.session.last = time.monotonic()
 
-    def move(self, at: int) -> None:
+    def seek(self, at: int) -> None:
         """Go on at another offset."""
-        self.at = self._said = at
-
-    def take_buffers(self, nbytes: int) -> list[memoryview]:
-        """Two buffers of so many bytes at least, those of an earlier request if they have been given back."""
-        with self._handles.lock:
-            found, self._handle.buffers = [each for each in self._handle.buffers if len(each) >= nbytes], []
-        return found or [np.empty(nbytes, np.uint8).data for _ in range(2)]
-
-    def give_back(self, buffers: list[memoryview]) -> None:
-        """Leave buffers, which nobody uses any more, to the next request."""
-        self._handle.buffers = buffers
+        self.at = self._provided = at
 
     @property
     def group(self) -> int:
-        """Bytes of the array that fill whole stored objects; with ``ack=memory`` 0, as all go through a queue."""
-        level = self.array.levels[0]
-        return 0 if self._stream.plan.settings.ack == "memory" else level.object_rows * level.row_nbytes
+        """Bytes that fill whole stored objects; 0 with ``ack=memory``, as all go through a queue."""
+        return 0 if self._stream.plan.settings.ack == "memory" else self.array.group_nbytes
 
     def check(self, length: int) -> None:
-        """Raise for so many bytes that cannot be taken, before any of them is."""
+        """Raise if ``length`` more bytes cannot be taken, before any of them is."""
         progress = self.progress
         if progress.error is not None:
             raise ArrayFailed(self.array.path, progress.error)
         if self.at < progress.end and self.at + length <= progress.end:
-            return  # sent before, and to be compared
-        progress.check_offset(self.at, length)
+            return  # a retransmission, which is compared
+        if not self._is_finished:
+            progress.check_offset(self.at, length)
         if progress.complete:
             raise CompletedUpload(self.array.path)
 
-    def append(self, data: Buffer, note: Buffer = b"") -> None:
-        """Store bytes behind the end of the array, and before them a ``note``: metadata of the frame that begins there.
-        With ``ack=memory`` they are taken, and stored later. Bytes that were sent before are compared with what is
-        stored.
-
-        Raises `MismatchingUploadOffset` if it ends elsewhere, `StreamFull`, `CompletedUpload`, `ArrayFailed`,
-        `StaleEpoch`, and `StoreError`, after which the array takes no more.
-        """
-        if not len(data):
-            return
-        path, key, stop = self._stream.path, self.array.key, self.at + len(data)
-        try:
-            if self._stream.plan.settings.ack == "memory":
-                self.progress = self._writer.take(self._stream, self._number, self.at, data, self._epoch, note)
-            else:
-                known = self.progress
-                self.progress = self._writer.append(self._stream, self._number, self.at, data, self._epoch, note, known)
-        except (MismatchingUploadOffset, CompletedUpload) as error:
-            self.progress = self._streams.progress(path, key)
-            if self._said is None or stop > self.progress.end:
-                raise
-            if not self._streams.holds(path, key, self.at, data, note):
-                reason = "other bytes or metadata are stored there, or it cannot be told"
-                raise MismatchingUploadOffset(path, self.progress.end, self._said, reason) from error
-        self.at = stop
+    def append(self, data: Buffer, note: bytes = b"") -> None:
+        """Store bytes at the offset, and with them a ``note``, metadata of the frame that begins there. See
+        `ArrayWriter.send`."""
+        if len(data):
+            fragment = Fragment(self.at, data, note, self._epoch)
+            self.progress = self._writer.send(self._stream, fragment, self.progress, self._provided)
+            self.at = fragment.stop
 
     def complete(self) -> None:
-        """Note that the array takes no more."""
-        self._streams.complete(self._stream.path, self.array.key, self._epoch)
-        self.progress = replace(self.progress, complete=True)
+        """Take no more bytes of the array."""
+        if not self._is_finished:
+            self._writer.complete(self._stream, self.array, self._epoch)
+            self.progress = replace(self.progress, complete=True)
 
 
 class Streams:
-    """The streams of all stores. Every method blocks; safe to call from many threads. Close it when done."""
+    """The streams of all stores. Methods block, and are safe to call from many threads. Close it when done."""
 
     def __init__(self, catalog: Catalog, reader: Reader, creator: Creator, in_flight: BytesInFlight) -> None:
         self._catalog = catalog
         self._creator = creator
         self._records = Records()
-        tails = Tails(reader.cache)
-        heads = Heads(catalog, reader, self._records, tails)
+        self._tails = Tails(reader.cache)
         self._committer = Committer(catalog, reader)
-        notes = Notes(tails)
-        self._gauge = Gauge(catalog, reader, self._records, heads, self._committer, notes)
-        self._handles = Handles(in_flight, self._expire)
-        self._writer = ArrayWriter(reader, self._records, tails, notes, self._committer, self._gauge, self._handles)
-        catalog.with_head = heads
+        self._reader = ProgressReader(catalog, reader, self._records, self._tails, self._committer)
+        self._sessions = Sessions(in_flight, self._expire)
+        self._writer = ArrayWriter(self._records, self._tails, self._committer, self._reader, self._sessions)
+        catalog.with_head = Heads(catalog, reader, self._records, self._tails)
 
     def close(self) -> None:
-        """End background work; what is stored stays as it is, for the next process to go on with."""
-        self._handles.close()
+        """End background work. The stored state is unchanged, and the next process goes on from it."""
+        self._sessions.close()
         self._writer.close()
 
     # --- open and close ----------------------------------------------------------------------------------------------
 
     def open(self, path: str, settings: StreamSettings, if_exists: IfExists, *, dry_run: bool = False) -> Opened:
-        """Open a stream: its nodes are made, and empty.
+        """Open a stream, and create its nodes, which are empty.
 
-        Raises `StreamConflict`, `CompletedUpload`, `NodeExists` where something else is in the way, `BadDefinition`,
-        and `Overloaded` where there is no memory for it.
+        Raises `StreamConflict`, `CompletedUpload`, `NodeExists` if another node is in the way, `BadDefinition`, and
+        `Overloaded` if there is no memory for it.
         """
         mount, prefix = self._catalog.locate_writable(path)
         path = mount.path(prefix)
-        plan = StreamPlan.of(settings, path)
+        plan = StreamPlan.of(settings, path, secrets.token_hex(8))
         with self._stream_lock(mount, prefix):
             record = self._records.get(mount, prefix)
             if record is not None and record.state == "discarding":
@@ -208,185 +179,172 @@ class Streams:
             for node in in_the_way if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
             if dry_run:
-                return _dry_run(path, plan)
+                return _dry_run(plan)
             if record is not None:
                 self._remove(self._stream(mount, prefix, record))
             for node in in_the_way:
                 with suppress(NodeNotFound):
                     self._creator.delete(node.path, recursive=True)
-            handle = self._handles.of(path, plan)
-            made = [group for group in plan.layout.groups if self._find(group) is None]
+            session = self._sessions.open(plan)
+            made = [group for group in plan.groups if self._find(group) is None]
             made += [level.path for array in plan.arrays for level in array.levels]
-            record = Record(secrets.token_hex(8), "opening", 1, made)
-            stream = Stream(mount, prefix, path, record, plan)
+            stream = Stream(mount, prefix, Record(plan.arrays[0].stream, "opening", 1, made), plan)
             try:
-                self._records.put_settings(mount, prefix, record.id, settings)
-                stream = replace(stream, record=self._records.put(mount, prefix, record))
-                self._make(stream)
-                record = self._records.change(stream, lambda record: replace(record, state="open"))
+                self._records.put_settings(mount, prefix, stream.record.id, settings)
+                stream = replace(stream, record=self._records.put(mount, prefix, stream.record))
+                self._create_nodes(stream)
+                self._records.change(stream, lambda record: replace(record, state="open"))
             except VersionConflict:
-                self._handles.forget(path)
+                self._sessions.remove(path)
                 raise StreamConflict(path) from None
             except BaseException:
                 with suppress(HyperslabError):
                     self._remove(stream)
-                self._handles.forget(path)
+                self._sessions.remove(path)
                 raise
-            handle.last = time.monotonic()
-            return Opened(self.state(path), created=True, epoch=record.epoch)
+            session.last = time.monotonic()
+            return Opened(self.state(path), created=True, epoch=stream.record.epoch)
 
     def state(self, path: str) -> dict[str, Any]:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
         stream = self._open(path, writing=False)
-        return self._state(stream)
+        record, plan, arrays = stream.record, stream.plan, dict[str, Any]()
+        found = [self._writer.progress(stream, array) for array in plan.arrays]
+        for array, progress, missing in zip(plan.arrays, found, self._reader.missing(stream, *found), strict=True):
+            padded = record.array(array.key).padded
+            arrays[array.key] = {**_described(array), **progress.document(missing), "padded": padded}
+        failed = arrays and all(each["error"] is not None for each in arrays.values())
+        state = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
+        session = self._sessions.get(stream.path)
+        return {
+            **_document(plan, "failed" if failed and state in ("open", "closed") else state, arrays),
+            "memory": {"bound": memory_bound(plan), "used": 0 if session is None else session.reserved},
+            "finished": record.finished,
+        }
 
     def check(self, path: str, epoch: int | None = None) -> None:
-        """Raise what `send` raises for a stream that takes nothing."""
-        self._open(path, epoch=epoch)
+        """Raise what `upload` raises, whatever the array."""
+        self._open(path, epoch=epoch, finished=True)
 
-    def progress(self, path: str, key: str | None, epoch: int | None = None) -> Progress:
-        """How far an array has come. Raises `StreamNotFound`, `BadParameter` and `StaleEpoch`."""
-        stream = self._open(path, writing=False, epoch=epoch)
-        return self._writer.progress(stream, stream.array(key)[0])
+    def progress(self, path: str, key: str | None) -> Progress:
+        """The progress of an array. Raises `StreamNotFound` and `BadParameter`."""
+        stream = self._open(path, writing=False)
+        return self._writer.progress(stream, stream.array(key))
 
     def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
-        record, path = stream.record, stream.path
-        if if_exists == "error":
-            raise StreamConflict(path)
-        member = difference(stream.plan.settings, plan.settings)
-        if member is not None:
+        path, state = stream.path, stream.record.state
+        member = difference(stream.plan.settings, plan.settings) if if_exists == "resume" else None
+        if if_exists == "error" or member is not None:
             raise StreamConflict(path, member)
-        if record.state in ("finished", "finishing"):
+        if state in ("finished", "finishing"):
             raise CompletedUpload(path)
         if dry_run:
-            return _dry_run(path, plan)
-        self._handles.of(path, plan)
-        if record.state == "opening":
-            self._make(stream)
+            return _dry_run(plan)
+        self._sessions.open(stream.plan)
+        if state == "opening":
+            self._create_nodes(stream)
 
         def resumed(record: Record) -> Record:
             arrays = {key: replace(array, error=None) for key, array in record.arrays.items()}
             return replace(record, state="open", epoch=record.epoch + 1, arrays=arrays)
 
-        changed = self._records.change(stream, resumed)
-        self._writer.settle(replace(stream, record=changed))
-        return Opened(self.state(path), created=False, epoch=changed.epoch)
+        stream = self._records.change(stream, resumed)
+        self._writer.fence(stream)
+        return Opened(self.state(path), created=False, epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    def send(self, path: str, key: str | None, at: int | None = None, epoch: int | None = None) -> Sending:
-        """What a request sends to an array, from the offset ``at`` on, or where it ends.
+    def upload(self, path: str, key: str | None, at: int | None = None, epoch: int | None = None) -> Upload:
+        """An upload to an array from the offset ``at`` on, by default from its end. To a finished stream, bytes that it
+        holds may be sent again.
 
         Raises `StreamNotFound`, `BadParameter`, `StaleEpoch` and `CompletedUpload`.
         """
-        stream = self._open(path, epoch=epoch)
-        return Sending(self, self._writer, self._handles, stream, stream.array(key)[0], epoch, at)
+        stream = self._open(path, epoch=epoch, finished=at is not None)
+        session = self._sessions.get(stream.path) or Session(0, 0)
+        return Upload(self._writer, session, stream, stream.array(key), at=at, epoch=epoch)
 
-    def skip(  # noqa: PLR0917
-        self, path: str, key: str | None, frames: int, reason: str, at: int | None = None, epoch: int | None = None
+    def skip(
+        self, path: str, key: str | None, frames: int, reason: str, *, at: int | None = None, epoch: int | None = None
     ) -> Progress:
-        """Note that so many frames from ``at`` on (default: the next ones) will not come; returns how far the array has
-        come then. Raises as `Sending.append`."""
+        """Record ``frames`` frames from ``at`` on (default: the next ones) as missing; returns the progress after that.
+        Raises as `ArrayWriter.send`."""
         stream = self._open(path, epoch=epoch)
         self._writer.wait(stream)
-        return self._writer.skip(stream, stream.array(key)[0], frames, reason, at, epoch)
-
-    def complete(self, path: str, key: str | None, epoch: int | None = None) -> None:
-        """See `Sending.complete`."""
-        stream = self._open(path, epoch=epoch)
-        number, array = stream.array(key)
-        self._writer.wait(stream)
-        self._records.change(stream, lambda record: record.with_array(array.key, complete=True))
-        if stream.mount.is_remote:  # in a folder, each piece is stored under a lock, and looks
-            self._writer.settle(stream, [number], closed=None)
+        return self._writer.skip(stream, stream.array(key), frames, reason, at=at, epoch=epoch)
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
-        """The metadata of the frames ``[start, stop)`` of an array that are stored, as JSON lines, many at a time."""
+        """Metadata of the durable frames ``[start, stop)`` of an array, as JSON lines, many at a time."""
         stream = self._open(path, writing=False)
-        number, array = stream.array(key)
-        accepted = self._gauge.progress(stream, number).end // array.frame_nbytes
-        name = dump_json(array.key)
-        for notes in self._gauge.notes(stream, number, start, accepted if stop is None else min(stop, accepted)):
+        array = stream.array(key)
+        durable, name = self._reader.read(stream, array).end // array.frame_nbytes, dump_json(array.key)
+        stop = durable if stop is None else min(stop, durable)
+        for notes in self._tails.notes(stream.mount, array, start, stop):
             yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
 
-    def holds(self, path: str, key: str | None, start: int, data: Buffer, note: Buffer = b"") -> bool:
-        """Whether the array has just these bytes from ``start`` on, and the frame there this ``note`` if there is one;
-        False where that cannot be told."""
-        stream = self._open(path, writing=False)
-        return self._gauge.holds(stream, stream.array(key)[0], start, data, note)
-
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
-        """Store all whole rows in chunks; returns the state, which says what has failed."""
+        """Commit all whole rows; returns the state, which has the errors of arrays that failed."""
         stream = self._open(path, epoch=epoch)
         self._writer.wait(stream)
         self._flush(stream)
         return self.state(path)
 
     def finish(self, path: str, *, pad: bool = False, drop: bool = False, epoch: int | None = None) -> dict[str, Any]:
-        """Store everything, and take no more. What fails of an array is its ``error`` in the state.
+        """Store everything, and take no more; returns the state, which has the errors of arrays that failed.
 
-        Raises `PartialFrame`, and then nothing is finished, where a frame is not whole unless it is to be filled up
-        (``pad``) or left out (``drop``).
+        Raises `PartialFrame`, and finishes nothing, if a frame is incomplete, unless it is to be filled up (``pad``) or
+        dropped (``drop``).
         """
         stream = self._open(path, writing=False, epoch=epoch)
         self._writer.wait(stream)
         with self._stream_lock(stream.mount, stream.prefix):
             stream = self._open(path, writing=False)
-            if stream.record.state == "finished":
-                return self._state(stream)
-            if not (pad or drop):
-                self._check_whole(stream)
-            finishing = self._records.change(stream, lambda record: replace(record, state="finishing"))
-            stream = replace(stream, record=finishing)
-            self._writer.settle(stream, closed=True)
-            try:
-                if not (pad or drop):
-                    self._check_whole(stream)
-            except PartialFrame:  # it came in between
-                record = self._records.change(stream, lambda record: replace(record, state="open"))
-                self._writer.settle(replace(stream, record=record))
-                raise
-            for number in range(len(stream.plan.arrays)):
-                with suppress(HyperslabError):
-                    self._writer.finish(stream, number, pad=pad)
-            self._put_frames(stream)
-            ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
-            stream.mount.store.delete_prefix(f"{stream.prefix}{FOLDER}/{stream.record.id}/")
-            self._handles.forget(stream.path)
+            if stream.record.state != "finished":
+                self._finish(stream, pad=pad, drop=drop)
         return self.state(path)
 
-    def _check_whole(self, stream: Stream) -> None:
-        for number, array in enumerate(stream.plan.arrays):
-            partial = self._gauge.progress(stream, number).end % array.frame_nbytes
-            if partial:
-                raise PartialFrame(array.path, partial, array.frame_nbytes)
+    def _finish(self, stream: Stream, *, pad: bool, drop: bool) -> None:
+        def check_whole() -> None:
+            for array in stream.plan.arrays if not (pad or drop) else ():
+                partial = self._reader.read(stream, array).end % array.frame_nbytes
+                if partial:
+                    raise PartialFrame(array.path, partial, array.frame_nbytes)
 
-    def discard(self, path: str, epoch: int | None = None) -> None:
-        """Remove what a stream has made: its arrays, and groups that are empty then."""
-        stream = self._open(path, writing=False, epoch=epoch)
-        with self._stream_lock(stream.mount, stream.prefix):
-            self._remove(self._open(path, writing=False))
+        check_whole()
+        stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
+        self._writer.fence(stream, closed=True)
+        try:
+            check_whole()
+        except PartialFrame:  # which came in between
+            self._writer.fence(self._records.change(stream, lambda record: replace(record, state="open")))
+            raise
+        for array in stream.plan.arrays:
+            with suppress(HyperslabError):
+                self._writer.finish(stream, array, pad=pad)
+        self._put_frames(stream)
+        ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
+        stream.mount.store.delete_prefix(f"{stream.prefix}{FOLDER}/{stream.record.id}/")
+        self._sessions.remove(stream.path)
 
     def _put_frames(self, stream: Stream) -> None:
-        """Store the metadata of all frames as a document of the group, but not over one that somebody else has put."""
-        store, key, at = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}", 0
-        noted = (self._gauge.notes(stream, number, 0, 1 << 62) for number in range(len(stream.plan.arrays)))
-        if not any(any(groups) for groups in noted):
+        """Store the metadata of all frames as a document of the group, unless another program has put one there."""
+        store, key = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}"
+        notes = (self._tails.notes(stream.mount, array, 0, 1 << 62) for array in stream.plan.arrays)
+        if not any(any(groups) for groups in notes):
             return
-        if self._records.change(stream, lambda record: record).frames is False:
+        if not self._records.change(stream).record.frames:
             if store.stat(key) is not None:
                 return
             self._records.change(stream, lambda record: replace(record, frames=True))
-        pieces = (lines for array in stream.plan.arrays for lines in self.frame_lines(stream.path, array.key, 0))
-        log = store.open_log(key, create=True)
-        if log is None:
-            store.put(key, b"".join(pieces))
-            return
-        log.write(0, [])
-        for lines in pieces:
-            log.write(at, [(at, lines)])
-            at += len(lines)
+        arrays = stream.plan.arrays
+        store.put_pieces(key, (lines for array in arrays for lines in self.frame_lines(stream.path, array.key, 0)))
+
+    def discard(self, path: str, epoch: int | None = None) -> None:
+        """Remove the arrays of a stream, and its groups that are empty then."""
+        stream = self._open(path, writing=False, epoch=epoch)
+        with self._stream_lock(stream.mount, stream.prefix):
+            self._remove(self._open(path, writing=False))
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -398,61 +356,61 @@ class Streams:
         return None if isinstance(found, GroupNode) and found.implicit else found
 
     def _in_the_way(self, plan: StreamPlan) -> Iterator[Node | BrokenNode]:
-        """The nodes that lie where the stream would make some; plain groups are shared."""
+        """Nodes at the paths of the stream's own, except for plain groups, which are shared."""
         levels = [level.path for array in plan.arrays for level in array.levels]
-        for path in [*plan.layout.groups, *levels]:
+        for path in [*plan.groups, *levels]:
             found = self._find(path)
-            shared = isinstance(found, GroupNode) and path in plan.layout.groups and not plan.layout.groups[path]
+            shared = isinstance(found, GroupNode) and path in plan.groups and not plan.groups[path]
             if found is not None and not shared:
                 yield found
 
-    def _make(self, stream: Stream) -> None:
-        """Make all nodes that are not there yet; each array is marked as the stream's."""
+    def _create_nodes(self, stream: Stream) -> None:
+        """Create all nodes that do not exist, and mark the arrays."""
         plan = stream.plan
-        for path in plan.layout.groups:
+        for path in plan.groups:
             if self._find(path) is None:  # a group that is shared may be of the other format
                 self._creator.create_group(path, {}, zarr_format=plan.settings.zarr_format, mode="open")
         depth = stream.prefix.count("/")
-        for number, array in enumerate(plan.arrays):
+        for array in plan.arrays:
             for level, wanted in enumerate(array.levels):
                 made = self._creator.create_array(wanted.path, wanted.definition, mode="open")
                 up = made.node.prefix.count("/") - depth
-                self._committer.mark(array, level, Mark(stream.record.id, up, number, level, 0))
-        for path, attributes in reversed([*plan.layout.groups.items()]):
+                self._committer.publish(array, Mark(stream.record.id, up, array.number, level, 0), new=True)
+        for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
-        self._writer.settle(stream)
+        self._writer.fence(stream)
 
     def _remove(self, stream: Stream) -> None:
-        """Remove what a stream has made. The caller holds its lock."""
-        self._records.change(stream, lambda record: replace(record, state="discarding"))
-        self._writer.settle(stream, closed=True)
-        groups = stream.plan.layout.groups
-        if self._records.change(stream, lambda record: record).frames:
-            stream.mount.store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
+        """Remove the nodes and keys of a stream. The caller holds its lock."""
+        stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
+        self._writer.fence(stream, closed=True)
+        store = stream.mount.store
+        if self._records.change(stream).record.frames:
+            store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
         for path in reversed(stream.record.made):
             with suppress(NodeNotFound, NodeExists):
-                self._creator.delete(path, recursive=path not in groups)
-        stream.mount.store.delete_prefix(f"{stream.prefix}{FOLDER}/")
-        self._handles.forget(stream.path)
+                self._creator.delete(path, recursive=path not in stream.plan.groups)
+        store.delete_prefix(f"{stream.prefix}{FOLDER}/")
+        self._sessions.remove(stream.path)
 
-    # --- records and handles -----------------------------------------------------------------------------------------
+    # --- records and sessions ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[None]:
-        """Context of those who open, finish and discard what is at a prefix, one at a time."""
+        """Lock that serialises opening, finishing and discarding the stream at a prefix."""
         with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), alone(mount, f"{prefix}{FOLDER}/"):
             yield
 
     def _stream(self, mount: MountedStore, prefix: str, record: Record) -> Stream:
-        path = mount.path(prefix)
         plan = self._records.plan(mount, prefix, record.id)
         if plan is None:
-            raise StreamNotFound(path)
-        return Stream(mount, prefix, path, record, plan)
+            raise StreamNotFound(mount.path(prefix))
+        return Stream(mount, prefix, record, plan)
 
-    def _open(self, path: str, *, writing: bool = True, epoch: int | None = None) -> Stream:
-        """The stream at a path; for those who ``write`` it takes frames, again if it had expired."""
+    def _open(self, path: str, *, writing: bool = True, epoch: int | None = None, finished: bool = False) -> Stream:
+        """The stream at a path. For ``writing`` it is opened again if it had expired, and has to take frames, unless
+        ``finished`` ones will do."""
         mount, rest = self._catalog.locate(path)
         prefix = as_prefix(rest)
         if writing:
@@ -462,80 +420,71 @@ class Streams:
             raise StreamNotFound(path)
         stream = self._stream(mount, prefix, record)
         record.check_epoch(epoch)
-        handle = self._handles.get(stream.path)
-        if handle is not None:
-            handle.last = time.monotonic()
-        if not writing:
+        session = self._sessions.get(stream.path)
+        if session is not None:
+            session.last = time.monotonic()
+        if not writing or (finished and record.state == "finished"):
             return stream
         if record.state in ("finished", "finishing"):
             raise CompletedUpload(stream.path)
         if record.state == "opening":
             raise StreamConflict(stream.path)
         if record.state == "closed":
-            stream = replace(stream, record=self._records.change(stream, lambda each: replace(each, state="open")))
-        self._handles.of(stream.path, stream.plan)
+            stream = self._records.change(stream, lambda each: replace(each, state="open"))
+        self._sessions.open(stream.plan)
         return stream
 
     def _expire(self, path: str) -> float:
-        """Close a stream that nobody has sent to; gives the seconds after which to look again, 0 where it is closed."""
+        """Close a stream without requests; returns the seconds until the next look, 0 if it is closed."""
         mount, prefix = self._catalog.locate_writable(path)
         record = self._records.get(mount, prefix)
         if record is None or record.state != "open":
             return 0.0
-        stream = self._stream(mount, prefix, record)
-        store = mount.store
+        stream, store = self._stream(mount, prefix, record), mount.store
         document = V3 if stream.plan.settings.zarr_format == 3 else mount.metadata_key
         written = [store.stat(f"{prefix}{FOLDER}/stream.json")]
-        for number, array in enumerate(stream.plan.arrays):
+        for array in stream.plan.arrays:
             written.append(store.stat(f"{array.levels[0].path.partition('/')[2]}/{document}"))
-            written += store.list_dir(stream.tails(number)).entries
-            written.append(store.stat(stream.notes(number) + HEAD))
+            written += store.list_dir(array.tails).entries
+            written.append(store.stat(array.head))
         last = max((entry.modified for entry in written if entry is not None), default=0.0)
         again = last + stream.plan.settings.expires_in - time.time()
-        if again > 0:  # through another process, or late
+        if again > 0:  # written by another process, or a late request
             return again
         self._flush(stream)
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
         return 0.0
 
     def _flush(self, stream: Stream) -> None:
-        for number in range(len(stream.plan.arrays)):
+        for array in stream.plan.arrays:
             with suppress(HyperslabError):
-                self._writer.flush(stream, number)
-
-    # --- state -------------------------------------------------------------------------------------------------------
-
-    def _state(self, stream: Stream) -> dict[str, Any]:
-        record, plan = stream.record, stream.plan
-        arrays = {}
-        found = [self._writer.progress(stream, number) for number in range(len(plan.arrays))]
-        for array, progress, missing in zip(plan.arrays, found, self._gauge.missing(stream, *found), strict=True):
-            padded = record.array(array.key).padded
-            arrays[array.key] = {**described(array), **counted(progress, missing), "padded": padded}
-        failed = arrays and all(each["error"] is not None for each in arrays.values())
-        shown = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
-        state = "failed" if failed and shown in ("open", "closed") else shown
-        handle = self._handles.get(stream.path)
-        used = 0 if handle is None else handle.reserved
-        return _document(stream.path, plan, state, arrays, used=used, finished=record.finished)
+                self._writer.flush(stream, array)
 
 
-def _dry_run(path: str, plan: StreamPlan) -> Opened:
-    """What opening a stream would have as its state, and what it would make."""
+def _dry_run(plan: StreamPlan) -> Opened:
+    """The state that opening a stream would have, with its plan."""
     nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
-    arrays = {array.key: {**described(array), **nothing, "plan": array.plan()} for array in plan.arrays}
-    return Opened(_document(path, plan, "dry_run", arrays), created=False, epoch=1)
+    arrays = {array.key: {**_described(array), **nothing, "plan": array.plan()} for array in plan.arrays}
+    return Opened(_document(plan, "dry_run", arrays), created=False, epoch=1)
 
 
-def _document(
-    path: str, plan: StreamPlan, state: str, arrays: dict[str, Any], *, used: int = 0, finished: str | None = None
-) -> dict[str, Any]:
+def _described(array: StreamArray) -> dict[str, Any]:
+    """The immutable part of an array's state."""
+    base, dtype = f"{array.path}/", array.levels[0].definition["dtype"]
     return {
-        "path": path,
+        "path": array.path,
+        "levels": [level.path.removeprefix(base) for level in array.levels if level.path != array.path],
+        "frame": {"shape": list(array.frame_shape), "dtype": dtype, "nbytes": array.frame_nbytes},
+    }
+
+
+def _document(plan: StreamPlan, state: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": plan.path,
         "state": state,
         "arrays": arrays,
-        "memory": {"bound": memory_bound(plan), "used": used},
+        "memory": {"bound": memory_bound(plan), "used": 0},
         "expires_in": plan.settings.expires_in,
-        "finished": finished,
+        "finished": None,
         "warnings": [warning for array in plan.arrays for warning in array.warnings],
     }

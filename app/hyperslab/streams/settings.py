@@ -1,4 +1,4 @@
-"""Settings of streams: parsed from JSON, and compared with those of a stream that is there."""
+"""Settings of streams: parsed from JSON, and compared with those of an existing stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from hyperslab.engine.dtypes import (
     MAX_RANK,
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 ACKS: Final = ("tail", "chunk", "memory")
 FRAMES_DOCUMENT: Final = "frames.jsonl"
-"""The name, in the group of a stream, of what was said of its frames."""
+"""Name, in the group of a stream, of the metadata of its frames."""
 MAX_ARRAYS: Final = 20_000
 
 _RESERVED_ATTRIBUTES = ("ome", "multiscales", "plate", "well", "_ARRAY_DIMENSIONS")
@@ -50,30 +50,21 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 def parse_settings(document: object) -> StreamSettings:
-    """The settings that a JSON document holds, defaults filled in.
+    """The settings that a JSON document holds, with defaults.
 
     Raises `BadDefinition`, whose ``member`` is a path such as ``arrays.0.dimensions.2.chunk``.
     """
-    read = _Object(document, "", StreamSettings)
-    zarr_format = read("zarr_format", _one_of(2, 3), 2)
-    arrays = read.many("arrays", lambda value, at: _array(value, at, zarr_format, has_key=True))
-    plates = read.many("plates", lambda value, at: _plate(value, at, zarr_format))
-    settings = StreamSettings(
-        arrays=arrays,
-        plates=plates,
-        zarr_format=zarr_format,
-        expires_in=read("expires_in", _integer(1, 86_400), 600),
-        ack=read("ack", _one_of(*ACKS), "tail"),
-    )
+    version = document.get("zarr_format", 2) if isinstance(document, dict) else 2
+    settings: StreamSettings = _parse(StreamSettings, document, "", v3=version != 2)
     count = sum(1 for _ in all_arrays(settings))
     if not 0 < count <= MAX_ARRAYS:
-        read.refuse("arrays", f"expected 1 to {MAX_ARRAYS} arrays, with those of plates, found {count}")
+        raise BadDefinition("arrays", f"expected 1 to {MAX_ARRAYS} arrays, with those of plates, found {count}")
     _check_hierarchy(settings)
     return settings
 
 
 def all_arrays(settings: StreamSettings) -> Iterator[tuple[str, str, ArraySettings]]:
-    """Each array, fields of plates too: the path of its member, its key below the stream, and its settings."""
+    """All arrays, with fields of plates: path of the member, key below the stream, settings."""
     for number, array in enumerate(settings.arrays):
         yield f"arrays.{number}", array.key, array
     for p, plate in enumerate(settings.plates):
@@ -95,7 +86,7 @@ def stored_order(array: ArraySettings) -> tuple[int, ...]:
 
 
 def difference(one: StreamSettings, other: StreamSettings) -> str | None:
-    """The path of the first member in which two settings differ, None where they do not; attributes do not count."""
+    """Path of the first member in which two settings differ, except attributes; None if they do not."""
     return _difference(one.to_document(), other.to_document(), "")
 
 
@@ -111,143 +102,127 @@ def _difference(one: Any, other: Any, at: str) -> str | None:
     return next((path for path in found if path is not None), None)
 
 
-# --- arrays ------------------------------------------------------------------------------------------------------
+# --- members -----------------------------------------------------------------------------------------------------
 
 
-def _array(value: object, at: str, zarr_format: int, *, has_key: bool) -> ArraySettings:
-    read = _Object(value, at, ArraySettings, without=() if has_key else ("key",))
-    key = read("key", _key, "")
-    dtype = read("dtype", lambda value: _dtype(value, v3=zarr_format == 3))
-    dimensions = read.many("dimensions", lambda value, at: _dimension(value, at, zarr_format))
-    _check_dimensions(read, dimensions)
-    names = [dimension.name for dimension in dimensions]
-    codecs = read("codecs", _codecs, None)
-    if codecs is not None and (zarr_format == 2 or read.says("compressor") or read.says("filters")):
-        read.refuse("codecs", "are of zarr_format 3, and stand in place of compressor and filters")
-    return ArraySettings(
-        key=key,
-        dtype=canonical_json(dtype.json),
-        dimensions=dimensions,
-        fill_value=read("fill_value", lambda value: _fill_value(value, dtype), None),
-        storage_order=read("storage_order", lambda value: _permutation(value, names), None),
-        compressor=read("compressor", parse_compressor, {"id": "blosc"}),
-        filters=read("filters", parse_filters, None),
-        codecs=codecs,
-        pyramid=_pyramid(read, dtype),
-        attributes=read("attributes", _attributes, {}),
-    )
+def _parse(kind: Any, value: object, at: str, *, v3: bool) -> Any:
+    """A dataclass ``kind`` of a JSON object, by `_MEMBERS`; ``at``: the path of the object."""
+    if not isinstance(value, dict):
+        raise BadDefinition(at or "document", f"expected an object, found {shown(value)}")
+    # a field of a plate has the key, and not its array
+    parsers = {name: parser for name, parser in _MEMBERS[kind].items() if name != "key" or not at.endswith(".array")}
+    below = f"{at}." if at else ""
+    for name in value:
+        if name not in parsers:
+            raise BadDefinition(f"{below}{name}", f"is unknown; known are {', '.join(parsers)}")
+    found = dict[str, Any]()
+    for field in fields(kind):
+        name, given, parser = field.name, value.get(field.name), parsers.get(field.name)
+        if isinstance(parser, list):
+            if given is not None and not isinstance(given, list):
+                raise BadDefinition(f"{below}{name}", f"expected a list, found {shown(given)}")
+            items = enumerate(given or [])
+            found[name] = tuple([_parse(parser[0], each, f"{below}{name}.{i}", v3=v3) for i, each in items])
+        elif name not in value:
+            if parser is not None and field.default is field.default_factory is MISSING:
+                raise BadDefinition(f"{below}{name}", "is missing")
+        elif not isinstance(parser, type):
+            found[name] = _convert(f"{below}{name}", parsers[name], given)
+        elif given is not None or field.default is MISSING:
+            found[name] = _parse(parser, given, f"{below}{name}", v3=v3)
+    _check(kind, below, value, found, v3=v3)
+    return kind(**found)
 
 
-def _dimension(value: object, at: str, zarr_format: int) -> Dimension:
-    read = _Object(value, at, Dimension)
-    dimension = Dimension(
-        name=read("name", _text),
-        type=read("type", _text),
-        size=read("size", _or_null(_integer(1, MAX_SIZE))),
-        chunk=read("chunk", _integer(1, MAX_SIZE)),
-        shard=read("shard", _integer(1, MAX_SIZE), 1),
-        unit=read("unit", _or_null(_text), None),
-        scale=read("scale", _scale, 1.0),
-    )
-    if dimension.shard != 1 and zarr_format == 2:
-        read.refuse("shard", "only arrays of zarr_format 3 have shards")
-    return dimension
+def _check(kind: type, at: str, value: Mapping[str, Any], found: dict[str, Any], *, v3: bool) -> None:
+    """Check the parsed members of an object against each other; ``at``: prefix of their paths."""
+    if kind is Dimension and found.get("shard", 1) != 1 and not v3:
+        raise BadDefinition(f"{at}shard", "only arrays of zarr_format 3 have shards")
+    if kind is ArraySettings:
+        _complete_array(at, value, found, v3=v3)
+    if kind is PlateSettings:
+        _check_plate(at, found)
+    if kind is WellSettings and not found["fields"]:
+        raise BadDefinition(f"{at}fields", "a well has at least one field")
+    if kind is WellSettings:
+        _check_distinct(f"{at}fields", [each.key.lower() for each in found["fields"]])
 
 
-def _check_dimensions(read: _Object, dimensions: Sequence[Dimension]) -> None:
+def _convert(member: str, parse: Callable[[Any], T], value: Any) -> T:
+    try:
+        return parse(value)
+    except (ValueError, HyperslabError) as error:
+        raise BadDefinition(member, str(error)) from error
+
+
+def _complete_array(at: str, value: Mapping[str, Any], found: dict[str, Any], *, v3: bool) -> None:
+    """Check the members of an array against each other, and complete those that depend on others."""
+    dimensions = found["dimensions"]
     if not 2 <= len(dimensions) <= MAX_RANK:
-        read.refuse("dimensions", f"expected 2 to {MAX_RANK} dimensions, found {len(dimensions)}")
-    twice = next((name for name, count in Counter(d.name for d in dimensions).items() if count > 1), None)
+        raise BadDefinition(f"{at}dimensions", f"expected 2 to {MAX_RANK} dimensions, found {len(dimensions)}")
+    names = [dimension.name for dimension in dimensions]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        read.refuse("dimensions", f"two of them are named {shown(twice)}")
+        raise BadDefinition(f"{at}dimensions", f"two of them are named {shown(twice)}")
     for number, dimension in enumerate(dimensions):
-        at = f"dimensions.{number}"
         spatial = number >= len(dimensions) - 2
         if spatial and dimension.type != "space":
-            read.refuse(
-                f"{at}.type",
-                f"the last two dimensions are those of a frame, of type 'space', found {shown(dimension.type)}",
-            )
+            reason = f"the last two dimensions are those of a frame, of type 'space', found {shown(dimension.type)}"
+            raise BadDefinition(f"{at}dimensions.{number}.type", reason)
         if dimension.size is None and (number or spatial):
-            read.refuse(
-                f"{at}.size", "only the first dimension grows without limit, and not the rows of a single frame"
-            )
-
-
-def _pyramid(read: _Object, dtype: DataType) -> PyramidSettings | None:
-    if not read.says("pyramid"):
-        return None
-    inner = _Object(read.members["pyramid"], read.path("pyramid"), PyramidSettings)
-    method = inner("method", _one_of(*METHODS))
-    unfit = why_not(method, dtype.numpy)
+            reason = "only the first dimension grows without limit, and not the rows of a single frame"
+            raise BadDefinition(f"{at}dimensions.{number}.size", reason)
+    if found.get("codecs") is not None and (
+        not v3 or any(value.get(name) is not None for name in ("compressor", "filters"))
+    ):
+        raise BadDefinition(f"{at}codecs", "are of zarr_format 3, and stand in place of compressor and filters")
+    dtype = _convert(f"{at}dtype", partial(parse_dtype, v3=v3), found["dtype"])
+    if dtype.numpy.hasobject:
+        raise BadDefinition(f"{at}dtype", "frames have items of a fixed size, objects do not")
+    found["dtype"] = canonical_json(dtype.json)
+    found["fill_value"] = _convert(
+        f"{at}fill_value", lambda item: format_fill_value(parse_new_item(item, dtype), dtype), found.get("fill_value")
+    )
+    order = found.get("storage_order")
+    if order is not None and not (
+        isinstance(order, list) and len(order) == len(names) and all(name in order for name in names)
+    ):
+        reason = f"expected the names {', '.join(names)} in any order, found {shown(order)}"
+        raise BadDefinition(f"{at}storage_order", reason)
+    found["storage_order"] = tuple(names if order is None else order)
+    unfit = why_not(found["pyramid"].method, dtype.numpy) if found.get("pyramid") else None
     if unfit is not None:
-        inner.refuse("method", unfit)
-    most = inner("max_levels", _or_null(_integer(0, MAX_SIZE)), None)
-    return PyramidSettings(method=method, max_levels=most)
+        raise BadDefinition(f"{at}pyramid.method", unfit)
 
 
-# --- plates ------------------------------------------------------------------------------------------------------
+def _check_plate(at: str, found: Mapping[str, Any]) -> None:
+    _check_distinct(f"{at}acquisitions", [acquisition.id for acquisition in found["acquisitions"]])
+    known = {acquisition.id for acquisition in found["acquisitions"]}
+    for number, well in enumerate(found["wells"]):
+        for name in ("row", "column"):
+            if getattr(well, name) not in found[f"{name}s"]:
+                reason = f"the plate has no {name} {shown(getattr(well, name))}"
+                raise BadDefinition(f"{at}wells.{number}.{name}", reason)
+        for index, each in enumerate(well.fields):
+            if len(known) > 1 if each.acquisition is None else each.acquisition not in (known or {0}):
+                reason = f"expected the id of an acquisition of the plate, found {shown(each.acquisition)}"
+                raise BadDefinition(f"{at}wells.{number}.fields.{index}.acquisition", reason)
+    _check_distinct(f"{at}wells", [(well.row, well.column) for well in found["wells"]])
 
 
-def _plate(value: object, at: str, zarr_format: int) -> PlateSettings:
-    read = _Object(value, at, PlateSettings)
-    acquisitions = read.many("acquisitions", _acquisition)
-    _refuse_twice(read, "acquisitions", [acquisition.id for acquisition in acquisitions])
-    plate = PlateSettings(
-        key=read("key", _key),
-        rows=read("rows", _plate_names),
-        columns=read("columns", _plate_names),
-        wells=read.many("wells", lambda value, at: _well(value, at, zarr_format)),
-        name=read("name", _or_null(_text), None),
-        acquisitions=acquisitions,
-    )
-    known, rows, columns = {acquisition.id for acquisition in acquisitions}, {*plate.rows}, {*plate.columns}
-    for number, well in enumerate(plate.wells):
-        inner = _Object(read.members["wells"][number], read.path(f"wells.{number}"), WellSettings)
-        if well.row not in rows:
-            inner.refuse("row", f"the plate has no row {shown(well.row)}")
-        if well.column not in columns:
-            inner.refuse("column", f"the plate has no column {shown(well.column)}")
-        for index, found in enumerate(well.fields):
-            if len(known) > 1 if found.acquisition is None else found.acquisition not in (known or {0}):
-                inner.refuse(
-                    f"fields.{index}.acquisition",
-                    f"expected the id of an acquisition of the plate, found {shown(found.acquisition)}",
-                )
-    _refuse_twice(read, "wells", [(well.row, well.column) for well in plate.wells])
-    return plate
-
-
-def _well(value: object, at: str, zarr_format: int) -> WellSettings:
-    read = _Object(value, at, WellSettings)
-    found = read.many("fields", lambda value, at: _field(value, at, zarr_format))
-    if not found:
-        read.refuse("fields", "a well has at least one field")
-    _refuse_twice(read, "fields", [field.key.lower() for field in found])
-    return WellSettings(row=read("row", _plate_name), column=read("column", _plate_name), fields=found)
-
-
-def _field(value: object, at: str, zarr_format: int) -> FieldSettings:
-    read = _Object(value, at, FieldSettings)
-    array = _array(read("array", lambda value: value), read.path("array"), zarr_format, has_key=False)
-    acquisition = read("acquisition", _or_null(_integer(0, MAX_SIZE)), None)
-    return FieldSettings(key=read("key", _plate_name), array=array, acquisition=acquisition)
-
-
-def _acquisition(value: object, at: str) -> Acquisition:
-    read = _Object(value, at, Acquisition)
-    times = [read(name, _or_null(_integer(0, MAX_SIZE)), None) for name in ("starttime", "endtime")]
-    texts = [read(name, _or_null(partial(_text, empty=True)), None) for name in ("name", "description")]
-    return Acquisition(
-        id=read("id", _integer(0, MAX_SIZE)), name=texts[0], description=texts[1], starttime=times[0], endtime=times[1]
-    )
+def _check_distinct(member: str, values: Sequence[Any]) -> None:
+    seen = set[Any]()
+    for index, value in enumerate(values):
+        if value in seen:
+            raise BadDefinition(f"{member}.{index}", f"is there twice: {shown(value)}")
+        seen.add(value)
 
 
 # --- the hierarchy -----------------------------------------------------------------------------------------------
 
 
 def _check_hierarchy(settings: StreamSettings) -> None:
-    """Raise `BadDefinition` where two nodes would be one, or one would lie where the one above it has its own."""
+    """Raise `BadDefinition` for two nodes at one path, or a child of an array or inside an image."""
     claims: dict[str, str] = {}
     for member, key, kind in _nodes(settings):
         if key in claims:
@@ -262,7 +237,7 @@ def _check_hierarchy(settings: StreamSettings) -> None:
 
 
 def _nodes(settings: StreamSettings) -> Iterator[tuple[str, str, str]]:
-    """The nodes that settings name, with the path of the member that does, and what they are."""
+    """Nodes that settings name: path of the member, key, and kind."""
     for at, key, array in all_arrays(settings):
         kind = "array" if array.pyramid is None and at.startswith("arrays") else "image"
         yield f"{at.removesuffix('.array')}.key", key, kind
@@ -273,48 +248,6 @@ def _nodes(settings: StreamSettings) -> Iterator[tuple[str, str, str]]:
 
 
 # --- values ------------------------------------------------------------------------------------------------------
-
-
-class _Object:
-    """The members of a JSON object, read one by one so that each error names the path of its member."""
-
-    def __init__(self, value: object, at: str, cls: type, without: Sequence[str] = ()) -> None:
-        if not isinstance(value, dict):
-            raise BadDefinition(at or "document", f"expected an object, found {shown(value)}")
-        known = [field.name for field in fields(cls) if field.name not in without]
-        self.members: dict[str, Any] = value
-        self.at = at
-        for name in value:
-            if name not in known:
-                raise BadDefinition(self.path(name), f"is unknown; known are {', '.join(known)}")
-
-    def path(self, name: str) -> str:
-        return f"{self.at}.{name}" if self.at else name
-
-    def says(self, name: str) -> bool:
-        """Whether the member is there, and not null."""
-        return self.members.get(name) is not None
-
-    def refuse(self, name: str, reason: str) -> NoReturn:
-        raise BadDefinition(self.path(name), reason)
-
-    def __call__(self, name: str, parse: Callable[[Any], T], *default: Any) -> T:
-        """The parsed member, or the parsed default; without a default the member is required."""
-        if name not in self.members and not default:
-            self.refuse(name, "is missing")
-        try:
-            return parse(self.members[name] if name in self.members else default[0])
-        except ValueError as error:
-            self.refuse(name, str(error))
-        except HyperslabError as error:
-            self.refuse(name, str(error))
-
-    def many(self, name: str, parse: Callable[[object, str], T]) -> tuple[T, ...]:
-        """The members of a list, none where it is left out or null."""
-        values = self.members.get(name)
-        if values is not None and not isinstance(values, list):
-            self.refuse(name, f"expected a list, found {shown(values)}")
-        return tuple([parse(value, self.path(f"{name}.{index}")) for index, value in enumerate(values or [])])
 
 
 def _or_null(parse: Callable[[Any], T]) -> Callable[[Any], T | None]:
@@ -383,25 +316,6 @@ def _plate_names(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _refuse_twice(read: _Object, name: str, values: Sequence[Any]) -> None:
-    seen: set[Any] = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            read.refuse(f"{name}.{index}", f"is there twice: {shown(value)}")
-        seen.add(value)
-
-
-def _dtype(value: Any, *, v3: bool) -> DataType:
-    dtype = parse_dtype(named_dtype(value), v3=v3)
-    if dtype.numpy.hasobject:
-        raise ValueError("frames have items of a fixed size, objects do not")
-    return dtype
-
-
-def _fill_value(value: Any, dtype: DataType) -> Any:
-    return format_fill_value(parse_new_item(value, dtype), dtype)
-
-
 def _codecs(value: Any) -> tuple[Any, ...] | None:
     if value is None or (isinstance(value, list) and len(value) <= MAX_FILTERS):
         return None if value is None else tuple(value)
@@ -414,17 +328,63 @@ def _scale(value: Any) -> float:
     raise ValueError(f"expected a number greater than 0, found {shown(value)}")
 
 
-def _permutation(value: Any, names: Sequence[str]) -> tuple[str, ...]:
-    if value is None:
-        return tuple(names)
-    if isinstance(value, list) and len(value) == len(names) and all(name in value for name in names):
-        return tuple(value)
-    raise ValueError(f"expected the names {', '.join(names)} in any order, found {shown(value)}")
-
-
 def _attributes(value: Any) -> Mapping[str, Any]:
     reserved = [name for name in _RESERVED_ATTRIBUTES if isinstance(value, dict) and name in value]
     if reserved or not isinstance(value, dict) or spell_floats(value) != value:
         what = f"{shown(reserved[0])} is written by the stream itself" if reserved else f"found {shown(value)}"
         raise ValueError(f"expected an object of JSON values: {what}")
     return value
+
+
+_count = _integer(1, MAX_SIZE)
+_number = _integer(0, MAX_SIZE)
+
+_MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
+    StreamSettings: {
+        "arrays": [ArraySettings],
+        "plates": [PlateSettings],
+        "zarr_format": _one_of(2, 3),
+        "expires_in": _integer(1, 86_400),
+        "ack": _one_of(*ACKS),
+    },
+    ArraySettings: {
+        "key": _key,
+        "dtype": named_dtype,
+        "dimensions": [Dimension],
+        "fill_value": lambda value: value,
+        "storage_order": lambda value: value,
+        "compressor": parse_compressor,
+        "filters": parse_filters,
+        "codecs": _codecs,
+        "pyramid": PyramidSettings,
+        "attributes": _attributes,
+    },
+    Dimension: {
+        "name": _text,
+        "type": _text,
+        "size": _or_null(_count),
+        "chunk": _count,
+        "shard": _count,
+        "unit": _or_null(_text),
+        "scale": _scale,
+    },
+    PyramidSettings: {"method": _one_of(*METHODS), "max_levels": _or_null(_number)},
+    PlateSettings: {
+        "key": _key,
+        "rows": _plate_names,
+        "columns": _plate_names,
+        "wells": [WellSettings],
+        "name": _or_null(_text),
+        "acquisitions": [Acquisition],
+    },
+    WellSettings: {"row": _plate_name, "column": _plate_name, "fields": [FieldSettings]},
+    FieldSettings: {"key": _plate_name, "array": ArraySettings, "acquisition": _or_null(_number)},
+    Acquisition: {
+        "id": _number,
+        "name": _or_null(partial(_text, empty=True)),
+        "description": _or_null(partial(_text, empty=True)),
+        "starttime": _or_null(_number),
+        "endtime": _or_null(_number),
+    },
+}
+"""Parsers of members: a function of the JSON value, a dataclass of an object, or a list of such."""

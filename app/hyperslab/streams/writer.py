@@ -1,23 +1,21 @@
-"""Writer of arrays of streams: bytes into tails, and rows from there to chunks.
+"""Writer of the arrays of streams: bytes to tails, and rows from there to chunks.
 
-In a folder those who append to an array take turns by a lock. In an object store the head of the tail decides: whoever
-finds that it is another one than was read begins again, from how far the array has come by then.
+In a folder, appends to an array are serialised by a lock. In an object store they are by conditional puts of the tail's
+head: who loses one reads the progress again and starts over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from hyperslab.arrays.lease import MOST_TRIES, attempts
-from hyperslab.arrays.read import Reader
 from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
@@ -34,43 +32,34 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.commit import Committer
-from hyperslab.streams.handles import QUEUE_BYTES, Handle, Handles, Queue
-from hyperslab.streams.heads import KeptRows, MemoryRows
+from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.notes import Notes
 from hyperslab.streams.objects import ObjectTail
-from hyperslab.streams.progress import Buffer, Gauge, Progress
-from hyperslab.streams.record import Record, Records, State, Stream
-from hyperslab.streams.tail import Tail, Tails
+from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.record import Ranges, Record, Records, State, Stream
+from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
+from hyperslab.streams.tail import LogTail
+from hyperslab.streams.tails import Buffer, Tails
 
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0
 """Seconds that a request waits for room in a queue."""
 _MOST_WAITING: Final = 2
-"""Groups of rows that may wait in tails for their commit, before what comes next waits, too."""
+"""Groups of rows in the tail of an array from which on a request commits them itself before it is answered."""
 
 
 class ArrayWriter:
-    """Stores what comes of the arrays of streams. Every method blocks, and raises what stores raise."""
+    """Writes the arrays of streams. Methods block, and raise what stores raise."""
 
-    def __init__(  # noqa: PLR0917
-        self,
-        reader: Reader,
-        records: Records,
-        tails: Tails,
-        notes: Notes,
-        committer: Committer,
-        gauge: Gauge,
-        handles: Handles,
+    def __init__(
+        self, records: Records, tails: Tails, committer: Committer, reader: ProgressReader, sessions: Sessions
     ) -> None:
-        self._reader = reader
         self._records = records
         self._tails = tails
-        self._notes = notes
         self._committer = committer
-        self._gauge = gauge
-        self._handles = handles
+        self._reader = reader
+        self._sessions = sessions
         self._background = ThreadPoolExecutor(2, thread_name_prefix="commits")
         self._closed = Event()
 
@@ -81,212 +70,254 @@ class ArrayWriter:
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def append(  # noqa: PLR0917
-        self,
-        stream: Stream,
-        number: int,
-        at: int,
-        data: Buffer,
-        epoch: int | None,
-        note: Buffer,
-        known: Progress | None = None,
-    ) -> Progress:
-        """See `Sending.append`; returns how far the array has come then. ``known``: how far it had come when ``stream``
-        was as it is, which of a tail in an object store need not be looked up again: what changes it finds that it is
-        another one."""
-        tail = None if known is None else known.tails.tails.get(0)
-        is_newest = isinstance(tail, ObjectTail) and tail.is_newest
+    def send(self, stream: Stream, fragment: Fragment, known: Progress, provided: int | None) -> Progress:
+        """Append a fragment to an array, or with ``ack=memory`` queue it; returns the new progress. A retransmission of
+        stored bytes changes nothing; the request must have ``provided`` an offset.
 
-        def once(now: Stream) -> Progress:
-            progress = self._writable(now, number, known if now is stream else None)
-            progress.check_offset(at, len(data))
-            rows = progress.rows
-            if stream.mount.is_remote:
-                frame = at // progress.array.frame_nbytes
-                self._object_tail(now, progress, epoch).append(data, (frame, bytes(note)) if note else None)
-            else:
-                rows = max(rows, self._append_to_logs(now, number, at, data, note))
-            if stream.plan.settings.ack == "chunk":
-                self.commit(now, number, whole=False)
-            return replace(progress, end=at + len(data), rows=rows)
-
-        progress = self._alone(stream, number, epoch, once, at_first=is_newest)
-        self._tell(stream, progress.array)
-        self._commit_later(stream, number, progress)
-        return progress
-
-    def take(self, stream: Stream, number: int, at: int, data: Buffer, epoch: int | None, note: Buffer) -> Progress:  # noqa: PLR0917
-        """Take bytes into the queue of their array, from where they are stored in their order; raises as `append`, and
-        `QueueFull`.
-
-        What cannot be stored is dropped with all behind it: nothing was promised. The next sender finds the offset of
-        what is stored.
+        Raises `MismatchingUploadOffset` (other offset, or other bytes), `StreamFull`, `CompletedUpload`, `ArrayFailed`,
+        `StaleEpoch`, `QueueFull`, and `StoreError`, after which the array has failed.
         """
-        handle = self._handles.of(stream.path, stream.plan)
-        with self._handles.changed:
-            room = self._handles.changed.wait_for(
-                lambda: not handle.queued or handle.queued + len(data) <= QUEUE_BYTES, _PATIENCE
-            )
-        if not room:
-            raise QueueFull(f"{handle.queued} bytes wait to be stored")
-        progress = self._writable(stream, number)
-        with self._handles.changed:
-            queue = handle.queues.setdefault(number, Queue(progress.end))
-            queue.end = max(queue.end, progress.end)
-            replace(progress, queued=queue.end - progress.end).check_offset(at, len(data))
-            queue.pieces.append((at, bytes(data), epoch, bytes(note)))
-            queue.end += len(data)
-            idle, queue.idle = queue.idle, False
-        if idle:
-            self._background.submit(self._store_queue, stream, number, handle, queue)
-        return replace(progress, queued=at + len(data) - progress.end)
+        array = known.array
+        try:
+            if stream.plan.settings.ack == "memory" and stream.record.state != "finished":
+                return self._enqueue(stream, array, fragment)
+            return self._append(stream, array, fragment, known)
+        except (MismatchingUploadOffset, CompletedUpload) as error:
+            stream = self._records.change(stream)
+            progress = self.progress(stream, array)
+            if provided is None or fragment.stop > progress.end:
+                raise
+            if not self._reader.holds(stream, array, fragment):
+                reason = "other bytes or metadata are stored there, or it cannot be told"
+                raise MismatchingUploadOffset(stream.path, progress.end, provided, reason) from error
+            return progress
 
-    def wait(self, stream: Stream) -> None:
-        """Return when all that was taken before is stored, or dropped."""
-        handle = self._handles.get(stream.path)
-        with self._handles.changed:
-            while handle is not None and handle.queued and not self._closed.is_set():
-                self._handles.changed.wait(1.0)
-
-    def progress(self, stream: Stream, number: int) -> Progress:
-        """How far an array has come, with what this process has in its queue."""
-        handle = self._handles.get(stream.path)
-        queue = None if handle is None else handle.queues.get(number)
-        waiting = queue is not None and bool(queue.pieces)  # before the look at the store
-        progress = self._gauge.progress(stream, number)
+    def progress(self, stream: Stream, array: StreamArray) -> Progress:
+        """The progress of an array, with the queue of this process."""
+        session = self._sessions.get(stream.path)
+        queue = None if session is None else session.queues.get(array.number)
+        waiting = queue is not None and bool(queue.fragments)  # before the store is read
+        progress = self._reader.read(stream, array)
         return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
 
-    def _store_queue(self, stream: Stream, number: int, handle: Handle, queue: Queue) -> None:
-        dropped = True
-        try:
-            while True:
-                with self._handles.changed:
-                    self._handles.changed.notify_all()
-                    if not queue.pieces:
-                        dropped, queue.idle = False, True
-                        return
-                    at, data, epoch, note = queue.pieces[0]
-                try:
-                    self.append(stream, number, at, data, epoch, note)
-                except MismatchingUploadOffset:
-                    if not self._gauge.holds(stream, number, at, data, note):
-                        raise
-                with self._handles.changed:
-                    queue.pieces.popleft()
-        except HyperslabError:
-            return  # the array says so where it takes no more
-        finally:
-            with self._handles.changed:
-                if dropped:
-                    queue.pieces.clear()
-                    handle.queues.pop(number, None)
-                self._handles.changed.notify_all()
+    def wait(self, stream: Stream) -> None:
+        """Wait until all queued fragments of this process are stored, or dropped."""
+        session = self._sessions.get(stream.path)
+        if session is not None:
+            with session.changed:
+                while session.queued and not self._closed.is_set():
+                    session.changed.wait(1.0)
 
-    def skip(  # noqa: PLR0917
-        self, stream: Stream, number: int, frames: int, reason: str, at: int | None, epoch: int | None
+    def skip(
+        self, stream: Stream, array: StreamArray, frames: int, reason: str, *, at: int | None, epoch: int | None
     ) -> Progress:
         """See `Streams.skip`."""
-        array = stream.plan.arrays[number]
         size = array.frame_nbytes
 
-        def once(stream: Stream) -> Progress:
-            progress = self._writable(stream, number)
-            end = progress.end
+        def once(now: Stream) -> Progress:
+            progress = self._writable(now, array)
+            end, stop = progress.end, progress.end + frames * size
             if at is not None and at * size != end:
-                (known,) = self._gauge.missing(stream, progress)
-                if any(start <= at and at + frames <= stop for start, stop in known):
+                (known,) = self._reader.missing(now, progress)
+                if any(first <= at and at + frames <= last for first, last in known):
                     return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
             if end % size:
                 raise MismatchingUploadOffset(array.path, end, end - end % size, "a frame has begun, and is not whole")
             progress.check_offset(end, frames * size)
-            if stream.mount.is_remote:
-                self._object_tail(stream, progress, epoch).append_missing(frames * size, reason)
+            if now.mount.is_remote:
+                self._object_tail(now, progress, epoch).append_missing(frames * size, reason)
             else:
-                self._skip_in_logs(stream, number, end, end + frames * size, reason)
-            return replace(progress, end=end + frames * size)
+                self._skip_in_logs(now, array, end, stop, reason)
+            return replace(progress, end=stop)
 
-        progress = self._alone(stream, number, epoch, once)
-        self._tell(stream, array)
-        self._commit_later(stream, number, progress)
-        return progress
+        return self._store(stream, array, epoch, once)
 
-    def finish(self, stream: Stream, number: int, *, pad: bool) -> None:
-        """Store all that has come in chunks, and the last shapes; fill a frame that is not whole up, or leave it
-        out."""
-        self._alone(stream, number, None, partial(self._finish_once, number=number, pad=pad), ("finishing",))
+    def complete(self, stream: Stream, array: StreamArray, epoch: int | None) -> None:
+        """Take no more bytes of an array."""
 
-    def flush(self, stream: Stream, number: int) -> None:
-        """Store all whole rows of an array in chunks."""
+        def completed(record: Record) -> Record:
+            record.check_epoch(epoch)
+            return record.with_array(array.key, complete=True)
 
-        def once(stream: Stream) -> None:
-            progress = self._gauge.progress(stream, number)
+        self.wait(stream)
+        stream = self._records.change(stream, completed)
+        if stream.mount.is_remote:  # in a folder, each append reads the record under the lock
+            self.fence(stream, [array], closed=None)
+
+    def flush(self, stream: Stream, array: StreamArray) -> None:
+        """Commit all whole rows of an array."""
+
+        def once(now: Stream) -> None:
+            progress = self._reader.read(now, array)
             if progress.error is not None:
-                raise ArrayFailed(progress.array.path, progress.error)
-            self.commit(stream, number, whole=False)
+                raise ArrayFailed(array.path, progress.error)
+            self.commit(now, array, whole=False)
 
-        self._alone(stream, number, None, once)
+        self._exclusive(stream, array, None, once)
 
-    def settle(self, stream: Stream, numbers: Sequence[int] | None = None, *, closed: bool | None = False) -> None:
-        """Return when all who have seen the stream, or arrays of it, in an earlier state have ended, or look again;
-        ``closed``: tails take no more; None: if they did not before."""
-        numbers = range(len(stream.plan.arrays)) if numbers is None else numbers
-        stream.mount.pool.each(numbers, len(numbers), partial(self._settle, stream, closed))
+    def finish(self, stream: Stream, array: StreamArray, *, pad: bool) -> None:
+        """Commit everything, and the last shapes; ``pad`` fills up a partial frame, which is dropped without."""
 
-    def _settle(self, stream: Stream, closed: bool | None, number: int) -> None:
-        store, kept, segments = stream.mount.store, stream.notes(number), stream.tails(number)
-        if not stream.mount.is_remote:
-            with store.lock(f"{segments}.zgroup"), self._committing(stream, number):
-                return None
-        for _ in attempts():
-            tail = self._tails.objects.open(store, kept, segments, stream.plan.arrays[number].fill, create=True)
-            assert tail is not None
-            with suppress(VersionConflict):
-                return tail.settle(stream.record.epoch, closed=closed)
-        raise WriteConflict(kept, f"other writers changed it {MOST_TRIES} times")
+        def once(now: Stream) -> None:
+            progress = self._reader.read(now, array)
+            if progress.error is not None:
+                raise ArrayFailed(array.path, progress.error)
+            partial = progress.end % array.frame_nbytes
 
-    def _append_to_logs(self, stream: Stream, number: int, at: int, data: Buffer, note: Buffer) -> int:
-        """Store bytes in tails, or in chunks what ends a group of rows most of which it is; returns the rows that are
-        in chunks then, 0 where these are as many as before."""
-        array, rest = stream.plan.arrays[number], memoryview(data).cast("B")
-        store, notes, level = stream.mount.store, stream.notes(number), array.levels[0]
-        if note:
-            self._notes.append(store, notes, at // array.frame_nbytes, note)
-        elif at % array.frame_nbytes == 0:
-            self._notes.forget(store, notes, at // array.frame_nbytes)
-        nbytes, rows = level.object_rows * level.row_nbytes, 0
+            def tail() -> ObjectTail | LogTail:
+                if now.mount.is_remote:
+                    return self._object_tail(now, progress)
+                return self._log(now, array, progress.end // array.group_nbytes)
+
+            if partial and pad:
+                padded, phase = array.frame_nbytes - partial, partial % array.dtype.itemsize
+                fill = np.resize(np.roll(np.frombuffer(array.fill.tobytes(), np.uint8), -phase), padded)
+                tail().append(fill.tobytes())
+                self._records.change(now, lambda record: record.with_array(array.key, padded=padded))
+            elif partial:
+                tail().cut(progress.end - partial)
+            progress = self._reader.read(now, array) if partial else progress
+            absent = -progress.end % array.row_nbytes
+            if absent:
+                tail().append_missing(absent, "not sent")
+            self.commit(now, array, whole=False, final=True)
+
+        self._exclusive(stream, array, None, once, ("finishing",))
+
+    def fence(
+        self, stream: Stream, arrays: Sequence[StreamArray] | None = None, *, closed: bool | None = False
+    ) -> None:
+        """Wait until appends and commits that saw an earlier state of the stream have ended, or in an object store make
+        them fail; for all ``arrays`` by default. ``closed``: see `ObjectTail.fence`."""
+
+        def fence_one(array: StreamArray) -> None:
+            if not stream.mount.is_remote:
+                with stream.mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
+                    return
+            for _ in attempts():
+                tail = self._tails.objects.open(stream.mount.store, array, create=True)
+                assert tail is not None
+                with suppress(VersionConflict):
+                    tail.fence(stream.record.epoch, closed=closed)
+                    return
+            raise WriteConflict(array.head, f"other writers changed it {MOST_TRIES} times")
+
+        arrays = stream.plan.arrays if arrays is None else arrays
+        stream.mount.pool.each(arrays, len(arrays), fence_one)
+
+    # --- queues ------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, stream: Stream, array: StreamArray, fragment: Fragment) -> Progress:
+        """Queue a fragment. One that cannot be stored is dropped with all behind it, as nothing was promised."""
+        session, size = self._sessions.open(stream.plan), len(fragment.data)
+        with session.changed:
+            if not session.changed.wait_for(
+                lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
+            ):
+                raise QueueFull(f"{session.queued} bytes wait to be stored")
+        progress = self._writable(stream, array)
+        with session.changed:
+            queue = session.queues.setdefault(array.number, Queue(progress.end))
+            queue.end = max(queue.end, progress.end)
+            replace(progress, queued=queue.end - progress.end).check_offset(fragment.at, size)
+            queue.fragments.append(replace(fragment, data=bytes(fragment.data)))
+            queue.end += size
+            idle, queue.idle = queue.idle, False
+        if idle:
+            self._background.submit(self._store_queue, stream, array, session, queue)
+        return replace(progress, queued=fragment.stop - progress.end)
+
+    def _store_queue(self, stream: Stream, array: StreamArray, session: Session, queue: Queue) -> None:
+        dropped = True
+        try:
+            while True:
+                with session.changed:
+                    session.changed.notify_all()
+                    if not queue.fragments:
+                        dropped, queue.idle = False, True
+                        return
+                    fragment = queue.fragments[0]
+                try:
+                    self._append(stream, array, fragment)
+                except MismatchingUploadOffset:
+                    if not self._reader.holds(stream, array, fragment):
+                        raise
+                with session.changed:
+                    queue.fragments.popleft()
+        except HyperslabError:
+            return  # which is the array's error, if it has failed
+        finally:
+            with session.changed:
+                if dropped:
+                    queue.fragments.clear()
+                    session.queues.pop(array.number, None)
+                session.changed.notify_all()
+
+    # --- tails -------------------------------------------------------------------------------------------------------
+
+    def _append(
+        self, stream: Stream, array: StreamArray, fragment: Fragment, known: Progress | None = None
+    ) -> Progress:
+        """Store a fragment at the end of an array. ``known``: progress as of ``stream``. If its object tail is the
+        newest known, it is not read again: a change of an outdated one fails."""
+        tail = None if known is None else known.tails.tails.get(0)
+
+        def once(now: Stream) -> Progress:
+            progress = self._writable(now, array, known if now is stream else None)
+            progress.check_offset(fragment.at, len(fragment.data))
+            rows = progress.rows
+            if now.mount.is_remote:
+                note = (fragment.at // array.frame_nbytes, fragment.note) if fragment.note else None
+                self._object_tail(now, progress, fragment.epoch).append(fragment.data, note)
+            else:
+                rows = max(rows, self._append_to_logs(now, array, fragment))
+            if now.plan.settings.ack == "chunk":
+                self.commit(now, array, whole=False)
+            return replace(progress, end=fragment.stop, rows=rows)
+
+        return self._store(
+            stream, array, fragment.epoch, once, at_first=isinstance(tail, ObjectTail) and tail.is_newest
+        )
+
+    def _append_to_logs(self, stream: Stream, array: StreamArray, fragment: Fragment) -> int:
+        """Append to logs, or commit bytes at once that complete a group and are most of it. Returns the rows that are
+        in chunks then, 0 if they are as many as before."""
+        at, rest = fragment.at, memoryview(fragment.data).cast("B")
+        if fragment.note or at % array.frame_nbytes == 0:
+            self._tails.put_note(stream.mount.store, array, at // array.frame_nbytes, fragment.note)
+        nbytes, rows = array.group_nbytes, 0
         while rest:
             group, inside = divmod(at, nbytes)
             count = min(len(rest), nbytes - inside)
             if inside + count == nbytes and 2 * count >= nbytes:
                 count = (inside + len(rest)) // nbytes * nbytes - inside
-                rows = (at + count) // level.row_nbytes
-                self.commit(stream, number, whole=True, rows=rows, data=rest[:count])
+                rows = (at + count) // array.row_nbytes
+                self.commit(stream, array, whole=True, rows=rows, data=rest[:count])
             else:
-                self._log(stream, number, group).append(rest[:count])
+                self._log(stream, array, group).append(rest[:count])
             at, rest = at + count, rest[count:]
         return rows
 
-    def _skip_in_logs(self, stream: Stream, number: int, end: int, stop: int, reason: str) -> None:
-        array, level = stream.plan.arrays[number], stream.plan.arrays[number].levels[0]
-        size, nbytes = array.frame_nbytes, level.object_rows * level.row_nbytes
-        self._notes.forget(stream.mount.store, stream.notes(number), end // size)
+    def _skip_in_logs(self, stream: Stream, array: StreamArray, end: int, stop: int, reason: str) -> None:
+        size, nbytes = array.frame_nbytes, array.group_nbytes
+        self._tails.put_note(stream.mount.store, array, end // size, b"")
         while end < stop:
             group, inside = divmod(end, nbytes)
-            count = (stop - end) // nbytes * nbytes if not inside and _leaves_out(stream, array) else 0
+            count = (stop - end) // nbytes * nbytes if not inside and _may_omit(stream, array) else 0
             if count:
-                self.commit(stream, number, whole=True)
-                self._note_missing(stream, array.key, [(end // size, (end + count) // size, reason)])
-                self.commit(stream, number, whole=True, rows=(end + count) // level.row_nbytes)
+                self.commit(stream, array, whole=True)
+                self._record_missing(stream, array, [(end // size, (end + count) // size, reason)])
+                self.commit(stream, array, whole=True, rows=(end + count) // array.row_nbytes)
             else:
                 count = min(stop - end, nbytes - inside)
-                self._log(stream, number, group).append_missing(count, reason)
+                self._log(stream, array, group).append_missing(count, reason)
                 if inside + count == nbytes:
-                    self.commit(stream, number, whole=True)
+                    self.commit(stream, array, whole=True)
             end += count
 
     def _object_tail(self, stream: Stream, progress: Progress, epoch: int | None = None) -> ObjectTail:
-        """The tail that progress was read from; raises where its head says that nothing may be added."""
+        """The tail that progress was read from. Raises if its head refuses a sender."""
         tail = progress.tails.tails.get(0)
         if not isinstance(tail, ObjectTail):
             raise StreamNotFound(stream.path)
@@ -296,233 +327,196 @@ class ArrayWriter:
             raise CompletedUpload(stream.path)
         return tail
 
-    def _log(self, stream: Stream, number: int, group: int) -> Tail:
-        array = stream.plan.arrays[number]
-        nbytes = array.levels[0].object_rows * array.levels[0].row_nbytes
-        key = f"{stream.tails(number)}{group}"
-        tail = self._tails.open(stream.mount.store, key, group * nbytes, array.fill, create=True)
-        assert tail is not None
-        return tail
+    def _log(self, stream: Stream, array: StreamArray, group: int) -> LogTail:
+        log = self._tails.log(stream.mount.store, array, group, create=True)
+        assert log is not None
+        return log
 
-    def _tell(self, stream: Stream, array: StreamArray) -> None:
-        """Tell those who follow changes that an array may have more rows, though no key that they know has changed."""
-        mount = stream.mount
-        for level in array.levels:
-            if mount.store.observer is not None:
-                mount.store.observer(f"{level.path.partition('/')[2]}/{mount.metadata_key}", created=False)
+    # --- commits -----------------------------------------------------------------------------------------------------
 
-    # --- rows --------------------------------------------------------------------------------------------------------
-
-    def commit(  # noqa: PLR0917
+    def commit(
         self,
         stream: Stream,
-        number: int,
+        array: StreamArray,
+        *,
         whole: bool,
         rows: int | None = None,
         data: Buffer | None = None,
         final: bool = False,
     ) -> None:
-        """Move rows of an array to chunks: those in its tails, or with ``rows`` also those up to there, whose bytes are
-        ``data``, or which are missing; again from the start where another replica has moved some meanwhile."""
-        handle = self._handles.get(stream.path)
-        turn = nullcontext() if handle is None or stream.mount.is_remote else handle.turn
-        with self._committing(stream, number), turn:
+        """Move rows of an array to chunks: those in its tail, with ``whole`` only complete groups. With ``rows`` also
+        those up to there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
+        remote = stream.mount.is_remote
+        with self._commit_lock(stream, array), self._sessions.committing(stream.plan, concurrently=remote):
             for _ in attempts():
                 try:
-                    return self._commit_once(stream, number, whole, rows, data, final)
-                except (WriteConflict, ChangedWhileRead):
-                    if not stream.mount.is_remote:
-                        raise
-                except PartlyWritten as error:
-                    overtaken = isinstance(error.__cause__, WriteConflict | ChangedWhileRead)
-                    if not (stream.mount.is_remote and overtaken):
+                    return self._commit_once(stream, array, whole=whole, rows=rows, data=data, final=final)
+                except (WriteConflict, ChangedWhileRead, PartlyWritten) as error:
+                    cause = error.__cause__ if isinstance(error, PartlyWritten) else error
+                    if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
                         raise
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
 
-    def _commit_once(  # noqa: PLR0917
-        self, stream: Stream, number: int, whole: bool, rows: int | None, data: Buffer | None, final: bool
+    def _commit_once(
+        self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
     ) -> None:
-        array, store = stream.plan.arrays[number], stream.mount.store
-        object_rows, progress = array.levels[0].object_rows, self._gauge.progress(stream, number)
-        if self._note_missing(stream, array.key, progress.tails.missing(array.frame_nbytes)).state == "discarding":
+        group_rows, progress = array.group_rows, self._reader.read(stream, array)
+        if self._record_missing(stream, array, progress.tails.missing(array.frame_nbytes)).record.state == "discarding":
             raise StreamNotFound(stream.path)
-        source = KeptRows(array, progress.tails)
+        source = CachedRows(array, progress.tails)
         if rows is None:
-            rows = progress.end // array.levels[0].row_nbytes
-            if whole and rows // object_rows <= progress.rows // object_rows:
+            rows = progress.end // array.row_nbytes
+            if whole and rows // group_rows <= progress.rows // group_rows:
                 return
-            for first, last in _left_out(stream, array, progress):
+            for first, last in _omissible(stream, progress):
                 if first > progress.rows:
-                    self._committer.commit(array, stream.record.id, first, source, whole=True)
-                self._committer.commit(array, stream.record.id, last, None, whole=True)
-            self._committer.commit(array, stream.record.id, rows, source, whole=whole, final=final)
+                    self._committer.commit(array, first, source, whole=True)
+                self._committer.commit(array, last, None, whole=True)
+            self._committer.commit(array, rows, source, whole=whole, final=final)
         else:
-            begin = rows * array.levels[0].row_nbytes - len(data or b"")
+            begin = rows * array.row_nbytes - len(data or b"")
             more = None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8))
-            self._committer.commit(array, stream.record.id, rows, more, whole=True)
-        if stream.mount.is_remote:
-            self._drop(stream, number, rows // object_rows * object_rows if whole else rows)
+            self._committer.commit(array, rows, more, whole=True)
+        if not stream.mount.is_remote:
+            for group in [each for each in progress.tails.tails if (each + 1) * group_rows <= rows and not final]:
+                self._tails.remove(stream.mount.store, array, group)
             return
-        for group in [g for g in progress.tails.tails if (g + 1) * object_rows <= rows and not final]:
-            key = f"{stream.tails(number)}{group}"
-            store.delete(key)
-            self._tails.forget(store, key)
-
-    def _drop(self, stream: Stream, number: int, rows: int) -> None:
-        """Take rows that are in chunks from the tail of an array in an object store."""
-        array = stream.plan.arrays[number]
-        begin = rows * array.levels[0].row_nbytes
+        begin = (rows // group_rows * group_rows if whole else rows) * array.row_nbytes
         for _ in attempts():
-            tail = self._tails.objects.open(stream.mount.store, stream.notes(number), stream.tails(number), array.fill)
+            tail = self._tails.objects.open(stream.mount.store, array)
             with suppress(VersionConflict):
                 if tail is not None and tail.begin < begin:
                     tail.drop(begin)
                 return
 
-    def _commit_later(self, stream: Stream, number: int, progress: Progress) -> None:
-        """Have whole objects of rows moved to chunks in the background; where too many wait, now."""
-        level = progress.array.levels[0]
-        waiting = progress.end // level.row_nbytes // level.object_rows - progress.rows // level.object_rows
+    def _commit_later(self, stream: Stream, progress: Progress) -> None:
+        """Commit complete groups in the background, or at once if too many wait."""
+        array = progress.array
+        waiting = progress.end // array.group_nbytes - progress.rows // array.group_rows
         if waiting <= 0:
             return
-        handle = self._handles.of(stream.path, stream.plan)
+        session = self._sessions.open(stream.plan)
 
         def commit() -> None:
+            with self._recording_failure(stream, array):
+                self.commit(stream, array, whole=True)
+
+        def in_background() -> None:
             try:
-                with self._failing(stream, number):
-                    self.commit(stream, number, whole=True)
-            except HyperslabError:
-                return  # the array says so
+                with suppress(HyperslabError):  # which is the array's error from now on
+                    commit()
             finally:
-                handle.committing.discard(number)
+                session.committing.discard(array.number)
 
         if waiting >= _MOST_WAITING:
-            with self._failing(stream, number):
-                self.commit(stream, number, whole=True)
+            commit()
             return
-        with self._handles.lock:
-            if number in handle.committing or self._closed.is_set():
+        with session.changed:
+            if array.number in session.committing or self._closed.is_set():
                 return
-            handle.committing.add(number)
-        self._background.submit(commit)
+            session.committing.add(array.number)
+        self._background.submit(in_background)
 
-    def _finish_once(self, stream: Stream, number: int, *, pad: bool) -> None:
-        array, level = stream.plan.arrays[number], stream.plan.arrays[number].levels[0]
-        progress = self._gauge.progress(stream, number)
-        if progress.error is not None:
-            raise ArrayFailed(array.path, progress.error)
-        partial = progress.end % array.frame_nbytes
-        nbytes = level.object_rows * level.row_nbytes
-
-        def tail() -> Tail | ObjectTail:
-            if stream.mount.is_remote:
-                return self._object_tail(stream, progress)
-            return self._log(stream, number, progress.end // nbytes)
-
-        if partial and pad:
-            made_up = array.frame_nbytes - partial
-            phase = partial % array.dtype.itemsize
-            fill = np.resize(np.roll(np.frombuffer(array.fill.tobytes(), np.uint8), -phase), made_up)
-            tail().append(fill.tobytes())
-            self._records.change(stream, lambda record: record.with_array(array.key, padded=made_up))
-        elif partial:
-            tail().cut(progress.end - partial)
-        progress = self._gauge.progress(stream, number) if partial else progress
-        absent = -progress.end % level.row_nbytes
-        if absent:
-            tail().append_missing(absent, "not sent")
-        self.commit(stream, number, whole=False, final=True)
-
-    def _note_missing(self, stream: Stream, key: str, ranges: Sequence[tuple[int, int, str]]) -> Record:
+    def _record_missing(self, stream: Stream, array: StreamArray, ranges: Ranges) -> Stream:
         def noted(record: Record) -> Record:
-            known = record.array(key).missing
-            return record.with_array(key, missing=sorted({*known, *ranges})) if ranges else record
+            known = record.array(array.key).missing
+            return record.with_array(array.key, missing=sorted({*known, *ranges})) if ranges else record
 
         return self._records.change(stream, noted)
 
-    def _writable(self, stream: Stream, number: int, known: Progress | None = None) -> Progress:
-        progress = known or self._gauge.progress(stream, number)
-        ends = self._handles.of(stream.path, stream.plan).ends
-        ends[number] = max(progress.end, ends.get(number, 0))
+    def _writable(self, stream: Stream, array: StreamArray, known: Progress | None = None) -> Progress:
+        progress = known or self._reader.read(stream, array)
+        ends = self._sessions.open(stream.plan).ends
+        ends[array.number] = max(progress.end, ends.get(array.number, 0))
         if progress.error is not None:
-            raise ArrayFailed(progress.array.path, progress.error)
+            raise ArrayFailed(array.path, progress.error)
         if progress.complete:
-            raise CompletedUpload(progress.array.path)
+            raise CompletedUpload(array.path)
         return progress
 
-    # --- turns -------------------------------------------------------------------------------------------------------
+    # --- exclusion ---------------------------------------------------------------------------------------------------
 
-    def _alone(
+    def _store(
         self,
         stream: Stream,
-        number: int,
+        array: StreamArray,
+        epoch: int | None,
+        once: Callable[[Stream], Progress],
+        *,
+        at_first: bool = False,
+    ) -> Progress:
+        """The progress after ``once``, which appends to the tail; then followers of changes are told that the array may
+        have more rows, and complete groups are committed."""
+        progress = self._exclusive(stream, array, epoch, once, at_first=at_first)
+        observer = stream.mount.store.observer
+        if observer is not None:
+            for level in array.levels:
+                observer(f"{level.path.partition('/')[2]}/{stream.mount.metadata_key}", created=False)
+        self._commit_later(stream, progress)
+        return progress
+
+    def _exclusive(
+        self,
+        stream: Stream,
+        array: StreamArray,
         epoch: int | None,
         work: Callable[[Stream], T],
         states: Sequence[State] = ("open", "closed"),
         *,
         at_first: bool = False,
     ) -> T:
-        """Do what changes the tail of an array, with the stream as it is then, or ``at_first`` as it is known; and
-        again where somebody else was first. What a store fails to do is the array's error from then on."""
+        """Result of work that changes the tail of an array; repeated if another sender came first. In a folder it is
+        under the lock of those who append. It is given the stream as it is then, or ``at_first`` as it is known."""
         for attempt in attempts():
             known = at_first and attempt == 0
-            appending = nullcontext(stream) if known else self._appending(stream, number, epoch, states)
-            with suppress(VersionConflict), appending as now, self._failing(now, number):
-                return work(now)
+            lock = nullcontext() if known else stream.mount.store.lock(f"{array.tails}.zgroup")
+            with suppress(VersionConflict), lock:
+                now = stream if known else self._records.change(stream)
+                now.record.check_epoch(epoch)
+                if now.record.state not in states:
+                    raise CompletedUpload(stream.path)
+                try:
+                    with self._recording_failure(now, array):
+                        return work(now)
+                finally:
+                    self._reader.forget(stream.mount, array)
         raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
 
-    @contextmanager
-    def _appending(self, stream: Stream, number: int, epoch: int | None, states: Sequence[State]) -> Iterator[Stream]:
-        """Context of those who append to an array, one at a time of a folder; gives the stream as it is then."""
-        with stream.mount.store.lock(f"{stream.tails(number)}.zgroup"):
-            record = self._records.get(stream.mount, stream.prefix)
-            if record is None or record.id != stream.record.id:
-                raise StreamNotFound(stream.path)
-            record.check_epoch(epoch)
-            if record.state not in states:
-                raise CompletedUpload(stream.path)
-            try:
-                yield replace(stream, record=record)
-            finally:
-                self._gauge.forget(stream, number)
-
-    def _committing(self, stream: Stream, number: int) -> Any:
-        """Lock of those who move rows of an array to chunks, taken after that of those who append."""
-        return stream.mount.store.lock(f"{stream.tails(number)}commit.zgroup")
+    def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
+        """Lock that serialises commits of an array; taken after the lock of appends."""
+        return stream.mount.store.lock(f"{array.tails}commit.zgroup")
 
     @contextmanager
-    def _failing(self, stream: Stream, number: int) -> Iterator[None]:
-        """What a store fails to do in this context is an array's error from then on."""
+    def _recording_failure(self, stream: Stream, array: StreamArray) -> Iterator[None]:
+        """Record a failure of the store as the array's error."""
         try:
             yield
         except (MismatchingUploadOffset, StreamFull, CompletedUpload, StaleEpoch, StreamNotFound, Overloaded):
             raise
         except HyperslabError as error:
             reason = error.reason if isinstance(error, ArrayFailed) else str(error)
-            key = stream.plan.arrays[number].key
-            end = self._handles.of(stream.path, stream.plan).ends.get(number, 0)
+            end = self._sessions.open(stream.plan).ends.get(array.number, 0)
 
             def failed(record: Record) -> Record:
-                known = record.array(key)
-                return record.with_array(key, error=known.error or reason, stored=max(known.stored, end))
+                known = record.array(array.key)
+                return record.with_array(array.key, error=known.error or reason, stored=max(known.stored, end))
 
             with suppress(HyperslabError):  # the disk may be full
                 self._records.change(stream, failed)
             raise
 
 
-def _leaves_out(stream: Stream, array: StreamArray) -> bool:
-    """Whether nothing is stored of objects whose rows are all missing."""
+def _may_omit(stream: Stream, array: StreamArray) -> bool:
+    """Whether stored objects whose rows are all missing need not be stored."""
     return not stream.mount.stores_fill and all(not level.halvings[0] for level in array.levels)
 
 
-def _left_out(stream: Stream, array: StreamArray, progress: Progress) -> Iterator[tuple[int, int]]:
-    """The rows ``[first, last)`` that fill whole objects, and are all missing, of an array in an object store."""
-    if not stream.mount.is_remote or not _leaves_out(stream, array):
-        return
-    object_rows, per_row = array.levels[0].object_rows, array.frames_per_row
-    for start, stop, _ in progress.tails.missing(array.frame_nbytes):
-        first = max(-(-start // per_row // object_rows) * object_rows, progress.rows)
-        last = stop // per_row // object_rows * object_rows
-        if first < last:
-            yield first, last
+def _omissible(stream: Stream, progress: Progress) -> Iterator[tuple[int, int]]:
+    """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
+    array = progress.array
+    if stream.mount.is_remote and _may_omit(stream, array):
+        for start, stop, _ in progress.tails.missing(array.frame_nbytes):
+            first = -(-start // array.frames_per_row // array.group_rows) * array.group_rows
+            first, last = max(first, progress.rows), stop // array.frames_per_row // array.group_rows * array.group_rows
+            if first < last:
+                yield first, last

@@ -18,16 +18,16 @@ from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
 ENDING: Final = "hyperslab.ending"
-"""Application state: an `Event` set when the process is about to end."""
+"""Member of the state of the application: an `Event` that is set when the process is about to end."""
 
 
 async def get_changes(request: Request) -> Response:
-    """Answer GET: a stream of events, or JSON with the events of at most half a minute."""
+    """Answer GET: server-sent events, or JSON with the events of the next 30 seconds at most."""
     request.query.only({"since"})
     since, accept = request.query.text("since") or request.header(b"last-event-id") or None, request.header(b"accept")
     ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
     cancel = await request.hold(0)
-    inbox = await request.enter_async_context(_follow(request, request.tail, since))
+    inbox = await request.enter_async_context(_subscription(request, request.tail, since))
 
     def is_over() -> bool:
         return ending.is_set() or cancel.is_set()
@@ -47,12 +47,12 @@ async def get_changes(request: Request) -> Response:
 
 
 def _headers(media_type: str) -> Headers:
-    """Headers that make proxies forward each event at once."""
+    """Headers that keep proxies from buffering events."""
     return ((b"content-type", media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 
 class _Inbox:
-    """Queue of changes for one follower, by store; used on the event loop."""
+    """Queue of changes for one subscriber, by store. Used on the event loop only."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class _Inbox:
         self.ids: dict[str, str] = {}
 
     def put(self, store: str, changes: Sequence[Change]) -> None:
-        """Add changes of a store."""
+        """Enqueue changes of a store. A long queue becomes one ``unknown`` change of each store."""
         self._waiting.extend((store, change) for change in changes)
         if len(self._waiting) > 1000:
             last = {name: change.id for name, change in self._waiting}
@@ -72,11 +72,11 @@ class _Inbox:
 
     @property
     def id(self) -> str:
-        """The id of the last change taken out."""
+        """Id of the last change that was dequeued."""
         return ",".join(f"{store}={at}" for store, at in self.ids.items())
 
     async def next(self, seconds: int, is_over: Callable[[], bool]) -> list[Change]:
-        """All queued changes, as soon as there are any; none after a timeout, or at the end."""
+        """Dequeue all changes, waiting for the first; none after ``seconds``, or if ``is_over``."""
         for _ in range(seconds):
             if self._waiting or is_over():
                 break
@@ -92,8 +92,8 @@ class _Inbox:
 
 
 @asynccontextmanager
-async def _follow(request: Request, path: str, since: str | None) -> AsyncIterator[_Inbox]:
-    """Context in which changes arrive; raises `NodeNotFound` where there is no such store, and `BadParameter`."""
+async def _subscription(request: Request, path: str, since: str | None) -> AsyncIterator[_Inbox]:
+    """Subscription to the stores of a path. Raises `NodeNotFound` for an unknown store, and `BadParameter`."""
     feeds, store = request.service.feeds, path.partition("/")[0]
     if path and store not in feeds:
         raise NodeNotFound(path)
@@ -104,18 +104,18 @@ async def _follow(request: Request, path: str, since: str | None) -> AsyncIterat
             raise BadParameter("since", part, "expected the id of an event of this path")
         seen[name] = position
     inbox, loop = _Inbox(path), asyncio.get_running_loop()
-    with ExitStack() as following:
+    with ExitStack() as subscriptions:
         for name, at in seen.items():
 
             def deliver(changes: Sequence[Change], name: str = name) -> None:
                 loop.call_soon_threadsafe(inbox.put, name, changes)
 
-            now = await request.run(following.enter_context, feeds[name].following(path, at, deliver))
+            now = await request.run(subscriptions.enter_context, feeds[name].subscription(path, at, deliver))
             inbox.ids[name] = at or now
         try:
             yield inbox
         finally:
-            loop.run_in_executor(None, following.pop_all().close)  # it may wait for the store
+            loop.run_in_executor(None, subscriptions.pop_all().close)  # it may wait for the store
 
 
 def _event(kind: str, identifier: str, data: Any) -> bytes:

@@ -1,5 +1,5 @@
-"""``/v1/stream/{group}``: acquisition streams. Header names and rules of PATCH are those of the IETF draft Resumable
-Uploads for HTTP."""
+"""``/v1/stream/{group}``: acquisition streams. PATCH has the header names and rules of the IETF draft *Resumable
+Uploads for HTTP*."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from hyperslab.errors import (
     UnsupportedMediaType,
     shown,
 )
-from hyperslab.streams.handles import LARGEST_PIECE, PIECE_BYTES
-from hyperslab.streams.notes import LARGEST_NOTE
 from hyperslab.streams.progress import Progress
-from hyperslab.streams.service import IfExists, Sending
+from hyperslab.streams.service import IfExists, Upload
+from hyperslab.streams.sessions import LARGEST_PIECE, PIECE_BYTES
 from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tails import LARGEST_NOTE
 from hyperslab.wire import (
     CONTENT_DIGEST,
     FRAMES,
@@ -53,18 +53,18 @@ from hyperslab.wire import (
 )
 
 _PAUSE: Final = 0.2
-"""Seconds without a byte after which those that came are stored, though they are few."""
+"""Seconds without a byte after which a piece is stored, however short."""
 _LONGEST_PIECE: Final = 2.0
-"""Seconds after which those that came are stored, though more do."""
+"""Seconds after which a piece is stored, though more bytes arrive."""
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 _Run = Callable[..., Coroutine[Any, Any, Any]]
-"""Calls what blocks, in a thread for writes."""
+"""Calls a blocking function in a worker thread for writes."""
 
 
 async def get_stream(request: Request) -> Response:
-    """The state; with ``key=`` the headers of an upload are those of one array. ``…/frames``: metadata of frames."""
+    """The state, with the upload headers of the array ``key``; or with ``…/frames`` the metadata of its frames."""
     key, (path, _, action) = request.query.values.get("key"), request.tail.rpartition("/")
     known = {"key", "from"} if action == "frames" else {"key"}
     request.query.only(known)
@@ -82,7 +82,7 @@ async def get_stream(request: Request) -> Response:
 
 
 async def _frame_lines(request: Request, path: str, key: str | None) -> Response:
-    """The metadata of the frames of one array, as JSON lines; of those that are stored by now."""
+    """Metadata of the durable frames of one array, as JSON lines."""
     start, streams = request.query.integer("from", 0, low=0, high=2**62), request.context.streams
     progress = await request.run(streams.progress, path, key)
     lines = partial(streams.frame_lines, path, key, start, progress.end // progress.array.frame_nbytes)
@@ -98,7 +98,7 @@ async def _frame_lines(request: Request, path: str, key: str | None) -> Response
 
 
 async def put_stream(request: Request) -> Response:
-    """Open a stream: 201 with its state, 200 where it goes on."""
+    """Open a stream: 201 with its state, or 200 if it is resumed."""
     query = request.query
     query.only(("if_exists", "dry_run"))
     if_exists = cast("IfExists", query.choice("if_exists", get_args(IfExists)) or "error")
@@ -113,7 +113,7 @@ async def put_stream(request: Request) -> Response:
 
 
 async def patch_stream(request: Request) -> Response:
-    """Store bytes of one array: 204 with the offset when they are stored; 202 where they are taken to be."""
+    """Append bytes to one array: 204 with the offset when they are stored, 202 with ``ack=memory``."""
     query = request.query
     query.only(("key",))
     key, epoch, offset = query.values.get("key"), _epoch(request), _number(request, UPLOAD_OFFSET, "a number of bytes")
@@ -123,24 +123,24 @@ async def patch_stream(request: Request) -> Response:
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
     run: _Run = partial(request.write, f"{request.tail}/{key}")
-    with await run(request.context.streams.send, request.tail, key, offset, epoch) as sending:
+    with await run(request.context.streams.upload, request.tail, key, offset, epoch) as upload:
         length = request.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
-            sending.check(known)
+            upload.check(known)
         held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
-        if held or (known is None and sending.progress.size is not None):
+        if held or (known is None and upload.progress.size is not None):
             async with received_body(request) as body:
-                data = npy_frames(body, sending.progress, offset) if kind == NPY else body
-                sending.check(len(data))
-                await run(sending.append, data)
+                data = npy_frames(body, upload.progress, offset) if kind == NPY else body
+                upload.check(len(data))
+                await run(upload.append, data)
         else:
             check_as_is(request)
             async with request.context.admission.hold() as share:
-                await _receive(request, run, sending, known, share)
+                await _receive(request, run, upload, known, share)
         if completes == "?1":
-            await run(sending.complete)
-    progress = sending.progress
+            await run(upload.complete)
+    progress = upload.progress
     headers = _upload_headers(progress)
     if progress.settings.ack != "memory":
         return Response(204, headers)
@@ -148,7 +148,7 @@ async def patch_stream(request: Request) -> Response:
 
 
 async def post_stream(request: Request) -> Response:
-    """``…/skip``: frames that will not come; ``…/flush``: store what is complete; ``…/frames``: those of any arrays."""
+    """``…/skip``: record missing frames; ``…/flush``: commit whole rows; ``…/frames``: append frames of any arrays."""
     path, _, action = request.tail.rpartition("/")
     streams, epoch = request.context.streams, _epoch(request)
     request.query.only(())
@@ -171,36 +171,36 @@ async def post_stream(request: Request) -> Response:
         raise BadDefinition("reason", "expected a text of at most 1000 characters")
     if key is not None and not isinstance(key, str):
         raise BadDefinition("key", f"expected a text, found {shown(key)}")
-    await request.write(path, streams.skip, path, key, frames, reason, at, epoch)
+    await request.write(path, streams.skip, path, key, frames, reason, at=at, epoch=epoch)
     return Response(204, _upload_headers(await request.run(streams.progress, path, key)))
 
 
 async def _post_frames(request: Request, path: str, epoch: int | None) -> Response:
-    """Store frames of any arrays, one after the other: 200 with the offset of each array that was named, which a
-    problem has, too."""
+    """Append frames of any arrays in order: 200 with the offset of each array that was named. A problem has these
+    offsets too."""
     if media_type(request) != FRAMES:
         raise UnsupportedMediaType(media_type(request) or "", [FRAMES])
     streams = request.context.streams
     run: _Run = partial(request.write, path)
     await run(streams.check, path, epoch)
-    sending: dict[str, Sending] = {}
+    uploads: dict[str, Upload] = {}
     error: HyperslabError | None = None
     try:
         async with _checked(request) as body, request.context.admission.hold() as share:
             entries = _Entries(body, request.context.options.idle_seconds)
             with ExitStack() as stack:
                 while (key := await entries.key()) is not None:
-                    if key not in sending:
-                        sending[key] = stack.enter_context(await run(streams.send, path, key, 0, epoch))
-                    array = sending[key].array
+                    if key not in uploads:
+                        uploads[key] = stack.enter_context(await run(streams.upload, path, key, 0, epoch))
+                    array = uploads[key].array
                     await share.grow(array.frame_nbytes + LARGEST_NOTE)
                     frame, note, data = await entries.frame(array.frame_nbytes)
-                    sending[key].move(frame * array.frame_nbytes)
-                    await run(sending[key].append, data, note)
+                    uploads[key].seek(frame * array.frame_nbytes)
+                    await run(uploads[key].append, data, note)
     except HyperslabError as found:
         error = found
     offsets = {}
-    for name in [each.array.key for each in sending.values()]:
+    for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
     if error is not None:
@@ -226,7 +226,7 @@ async def delete_stream(request: Request) -> Response:
 
 
 class _Entries:
-    """The entries of a body of frames, as they come; `BadBody` is raised where it ends within one."""
+    """Parser of a body of frames. Raises `BadBody` for an entry that is cut off."""
 
     def __init__(self, body: Body, patience: float) -> None:
         self._body = body
@@ -247,7 +247,7 @@ class _Entries:
             raise BadBody(f"a key is no UTF-8: {error}") from error
 
     async def frame(self, nbytes: int) -> tuple[int, bytes, memoryview]:
-        """The rest of an entry: the index of its frame, its metadata as JSON, and its ``nbytes`` bytes."""
+        """The rest of an entry: index of the frame, metadata as JSON, and the frame's ``nbytes`` bytes."""
         frame = _U64.unpack(await self._read(_U64.size))[0]
         length = _U32.unpack(await self._read(_U32.size))[0]
         if length > LARGEST_NOTE:
@@ -262,7 +262,7 @@ class _Entries:
         return frame, note, await self._read(nbytes)
 
     async def _read(self, nbytes: int, *, at_end: bool = False) -> memoryview:
-        """So many bytes; or none where the body may be ``at_end``."""
+        """The next ``nbytes`` bytes, or none if the body ends here and may (``at_end``)."""
         found, done = np.empty(nbytes, np.uint8).data, 0
         while done < nbytes:
             count = await self._body.read_into(found[done:], pause=self._patience, within=self._patience)
@@ -278,7 +278,7 @@ class _Entries:
 
 @asynccontextmanager
 async def _checked(request: Request) -> AsyncIterator[Body]:
-    """A body as it comes; with a digest, once it is known to be right."""
+    """The body as it arrives, or if it has a digest, after that was verified."""
     check_as_is(request)
     if request.header(CONTENT_DIGEST.lower().encode()) is None:
         yield Body(request.receive)
@@ -287,19 +287,19 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
             yield Body(request.receive, body)
 
 
-async def _receive(request: Request, run: _Run, sending: Sending, length: int | None, share: Share) -> None:
-    """Store a body as it comes: a piece at a time, the next one being received meanwhile; of one that breaks off, all
-    that came. A piece that ends with a group of rows goes to chunks at once: of a long body, pieces end there. The
-    memory of requests that send beside another one is admitted."""
+async def _receive(request: Request, run: _Run, upload: Upload, length: int | None, share: Share) -> None:
+    """Store a body piece by piece, receiving the next piece meanwhile; of a broken one, all that arrived. Pieces of a
+    long body end with a group of rows, which then goes to chunks directly. The stream's memory covers the buffers of
+    one request; those of others are admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
-    rest, group = length if length is not None else LARGEST_PIECE, sending.group
-    most = sending.piece if 2 * rest >= group else PIECE_BYTES
+    rest, group = length if length is not None else LARGEST_PIECE, upload.group
+    most = upload.piece if 2 * rest >= group else PIECE_BYTES
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
     size = min(most, max(1, rest))
-    await share.grow(0 if sending.is_first else 2 * size)
-    buffers = sending.take_buffers(size)
-    at = sending.at
+    await share.grow(0 if upload.is_first else 2 * size)
+    buffers = upload.session.take_buffers(size)
+    at = upload.at
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
@@ -318,17 +318,17 @@ async def _receive(request: Request, run: _Run, sending: Sending, length: int | 
                 break
         if storing is not None:
             await storing
-        storing = asyncio.create_task(run(sending.append, buffers[0][:count]))
+        storing = asyncio.create_task(run(upload.append, buffers[0][:count]))
         at += count
     if storing is not None:
         await storing
-    sending.give_back(buffers)
+    upload.session.buffers = buffers
     if broken is not None:
         raise broken
 
 
 def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memoryview:
-    """The bytes of whole frames, as the array has them; raises `BadBody`, and `MismatchingUploadOffset` where they
+    """The bytes of whole frames in the dtype of the array. Raises `BadBody`, and `MismatchingUploadOffset` if they
     would begin inside a frame."""
     values, array = parse_npy(io.BytesIO(body)), progress.array
     at = progress.end if offset is None else offset

@@ -1,0 +1,199 @@
+"""Sessions: the state of a stream in one process. Memory that is reserved, active senders, queues, commits."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Condition, Event, Lock, Thread
+from typing import Final
+
+import numpy as np
+
+from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.errors import HyperslabError, Overloaded
+from hyperslab.streams.heads import cached_bytes
+from hyperslab.streams.layout import StreamArray, StreamPlan
+
+PIECE_BYTES: Final = 8 << 20
+"""Bytes of a body that are stored at a time."""
+LARGEST_PIECE: Final = 128 << 20
+"""The same for the only sender of a stream, if a piece is a whole group of rows."""
+QUEUE_BYTES: Final = 64 << 20
+"""Capacity of the queues of a stream; a single longer fragment fits too."""
+_LARGE: Final = 256 << 20
+_LONGEST_LOOK: Final = 1.0
+"""Seconds between two looks for expired streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Bytes of an array at an offset, with metadata of the frame that begins there (``b""``: none), from a sender of an
+    ``epoch`` (None: any)."""
+
+    at: int
+    data: bytes | memoryview
+    note: bytes = b""
+    epoch: int | None = None
+
+    @property
+    def stop(self) -> int:
+        return self.at + len(self.data)
+
+
+@dataclass(slots=True)
+class Queue:
+    """Fragments of an array that are acknowledged but not stored; the next one belongs at ``end``. ``idle``: no thread
+    stores them."""
+
+    end: int
+    fragments: deque[Fragment] = field(default_factory=deque)
+    idle: bool = True
+
+
+@dataclass(slots=True)
+class Session:
+    """State of a stream in this process.
+
+    Attributes:
+        reserved: Bytes of memory.
+        last: Time of the latest request.
+        senders: Requests that are sending, by number of the array.
+        committing: Arrays that are committed in the background.
+        ends: The highest end seen of each array, which a failure records.
+        buffers: Receive buffers of the previous request: new pages cost more than receiving into them.
+        queues: By array, with ``ack=memory``.
+        commit_lock: Held by the commit for which memory is reserved.
+        changed: Guards all of this; notified when a queue changes.
+    """
+
+    reserved: int
+    expires_in: int
+    last: float = field(default_factory=time.monotonic)
+    senders: dict[int, int] = field(default_factory=dict)
+    committing: set[int] = field(default_factory=set)
+    ends: dict[int, int] = field(default_factory=dict)
+    buffers: list[memoryview] = field(default_factory=list)
+    queues: dict[int, Queue] = field(default_factory=dict)
+    commit_lock: Lock = field(default_factory=Lock)
+    changed: Condition = field(default_factory=Condition)
+
+    @property
+    def has_expired(self) -> bool:
+        busy = any(self.senders.values()) or self.committing or self.queued
+        return not busy and time.monotonic() - self.last > self.expires_in
+
+    @property
+    def queued(self) -> int:
+        """Bytes in all queues."""
+        return sum(len(each.data) for queue in [*self.queues.values()] for each in [*queue.fragments])
+
+    def take_buffers(self, nbytes: int) -> list[memoryview]:
+        """Two buffers of at least ``nbytes``: those of an earlier request if it has returned them to ``buffers``."""
+        with self.changed:
+            found, self.buffers = [each for each in self.buffers if len(each) >= nbytes], []
+        return found or [np.empty(nbytes, np.uint8).data for _ in range(2)]
+
+
+class Sessions:
+    """The sessions of a process, by path of the stream. While there are any, a thread looks for expired ones, has
+    ``expire`` close the stream (it returns the seconds until the next look, 0 if it is closed) and removes them."""
+
+    def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], float]) -> None:
+        self._in_flight = in_flight
+        self._expire = expire
+        self._sessions: dict[str, Session] = {}
+        self._lock = Lock()
+        self._watch: Thread | None = None
+        self._closed = Event()
+
+    def close(self) -> None:
+        """End the look for expired streams."""
+        self._closed.set()
+
+    def get(self, path: str) -> Session | None:
+        return self._sessions.get(path)
+
+    def open(self, plan: StreamPlan) -> Session:
+        """The session of a stream; a new one reserves its memory. Raises `Overloaded`."""
+        with self._lock:
+            if plan.path in self._sessions:
+                return self._sessions[plan.path]
+            bound = memory_bound(plan)
+            if bound > self._in_flight.limit or not self._in_flight.try_reserve(bound):
+                raise Overloaded(f"a stream of {bound} bytes of memory does not fit", retry_after=10)
+            session = self._sessions[plan.path] = Session(bound, plan.settings.expires_in)
+            if self._watch is None and not self._closed.is_set():
+                self._watch = Thread(target=self._close_expired, name="streams", daemon=True)
+                self._watch.start()
+            return session
+
+    def remove(self, path: str) -> None:
+        """End a session and release its memory."""
+        with self._lock:
+            session = self._sessions.pop(path, None)
+        if session is not None:
+            self._in_flight.release(session.reserved)
+
+    @contextmanager
+    def committing(self, plan: StreamPlan, *, concurrently: bool) -> Iterator[None]:
+        """Context of a commit, whose memory is the stream's. ``concurrently`` with that, others take memory of their
+        own, or wait if there is none."""
+        session = self._sessions.get(plan.path)
+        own = commit_bytes(plan)
+        if session is None or session.commit_lock.acquire(blocking=False):
+            own = 0
+        elif not (concurrently and self._in_flight.try_reserve(own)):
+            session.commit_lock.acquire()
+            own = 0
+        try:
+            yield
+        finally:
+            if own:
+                self._in_flight.release(own)
+            elif session is not None:
+                session.commit_lock.release()
+
+    def _close_expired(self) -> None:
+        while not self._closed.wait(_LONGEST_LOOK):
+            with self._lock:
+                sessions = dict(self._sessions)
+                if not sessions:
+                    self._watch = None
+                    return
+            for path, session in [(path, each) for path, each in sessions.items() if each.has_expired]:
+                again = _LONGEST_LOOK  # also if the store fails
+                with suppress(HyperslabError):
+                    again = self._expire(path)
+                if again > 0:
+                    session.last = time.monotonic() - session.expires_in + again
+                else:
+                    self.remove(path)
+
+
+def largest_piece(plan: StreamPlan, array: StreamArray) -> int:
+    """Bytes of a body that the only sender of a stream stores at a time: a group of rows, which fills whole stored
+    objects, if that is not too large and does not go through a queue."""
+    fits = PIECE_BYTES < array.group_nbytes <= LARGEST_PIECE and plan.settings.ack != "memory"
+    return array.group_nbytes if fits else PIECE_BYTES
+
+
+def memory_bound(plan: StreamPlan) -> int:
+    """Upper bound of the memory of a stream: pieces of bodies, queues, and a commit."""
+    piece = max(largest_piece(plan, array) for array in plan.arrays)
+    queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
+    return 2 * PIECE_BYTES + 2 * piece + queued + commit_bytes(plan)
+
+
+def commit_bytes(plan: StreamPlan) -> int:
+    """Upper bound of the memory of a commit, which writes two chunks or shards concurrently. A chunk is held as rows,
+    chunk and encoded; a shard as encoded chunks and as a whole. Large shards are written one at a time."""
+    levels = [level for array in plan.arrays for level in array.levels]
+    chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
+    shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
+    cached = 2 * max(cached_bytes(array) for array in plan.arrays)
+    shards = (2 if 2 * shard > _LARGE else 4) * shard
+    return cached + 6 * chunk + shards
