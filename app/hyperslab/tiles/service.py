@@ -43,13 +43,13 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded picture or array; ``shape`` and ``dtype`` are of arrays only. ``moved``: chunks changed while they were
+    """Encoded picture or array; ``shape`` and ``dtype`` are of arrays only. ``changed``: chunks changed while they were
     read, so the tag may not match."""
 
     body: bytes
     shape: tuple[int, ...] | None = None
     dtype: np.dtype[Any] | None = None
-    moved: bool = False
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Tiles:
         def draw(cancel: Cancel | None, cost: ReadCost) -> Encoded:
             def load() -> tuple[Encoded, str, int]:
                 encoded = encode(*self.reader.read(plan, as_labels, nodata, cancel, cost))
-                encoded = replace(encoded, moved=cost.changed)
+                encoded = replace(encoded, changed=cost.changed)
                 return encoded, f"{tag}-moved" if cost.changed else tag, len(encoded.body) + 512
 
             return self._cache.load(key, tag, load).value

@@ -18,7 +18,7 @@ from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
 ENDING: Final = "hyperslab.ending"
-"""Member of the state of the application: an `Event` that is set when the process is about to end."""
+"""Application state: an `Event` set when the process is about to end."""
 
 
 async def get_changes(request: Request) -> Response:

@@ -113,7 +113,7 @@ class _TileRequest:
         cached = rendering.cached()
         if cached is None and request.method == "HEAD" and request.conditions.check(etag):
             drawn = await self.run(lambda cancel: rendering.draw(cancel, ReadCost()))
-            cached = None if drawn.moved else drawn
+            cached = None if drawn.changed else drawn
         if cached is None:
             return picture
         return picture.with_content(_content(cached, cost_headers(0, 0, None, {})))
@@ -124,10 +124,10 @@ def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
-    if encoded.moved and not request.is_last_try:
+    if encoded.changed and not request.is_last_try:
         raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
     # mixed versions are acceptable in the end, with a unique tag
-    etag = etag_of(token_bytes()) if encoded.moved else None
+    etag = etag_of(token_bytes()) if encoded.changed else None
     return _content(encoded, headers, etag)
 
 
