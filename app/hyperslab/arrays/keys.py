@@ -87,7 +87,7 @@ class KeyReader:
     def __init__(self, catalog: Catalog, reader: Reader, *, max_nodes: int = 10_000) -> None:
         self._catalog = catalog
         self._reader = reader
-        self._most_nodes = max_nodes
+        self._max_nodes = max_nodes
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
         """The key at ``path`` (its first segment names the store). Of a chunk only the ``wanted`` bytes (start and
@@ -257,7 +257,7 @@ class KeyReader:
                 if node is None:
                     broken += (f"{step.path}/",)
                     continue
-                if len(nodes) == self._most_nodes or time.monotonic() > deadline:
+                if len(nodes) == self._max_nodes or time.monotonic() > deadline:
                     return None
                 nodes[step.path] = node
         except OutOfTime:
