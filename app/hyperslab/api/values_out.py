@@ -1,7 +1,7 @@
-"""Values on their way out: which form and dtype an answer has, and the values as npy, objects, JSON and CSV.
+"""Response values: form and dtype, and their encoding as npy, objects, JSON and CSV.
 
-JSON is strict and keeps what it can: NaN and the infinities are the strings that Zarr uses for them, times are ISO text
-("NaT" where there is none), time spans counts of their unit, complex numbers ``[re, im]``, records objects, fixed
+JSON is strict, and lossless if possible: NaN and the infinities are the strings that Zarr uses for them, times ISO text
+("NaT" for none), time spans counts of their unit, complex numbers ``[re, im]``, records objects, fixed
 bytes text (UTF-8; other bytes as ``\\xff``), raw bytes base64. `values_in` reads all of it back.
 """
 

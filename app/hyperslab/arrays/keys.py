@@ -271,7 +271,7 @@ def looks_like_chunk(name: str) -> bool:
 
 
 def above(path: str) -> Iterator[str]:
-    """The prefixes of possible arrays above a chunk path, outermost first."""
+    """Paths of possible arrays above a chunk path, outermost first."""
     parts = path.split("/")
     first = len(parts) - 1
     while first > 1 and looks_like_chunk(parts[first - 1]):
