@@ -14,7 +14,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
 from hyperslab.arrays.extent import LARGEST, extent, larger, remember, remembered, with_extent
-from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
+from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
@@ -94,7 +94,7 @@ class Appender:
                 if appended is not None:
                     return appended
                 turn.take_again()
-        raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
+        raise WriteConflict(path, f"other writers changed the metadata {MAX_TRIES} times")
 
     def _announce(self, grown: _LongerArray, turn: Turn) -> str | None:
         """Record in the metadata how far data may reach. None if it already does; else the new version of the node, for

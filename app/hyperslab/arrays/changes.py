@@ -24,7 +24,7 @@ from hyperslab.wire.retry import backoff
 
 _LOG: Final = f"{HIDDEN}/changes"
 _WATCH: Final = f"{HIDDEN}/watch"
-MOST_ENTRIES: Final = 1000
+MAX_ENTRIES: Final = 1000
 """Entries in a log. More in one flush become a single one for their common prefix."""
 _WATCHED_FOR: Final = 900.0
 _RENEW_AFTER: Final = 300.0
@@ -53,8 +53,8 @@ class Log:
 
     def with_entries(self, entries: Sequence[str]) -> Log:
         """The log with entries added at the end, and the oldest dropped if there are too many."""
-        kept = (*self.entries, *entries)[-MOST_ENTRIES:]
-        while sum(map(len, kept)) > MOST_ENTRIES * 512:
+        kept = (*self.entries, *entries)[-MAX_ENTRIES:]
+        while sum(map(len, kept)) > MAX_ENTRIES * 512:
             kept = kept[len(kept) // 2 :]
         return Log(self.generation, self.next + len(entries), kept)
 
@@ -143,7 +143,7 @@ class ChangeLog:
                 if not entries:
                     self._flushing = False
                     return
-            if len(entries) > MOST_ENTRIES:
+            if len(entries) > MAX_ENTRIES:
                 entries = [as_prefix(commonpath([entry.removeprefix("+") for entry in entries]))]
             try:
                 with self._store.lock(_LOG):
@@ -173,5 +173,5 @@ def _parsed(stored: Stored) -> Log:
     document = parse_object(stored.data) or {}
     with suppress(KeyError, TypeError, ValueError):
         entries = tuple(map(str, document["entries"]))
-        return Log(str(document["generation"]), max(int(document["next"]), len(entries)), entries[-MOST_ENTRIES:])
+        return Log(str(document["generation"]), max(int(document["next"]), len(entries)), entries[-MAX_ENTRIES:])
     return new_log()

@@ -24,7 +24,7 @@ from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Mounted
 from hyperslab.arrays.read import Reader
 from hyperslab.engine import creation, v3_creation
 from hyperslab.engine.dtypes import named_dtype
-from hyperslab.engine.jsontext import dump_copy, dump_json, spell_floats
+from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.engine.v3 import new_group
 from hyperslab.engine.v3_creation import first_difference, requested_format
@@ -310,7 +310,7 @@ def _group_text(zarr_format: int, attributes: Mapping[str, Any]) -> bytes:
 def _attribute_difference(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
     """The first attribute that differs: its name as a member of a node, the requested and the stored value."""
     for name, value in wanted.items():
-        found = spell_floats(stored.get(name))
+        found = json_floats(stored.get(name))
         if name not in stored or found != value:
             return "dimension_names" if name == "_ARRAY_DIMENSIONS" else f"attributes.{name}", value, found
     return None

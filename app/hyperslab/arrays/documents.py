@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hyperslab.arrays.lease import MOST_TRIES, attempts, retried
+from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, parse_json, parse_object, spell_floats
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, json_floats, parse_json, parse_object
 from hyperslab.engine.metadata import (
     MAX_ARRAY_BYTES,
     MAX_CONSOLIDATED_BYTES,
@@ -120,7 +120,7 @@ def merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
         elif isinstance(value, Mapping):
             inner = merged.get(name)
             merged[name] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
-        elif (spelled := spell_floats(merged.get(name))) != value or spelled == merged.get(name):
+        elif (spelled := json_floats(merged.get(name))) != value or spelled == merged.get(name):
             merged[name] = value
         # else: text in place of a stored bare NaN, as it was shown, keeps the NaN
     return merged
@@ -142,7 +142,7 @@ def checked_attributes(attributes: Any) -> Mapping[str, Any]:
     infinity, which is not JSON."""
     if not isinstance(attributes, Mapping):
         raise BadDefinition("attributes", f"expected an object, found {shown(attributes)}")
-    if spell_floats(attributes) != attributes:
+    if json_floats(attributes) != attributes:
         raise BadBody('JSON has no NaN and no infinities: in attributes, write them as text, such as "NaN"')
     return attributes
 
@@ -313,7 +313,7 @@ def _follow_in(
                 now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
                 if now == [None if found is None else found.version for found in seen.values()]:
                     return
-    raise StoreError(mount.name, key, f"other writers came first {MOST_TRIES} times")
+    raise StoreError(mount.name, key, f"other writers came first {MAX_TRIES} times")
 
 
 def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:

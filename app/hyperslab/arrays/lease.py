@@ -39,9 +39,9 @@ from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.wire import retry
 
-MOST_TRIES: Final = 100
-attempts: Final = partial(retry.attempts, MOST_TRIES, first=0.005, longest=0.2)
-"""Numbers of `MOST_TRIES` attempts at a conflicting change, with pauses between them."""
+MAX_TRIES: Final = 100
+attempts: Final = partial(retry.attempts, MAX_TRIES, first=0.005, longest=0.2)
+"""Numbers of `MAX_TRIES` attempts at a conflicting change, with pauses between them."""
 _TERM = 20.0
 _RENEWALS = 4
 
@@ -49,12 +49,12 @@ T = TypeVar("T")
 
 
 def retried(key: str, attempt: Callable[[], T]) -> T:
-    """The result of ``attempt``, repeated while it raises `VersionConflict`. Raises `WriteConflict` after `MOST_TRIES`
+    """The result of ``attempt``, repeated while it raises `VersionConflict`. Raises `WriteConflict` after `MAX_TRIES`
     attempts."""
     for _ in attempts():
         with suppress(VersionConflict):
             return attempt()
-    raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
+    raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
-from hyperslab.arrays.lease import MOST_TRIES, Turn, alone, attempts, node_lock
+from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.read import Reader
@@ -81,7 +81,7 @@ class Resizer:
                     raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
                 attributes = None
                 turn.take_again()
-        raise WriteConflict(path, f"other writers changed the metadata {MOST_TRIES} times")
+        raise WriteConflict(path, f"other writers changed the metadata {MAX_TRIES} times")
 
     def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
         """Clear cells outside the shape before a larger one, or one without a record of them, is stored. Raises
@@ -242,7 +242,7 @@ class Clearer:
             with suppress(WriteConflict):
                 return ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords)
             (version,) = store.versions(self._array.prefix, [key])
-        raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
+        raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
     def _stored(self, before: Shape) -> Iterator[tuple[Coords, str]]:
         """Stored chunks of an array of the shape ``before`` that its present shape removes or cuts, and their

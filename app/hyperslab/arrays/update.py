@@ -15,7 +15,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import NDArray, cache_key, get_chunk
-from hyperslab.arrays.lease import MOST_TRIES, attempts
+from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.read import Reader
@@ -151,7 +151,7 @@ class ChunkWriter:
             except VersionConflict as conflict:
                 if self._expected is not None:
                     raise WriteConflict(key, TOO_LATE) from conflict
-        raise WriteConflict(key, f"other writers came first {MOST_TRIES} times")
+        raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:
         """Store an encoded object, or only the chunk ``inside`` a shard, and return its version. Raises `BadBody` if it

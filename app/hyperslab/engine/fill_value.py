@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
-from hyperslab.engine.jsontext import NON_FINITE, spell_float
+from hyperslab.engine.jsontext import NON_FINITE, json_float
 from hyperslab.errors import shown
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
@@ -325,7 +325,7 @@ def _format_float(item: Item) -> float | str:
     number, stored = float(item), item.tobytes()
     if math.isnan(number) and stored != np.array(math.nan).astype(item.dtype).tobytes():
         return "0x" + (stored if item.dtype.byteorder == ">" else stored[::-1]).hex()
-    return spell_float(number)
+    return json_float(number)
 
 
 def _parse_complex(value: Any, dtype: DType) -> Item:

@@ -72,7 +72,7 @@ def dump_json(value: Any) -> bytes:
     try:
         return _dump(value)
     except ValueError:
-        return _dump(spell_floats(value))
+        return _dump(json_floats(value))
 
 
 def distinct(text: bytes) -> bytes:
@@ -81,21 +81,21 @@ def distinct(text: bytes) -> bytes:
     return text + f"{secrets.randbits(64):064b}".translate(str.maketrans("01", " \t")).encode()
 
 
-def spell_float(number: float) -> float | str:
+def json_float(number: float) -> float | str:
     """A float for strict JSON: NaN and infinities as Zarr's strings."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
-def spell_floats(value: Any) -> Any:
-    """A document with `spell_float` applied to all floats."""
+def json_floats(value: Any) -> Any:
+    """A document with `json_float` applied to all floats."""
     if isinstance(value, float):
-        return spell_float(value)
+        return json_float(value)
     if isinstance(value, dict):
-        return {name: spell_floats(member) for name, member in value.items()}
+        return {name: json_floats(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [spell_floats(item) for item in value]
+        return [json_floats(item) for item in value]
     return value
 
 

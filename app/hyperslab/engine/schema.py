@@ -11,7 +11,7 @@ import numpy as np
 
 from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
 from hyperslab.engine.fill_value import object_codec
-from hyperslab.engine.jsontext import spell_float
+from hyperslab.engine.jsontext import json_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
 from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, named_configuration
@@ -93,7 +93,7 @@ def _spelled(fill: np.ndarray) -> Any:
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
     value, dtype = fill.tolist(), fill.dtype
     is_float = dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
-    return spell_float(float(value)) if is_float else value
+    return json_float(float(value)) if is_float else value
 
 
 # --- zarr-python 3, which refuses groups with unsupported arrays in their .zmetadata -------------------------------

@@ -15,7 +15,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import publish_metadata
 from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
-from hyperslab.arrays.lease import MOST_TRIES, alone, attempts, node_lock
+from hyperslab.arrays.lease import MAX_TRIES, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -120,7 +120,7 @@ class Committer:
             metadata = with_stream_mark(metadata, None if final else asdict(mark))
             if done or publish_metadata(node, metadata) is not None:
                 return
-        raise WriteConflict(level.path, f"other writers changed the metadata {MOST_TRIES} times")
+        raise WriteConflict(level.path, f"other writers changed the metadata {MAX_TRIES} times")
 
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""

@@ -27,7 +27,7 @@ from hyperslab.streams.record import Records, is_id
 from hyperslab.streams.tail import NDArray
 from hyperslab.streams.tails import Tails
 
-_MOST_CACHED: Final = 32 << 20
+_MAX_CACHED: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def cached_bytes(array: StreamArray) -> int:
     """Bytes of the lines that neighbouring chunks share; 0 if there are none, or too many to cache."""
     chunks, width = array.levels[0].chunks, array.frame_shape[1]
     nbytes = math.prod(chunks[:-1]) * width * array.dtype.itemsize
-    return nbytes if chunks[-1] < width and nbytes <= _MOST_CACHED else 0
+    return nbytes if chunks[-1] < width and nbytes <= _MAX_CACHED else 0
 
 
 @dataclass(frozen=True, slots=True)

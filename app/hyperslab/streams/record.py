@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from hyperslab.arrays.lease import MOST_TRIES, attempts
+from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -154,7 +154,7 @@ class Records:
                 return replace(stream, record=record)
             with suppress(VersionConflict, InDoubt):
                 return replace(stream, record=self.put(mount, prefix, changed))
-        raise WriteConflict(f"{prefix}{FOLDER}/stream.json", f"other writers changed it {MOST_TRIES} times")
+        raise WriteConflict(f"{prefix}{FOLDER}/stream.json", f"other writers changed it {MAX_TRIES} times")
 
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
         mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))

@@ -18,7 +18,7 @@ from hyperslab.engine.dtypes import (
     parse_dtype,
 )
 from hyperslab.engine.fill_value import format_fill_value, parse_new_item
-from hyperslab.engine.jsontext import spell_floats
+from hyperslab.engine.jsontext import json_floats
 from hyperslab.engine.metadata import MAX_FILTERS, MAX_SIZE, integral, parse_compressor, parse_filters
 from hyperslab.errors import BadDefinition, HyperslabError, shown
 from hyperslab.storage.keys import is_hidden, join, prefixes
@@ -44,7 +44,7 @@ MAX_ARRAYS: Final = 20_000
 
 _RESERVED_ATTRIBUTES = ("ome", "multiscales", "plate", "well", "_ARRAY_DIMENSIONS")
 _RESERVED_NAMES = (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", FRAMES_DOCUMENT)
-_MOST_TEXT = 256
+_MAX_TEXT = 256
 _PLATE_NAME = re.compile(r"[A-Za-z0-9]+", re.ASCII)
 _SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
@@ -277,10 +277,10 @@ def _one_of(*choices: T) -> Callable[[Any], T]:
 
 
 def _text(value: Any, *, empty: bool = False) -> str:
-    if isinstance(value, str) and (empty or value) and len(value) <= _MOST_TEXT and value.isprintable():
+    if isinstance(value, str) and (empty or value) and len(value) <= _MAX_TEXT and value.isprintable():
         return value
     raise ValueError(
-        f"expected a text of {0 if empty else 1} to {_MOST_TEXT} printable characters, found {shown(value)}"
+        f"expected a text of {0 if empty else 1} to {_MAX_TEXT} printable characters, found {shown(value)}"
     )
 
 
@@ -301,7 +301,7 @@ def _key(value: Any) -> str:
 
 
 def _plate_name(value: Any) -> str:
-    if isinstance(value, str) and len(value) <= _MOST_TEXT and _PLATE_NAME.fullmatch(value):
+    if isinstance(value, str) and len(value) <= _MAX_TEXT and _PLATE_NAME.fullmatch(value):
         return value
     raise ValueError(f"expected a name of letters and digits, found {shown(value)}")
 
@@ -330,7 +330,7 @@ def _scale(value: Any) -> float:
 
 def _attributes(value: Any) -> Mapping[str, Any]:
     reserved = [name for name in _RESERVED_ATTRIBUTES if isinstance(value, dict) and name in value]
-    if reserved or not isinstance(value, dict) or spell_floats(value) != value:
+    if reserved or not isinstance(value, dict) or json_floats(value) != value:
         what = f"{shown(reserved[0])} is written by the stream itself" if reserved else f"found {shown(value)}"
         raise ValueError(f"expected an object of JSON values: {what}")
     return value

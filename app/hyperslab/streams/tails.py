@@ -32,7 +32,7 @@ LARGEST_NOTE: Final = 16 << 10
 _FRAMES: Final = 1024
 """Frames with metadata in one log."""
 _INDEX: Final = struct.Struct("<Q")
-_MOST_OPEN: Final = 256
+_MAX_OPEN: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Tails:
                 # another process may have deleted older ones, whose disk space is freed when they are closed
                 for other in [each for each in self._logs if each[:3] == name[:3] and each[3] + 2 < group]:
                     del self._logs[other]
-                while len(self._logs) > _MOST_OPEN:
+                while len(self._logs) > _MAX_OPEN:
                     self._logs.popitem(last=False)
         found.refresh()
         return found

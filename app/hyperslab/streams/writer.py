@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.lease import MOST_TRIES, attempts
+from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 5.0
 """Seconds that a request waits for room in a queue."""
-_MOST_WAITING: Final = 2
+_MAX_WAITING: Final = 2
 """Groups of rows in the tail of an array from which on a request commits them itself before it is answered."""
 
 
@@ -201,7 +201,7 @@ class ArrayWriter:
                 with suppress(VersionConflict):
                     tail.fence(stream.record.epoch, closed=closed)
                     return
-            raise WriteConflict(array.head, f"other writers changed it {MOST_TRIES} times")
+            raise WriteConflict(array.head, f"other writers changed it {MAX_TRIES} times")
 
         arrays = stream.plan.arrays if arrays is None else arrays
         stream.mount.pool.each(arrays, len(arrays), fence_one)
@@ -355,7 +355,7 @@ class ArrayWriter:
                     cause = error.__cause__ if isinstance(error, PartlyWritten) else error
                     if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
                         raise
-        raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
+        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
 
     def _commit_once(
         self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
@@ -408,7 +408,7 @@ class ArrayWriter:
             finally:
                 session.committing.discard(array.number)
 
-        if waiting >= _MOST_WAITING:
+        if waiting >= _MAX_WAITING:
             commit()
             return
         with session.changed:
@@ -480,7 +480,7 @@ class ArrayWriter:
                         return work(now)
                 finally:
                     self._reader.forget(stream.mount, array)
-        raise WriteConflict(stream.path, f"other writers came first {MOST_TRIES} times")
+        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
 
     def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
         """Lock that serialises commits of an array; taken after the lock of appends."""
