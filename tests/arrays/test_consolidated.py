@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -149,18 +149,23 @@ def test_attributes_of_other_nodes_stay_the_numbers_that_they_are(tmp_path: Path
 NODE: dict[str, Any] = {"shape": [1], "dtype": "<i4"}
 
 
+def once_left_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act as soon as consolidated metadata have forgotten what is being removed."""
+    leave_out = documents.leave_out
+
+    def late(*args: Any) -> None:
+        leave_out(*args)
+        act()
+
+    monkeypatch.setattr(documents, "leave_out", late)
+
+
 def test_a_node_that_is_made_while_its_group_is_removed_stays_known(
     tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.creator.create_array("data/g/x", NODE)
     (tmp_path / ".zmetadata").write_bytes(_gathered(tmp_path))
-    leave_out = documents.leave_out
-
-    def late(*args: Any) -> None:
-        leave_out(*args)
-        service.creator.create_array("data/g/late", NODE)
-
-    monkeypatch.setattr(documents, "leave_out", late)
+    once_left_out(monkeypatch, lambda: service.creator.create_array("data/g/late", NODE))
     service.creator.delete("data/g", recursive=True)
 
     assert (tmp_path / "g" / "late" / ".zarray").exists()
@@ -175,13 +180,7 @@ def test_a_node_of_v3_that_is_made_while_its_group_is_removed_keeps_a_group(
     with service_on(tmp_path) as service:
         service.creator.create_array("data/g/x", {**NODE, "zarr_format": 3})
         zarr.consolidate_metadata(tmp_path)
-        leave_out = documents.leave_out
-
-        def late(*args: Any) -> None:
-            leave_out(*args)
-            service.creator.create_array("data/g/h/late", {**NODE, "zarr_format": 3})
-
-        monkeypatch.setattr(documents, "leave_out", late)
+        once_left_out(monkeypatch, lambda: service.creator.create_array("data/g/h/late", {**NODE, "zarr_format": 3}))
         service.creator.delete("data/g", recursive=True)
 
     for known in (True, False):
@@ -194,13 +193,7 @@ def test_a_node_that_changes_while_its_group_is_replaced_is_forgotten(
 ) -> None:
     service.creator.create_array("data/g/x", NODE)
     (tmp_path / ".zmetadata").write_bytes(_gathered(tmp_path))
-    leave_out = documents.leave_out
-
-    def late(*args: Any) -> None:
-        leave_out(*args)
-        service.creator.change_attributes("data/g/x", {"a": 1})
-
-    monkeypatch.setattr(documents, "leave_out", late)
+    once_left_out(monkeypatch, lambda: service.creator.change_attributes("data/g/x", {"a": 1}))
     service.creator.create_array("data/g", NODE, mode="replace")
 
     assert consolidated(tmp_path).keys() == {".zgroup", "g/.zarray"}
