@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, ParamSpec, TypeVar
 
+import numpy as np
+
 from hyperslab.errors import StoreDenied, StoreError
 from hyperslab.storage.base import (
     ABSENT,
@@ -219,7 +221,7 @@ class LocalStore(Store):
 
     def _read(
         self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]]
-    ) -> tuple[os.stat_result, list[bytes]] | None:
+    ) -> tuple[os.stat_result, list[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent."""
         for _ in attempts(10, 0.01, 0.01):
@@ -233,7 +235,7 @@ class LocalStore(Store):
                 if not self._is_file(key, before):
                     return None
                 size = before.st_size
-                found = [_read(descriptor, start, min(stop, size)) for start, stop in ranges(before)]
+                found = _read_all(descriptor, [(start, max(start, min(stop, size))) for start, stop in ranges(before)])
                 after = os.fstat(descriptor)
             except OSError as error:
                 raise failure(self.name, key, error) from error
@@ -329,6 +331,25 @@ class LocalStore(Store):
             return call(*args, **kwargs)
         except OSError as error:
             raise failure(self.name, key, error) from error
+
+
+def _read_all(descriptor: int, ranges: Sequence[Range]) -> list[bytes | memoryview]:
+    """Ranges of a file, each cut at its end.
+
+    Several share one allocation: when many are freed, the C library gives their pages back, and new pages take longer
+    than reading: planes of shards of raw chunks 2.3 times (benchmark ``shards``).
+    """
+    if len(ranges) == 1:
+        return [_read(descriptor, *ranges[0])]
+    memory = np.empty(sum([stop - start for start, stop in ranges]), np.uint8).data
+    found = list[bytes | memoryview]()
+    for start, stop in ranges:
+        part, memory = memory[: stop - start], memory[stop - start :]
+        done = 0
+        while done < len(part) and (count := os.preadv(descriptor, [part[done:]], start + done)):
+            done += count
+        found.append(part[:done])
+    return found
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:
