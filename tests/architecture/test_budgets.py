@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2191, 9),
     "api": (5366, 34),
-    "arrays": (6672, 27),  # 500 of it read shards
+    "arrays": (6688, 27),  # 500 of it read shards
     "cache": (169, 1),
     "client": (4172, 17),  # 100 are parameters and errors, for the Python reference; 25 report progress
     "demo": (671, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 159
-TEST_LINES = 45_911
+TEST_LINES = 45_944
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

@@ -63,6 +63,25 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
+def test_what_other_programs_change_after_ready_is_told_and_a_read_only_store_stays_as_it_is(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "a", tmp_path / "b"):
+        folder.mkdir(exist_ok=True)
+        (folder / ".zgroup").write_text('{"zarr_format": 2}')
+    with (
+        running_server({"data": {"url": str(tmp_path)}}) as server,
+        httpx.Client(base_url=server.url) as client,
+        closing(events(client, "data/a")) as first,
+    ):
+        assert next(first)[1] == "ready"
+        time.sleep(1)  # the store is scanned, and not again for some seconds
+        with closing(events(client, "data/b")) as second:
+            assert next(second)[1] == "ready"
+            (tmp_path / "b" / ".zattrs").write_text('{"by": "another program"}')
+            next_changes(second, "data/b", "unknown")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".zgroup", "a", "b"]
+
+
 def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> None:
     with httpx.Client(base_url=server.url) as client, closing(events(client, "data")) as found:
         first, kind, data = next(found)

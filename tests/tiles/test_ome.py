@@ -371,3 +371,17 @@ def test_nothing_in_the_metadata_makes_reading_it_fail(data: st.DataObject, rubb
         broken_dataset_paths(attributes)
         dimensions_in(attributes, "0")
         v2_attributes(v3_attributes(attributes, "image"), ("y", "x"))
+
+
+@pytest.mark.parametrize(
+    ("axes", "datasets", "names"),
+    [
+        ([{"name": "y"}, {"name": "x"}], ["0", "1"], ("y", "x")),
+        ([{"name": "y"}, {"name": "x"}], ["0"], None),
+        ([{"name": "y"}, {"type": "space"}], ["1"], None),
+    ],
+)
+def test_a_level_has_the_axes_of_its_image(axes: list[Any], datasets: list[str], names: tuple[str, ...] | None) -> None:
+    attributes = {"multiscales": [{"axes": axes, "datasets": [{"path": path} for path in datasets]}]}
+
+    assert dimensions_in(attributes, "1") == names

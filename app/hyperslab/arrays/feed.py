@@ -101,6 +101,8 @@ class ChangeFeed:
                 with suppress(HyperslabError):
                     node = self._catalog.open_node(path)
                     self._known[node.path] = node
+            if not self._follows(path):
+                self._scanner.begin(path)
             self._subscribers[own] = (path, deliver)
             start = not self._running
             self._running = True
@@ -111,6 +113,11 @@ class ChangeFeed:
         finally:
             with self._lock:
                 del self._subscribers[own]
+                if not self._follows(path):
+                    self._scanner.end(path)
+
+    def _follows(self, path: str) -> bool:
+        return any(followed == path for followed, _ in self._subscribers.values())
 
     def _run(self) -> None:
         tick = 0.5 if self._mount.is_remote else 0.02
@@ -250,6 +257,14 @@ class _Scanner:
         self._suspects: set[str] = set()
         self._next = time.monotonic()
 
+    def begin(self, path: str) -> None:
+        """Compare the next scan of a path with what is there now."""
+        self._seen[path] = self._versions(path)
+
+    def end(self, path: str) -> None:
+        """Forget a path that is not scanned any more."""
+        self._seen.pop(path, None)
+
     def explain(self, entries: Iterable[str]) -> None:
         """Take note of log entries. Those that were reported here explain no later change."""
         keys = {entry.removeprefix("+") for entry in entries}
@@ -269,11 +284,12 @@ class _Scanner:
             foreign, self._suspects = self._unexplained(self._suspects), set()
             self._next = began + _SCAN_AFTER
             return foreign
-        seen, self._seen = self._seen, {path: self._versions(path) for path in paths}
-        for path, now in self._seen.items():
-            before = seen.get(path, now)
-            changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
-            self._suspects |= self._unexplained(changed)
+        for path in paths:
+            now, before = self._versions(path), self._seen.get(path)
+            if before is not None:  # else its last subscriber has left meanwhile
+                changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
+                self._suspects |= self._unexplained(changed)
+                self._seen[path] = now
         self._explained.clear()
         ended = time.monotonic()
         self._next = ended + (1.0 if self._suspects else max(_SCAN_AFTER, 20 * (ended - began)))
