@@ -226,10 +226,14 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 def _settings_table(model: type[BaseModel], prefix: str) -> str:
     rows = [
-        f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {field.description} |"
+        f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {_one_line(field.description)} |"
         for name, field in model.model_fields.items()
     ]
     return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows])
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _type(field: FieldInfo) -> str:

@@ -50,7 +50,6 @@ LIVES_IN: dict[str, str] = {
     "obstore": r"storage\b.*",
     "numcodecs": r"engine\.(blosc|streams|filters|codec_config)",
     "cramjam": r"engine\.(blosc|streams)",
-    "pydantic_settings": r"settings",
     "pydantic": r"settings|api\b.*",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
