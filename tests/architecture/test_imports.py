@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "viewer": set(),
     "api": _SERVICE,
     "client": _GROUND,
-    "demo": {"engine"} | _GROUND,
+    "demo": {"arrays"} | _STATE,
     "settings": {"storage"} | _GROUND,
     "welcome": {"asgi", "settings", "storage", "arrays"} | _GROUND,
     "server": {"asgi", "settings"},
