@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hyperslab.settings import BadSettings, Settings, StoreSettings, load, memory_bytes
+from hyperslab.errors import BadSettings
+from hyperslab.settings import Settings, StoreSettings, load, memory_bytes
 
 
 @pytest.fixture(autouse=True)

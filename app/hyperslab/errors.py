@@ -606,6 +606,10 @@ class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Se
         return f"{self.host} port {self.port} cannot be reached{tried}: {self.reason}"
 
 
+class BadSettings(Exception):
+    """Invalid settings of the service, with a sentence for each error."""
+
+
 def all_errors() -> Iterator[type[HyperslabError]]:
     """All classes, bases first."""
     queue: list[type[HyperslabError]] = [HyperslabError]

@@ -34,6 +34,7 @@ from pydantic import (
     model_validator,
 )
 
+from hyperslab.errors import BadSettings
 from hyperslab.storage.config import public_url
 from hyperslab.wire import without_driver
 
@@ -81,10 +82,6 @@ Origins = Annotated[  # as sent by browsers: ASCII, without a trailing slash (RF
         "{!r} is no origin such as 'https://viewer.example': nothing follows the host",
     ),
 ]
-
-
-class BadSettings(Exception):
-    """Invalid settings, with a sentence for each error."""
 
 
 class StoreSettings(BaseModel):

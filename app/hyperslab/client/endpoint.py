@@ -13,11 +13,11 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.indexing import Axis, Box
+from hyperslab.client.indexing import AnyArray, Axis, Box, format_axes
 from hyperslab.client.session import Session
 from hyperslab.client.transport import Response
 from hyperslab.client.values import object_codec, parse_fill_value
-from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, TooLarge, WrongKind
+from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, WrongKind
 
 
 @dataclass(frozen=True)
@@ -127,22 +127,13 @@ class Endpoint:
         pairs = zip(axes[self.rank :], self.item_axes, strict=True)
         return all(isinstance(axis, range) and axis == whole for axis, whole in pairs)
 
-    def slice_url(self, box: Box) -> str:
-        text = (Box.of(box.axes[: self.rank]) if self.has_whole_items(box.axes) else box).text
-        return self.address.url("slice", field=self.field, decode=self.decode, select=text)
+    def box(self, axes: Sequence[Axis], values: AnyArray) -> Box:
+        """A box of this array, with its values."""
+        return Box(tuple(axes), values, self.chunks, self.dtype.itemsize)
 
-    def cut(self, box: Box, limit: int, *, inside_chunks: bool = False) -> list[Box]:
-        """Boxes of at most ``limit`` bytes; see `Box.cut`."""
-        return box.cut(self.chunks, self.dtype.itemsize, limit, inside_chunks=inside_chunks)
-
-    def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
-        """Boxes within the limit in ``problem``, at most of half the size; raises ``problem`` for a single item."""
-        nbytes = prod(box.shape) * self.dtype.itemsize
-        share = problem.limit / max(problem.requested, 1)  # an estimate for objects
-        parts = self.cut(box, max(1, min(int(nbytes * share), nbytes // 2)), inside_chunks=True)
-        if len(parts) < 2:
-            raise problem
-        return parts
+    def slice_url(self, axes: Sequence[Axis]) -> str:
+        select = format_axes(axes[: self.rank] if self.has_whole_items(axes) else axes)
+        return self.address.url("slice", field=self.field, decode=self.decode, select=select)
 
     def check_response(self, response: Response, shape: tuple[int, ...]) -> None:
         """Raises `ArrayChanged` unless the values have this shape and the array's dtype."""

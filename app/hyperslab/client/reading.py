@@ -57,8 +57,7 @@ class _Reader:
         """Read an orthogonal selection."""
         session, cap = self.endpoint.session, self.endpoint.response_limit
         limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
-        boxes = self.endpoint.cut(Box.of(axes), limit, inside_chunks=cap is not None)
-        session.for_each(lambda box: self._fill_box(box, raw), boxes)
+        session.for_each(self._fill_box, self.endpoint.box(axes, raw).cut(limit, inside_chunks=cap is not None))
 
     def read_points(self, axes: Sequence[Axis], raw: AnyArray) -> None:
         """Read points, each with its ranges, in parts. The server gives whole items of a field with a subarray, within
@@ -81,14 +80,14 @@ class _Reader:
 
         endpoint.session.for_each(read_part, [slice(i, i + step) for i in range(0, len(raw), step)])
 
-    def _fill_box(self, box: Box, raw: AnyArray) -> None:
-        """Read a box into its region of ``raw``, in parts if the server refuses it as too large."""
-        request = Request("GET", self.endpoint.slice_url(box), {"Accept": self.endpoint.accept})
+    def _fill_box(self, box: Box) -> None:
+        """Read a box, in parts if the server refuses it as too large."""
+        request = Request("GET", self.endpoint.slice_url(box.axes), {"Accept": self.endpoint.accept})
         try:
-            self._receive(request, box.region_of(raw))
+            self._receive(request, box.values)
         except TooLarge as problem:
-            for part in self.endpoint.smaller(box, problem):
-                self._fill_box(part, raw)
+            for part in box.smaller(problem):
+                self._fill_box(part)
 
     def _fill_points(self, axes: Sequence[Axis], region: AnyArray) -> None:
         """Read whole items at points into ``region``."""
@@ -101,7 +100,7 @@ class _Reader:
             return
         for i in range(count):
             point = [int(axis[i]) if isinstance(axis, np.ndarray) else axis for axis in axes]
-            self._fill_box(Box.of([*point, *self.endpoint.item_axes]), region[i, ...])
+            self._fill_box(self.endpoint.box([*point, *self.endpoint.item_axes], region[i, ...]))
 
     def _fill_from_hull(self, axes: Sequence[Axis], region: AnyArray, cells: int) -> bool:
         """Read points from their bounding box if that is no larger than coordinates and values; returns whether it
@@ -122,13 +121,13 @@ class _Reader:
         nbytes = prod(lengths(hull)) * endpoint.item_nbytes
         if nbytes > cells * (8 * len(axes) + endpoint.item_nbytes):
             return False
-        boxes = endpoint.cut(Box.of([*hull, *endpoint.item_axes]), nbytes)
+        values_of_hull = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
+        boxes = endpoint.box([*hull, *endpoint.item_axes], values_of_hull).cut(nbytes)
         if len(boxes) > 4:  # one request for all points is faster
             return False
-        values_of_hull = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
         silent = _Reader(endpoint, lambda _: None)
         for box in boxes:
-            silent._fill_box(box, values_of_hull)
+            silent._fill_box(box)
         region[...] = values_of_hull[open_mesh(local)]
         self.on_bytes(region.nbytes)
         return True

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
+from urllib3 import Retry
+from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, NewConnectionError, ProxyError, SSLError
 
 from hyperslab import __version__, wire
 from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Body, Cancel, Response, Transport
@@ -212,15 +212,10 @@ def _reason(error: Exception) -> str:
 
 def parse_retry_after(value: str | None) -> float | None:
     """Seconds of a ``Retry-After`` header, a number or HTTP date (RFC 9110 §10.2.3); None if missing or invalid."""
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
     try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
+        return None if value is None else Retry().parse_retry_after(value)
+    except InvalidHeader:
         return None
-    return max(0.0, date.timestamp() - time.time())
 
 
 def read_problem(response: Response) -> HyperslabError:

@@ -109,10 +109,10 @@ def _append_parts(endpoint: Endpoint, values: AnyArray, axis: int) -> list[AnyAr
 
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
     """URL of a request for all of a selection; raises `IndexError` if its lists of indices are too long."""
-    boxes = endpoint.cut(Box.of(axes), sys.maxsize)
-    if len(boxes) != 1:
+    values = np.broadcast_to(np.empty((), endpoint.dtype), lengths(axes))
+    if len(endpoint.box(axes, values).cut(sys.maxsize)) != 1:
         raise IndexError("more indices than one request can name")
-    return endpoint.slice_url(boxes[0])
+    return endpoint.slice_url(axes)
 
 
 def _write_boxes(
@@ -126,23 +126,21 @@ def _write_boxes(
     limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
     def put(box: Box) -> None:
+        headers = _headers(endpoint, box.values.shape)
         if is_single:  # with the shape, so that slices of an array that has shrunk are refused
-            media_type = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
-            headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
-            body = _encode(endpoint, values, npy=True)
-        else:
-            part = box.region_of(values)
-            headers, body = _headers(endpoint, part.shape), _encode(endpoint, part)
+            headers["Content-Type"] = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
+        body = _encode(endpoint, values if is_single else box.values, npy=is_single)
         try:
-            session.read(Request("PUT", endpoint.slice_url(box), headers, body))
+            session.read(Request("PUT", endpoint.slice_url(box.axes), headers, body))
         except TooLarge as problem:
-            for smaller in endpoint.smaller(box, problem):
+            for smaller in box.smaller(problem):
                 put(smaller)
         else:
-            on_bytes(prod(box.shape) * endpoint.dtype.itemsize)
+            on_bytes(box.nbytes)
 
-    on_bytes((cells - prod(lengths(axes))) * endpoint.dtype.itemsize)  # repeated indices are not sent
-    session.for_each(put, endpoint.cut(Box.of(axes), 64 << 20 if is_single else limit))
+    box = endpoint.box(axes, np.broadcast_to(values, lengths(axes)))
+    on_bytes(cells * endpoint.dtype.itemsize - box.nbytes)  # repeated indices are not sent
+    session.for_each(put, box.cut(64 << 20 if is_single else limit))
 
 
 def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:
