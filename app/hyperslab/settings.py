@@ -392,10 +392,6 @@ def _origin(location: tuple[int | str, ...], sources: Sequence[tuple[Mapping[str
 
 
 def _holds(values: Any, location: Sequence[int | str]) -> bool:
-    for key in location:
-        if not isinstance(values, Mapping):
-            break  # a list or value of this source
-        if key not in values:
-            return False
-        values = values[key]
-    return True
+    if not location or not isinstance(values, Mapping):  # a list or value of this source
+        return True
+    return location[0] in values and _holds(values[location[0]], location[1:])
