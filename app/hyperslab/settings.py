@@ -43,7 +43,7 @@ DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
 """The environment variable with the path of the TOML file."""
 
-_ENVIRONMENT: Final = "the environment"
+ENVIRONMENT: Final = "the environment"
 """The name of this source in messages."""
 
 MiB: Final = 1 << 20
@@ -316,7 +316,7 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     path = config or (Path(named) if named else None)
     sources: list[tuple[Mapping[str, Any], str]] = [
         (overrides or {}, ""),
-        (_read_environment(), _ENVIRONMENT),
+        (_read_environment(), ENVIRONMENT),
         *([(_read_toml(path), str(path))] if path else []),
     ]
     try:
@@ -375,7 +375,7 @@ def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> s
         return f"{'.'.join(location)}: {error['msg'].removeprefix('Value error, ')}{origin}"
     known = StoreSettings.model_fields if location[0] == "stores" else Settings.model_fields
     nearest = [*location[:-1], *difflib.get_close_matches(location[-1], known, n=1, cutoff=0)]
-    if source == _ENVIRONMENT:
+    if source == ENVIRONMENT:
         name, meant = (PREFIX + DELIMITER.join(keys).upper() for keys in (location, nearest))
         return f"{source} variable {name} is no setting: did you mean {meant}?"
     return f"there is no setting {'.'.join(location)}: did you mean {'.'.join(nearest)}?{origin}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyperslab.demo import brain, climate, microscope, tables
 from hyperslab.demo.ome import write_corner, write_microscope
@@ -50,51 +51,37 @@ def write_demo(root: Path) -> None:
         intensity, labels = microscope.stack()
         write_microscope(writer, "microscope", intensity, labels)
         write_corner(writer, "sharded", intensity)
-        _write_brain(writer)
-        _write_climate(writer)
-        _write_tables(writer)
+        writer.group("climate", {"title": "A year of sea surface temperature", "Conventions": "CF-1.10"})
+        for path, values, dimensions, attributes, definition in _arrays():
+            writer.array(path, values, dimensions, attributes, **definition)
+        writer.consolidate("climate")
 
 
-def _write_brain(writer: Writer) -> None:
-    attributes = {
-        "title": "A head, as a T1-weighted scan would show it",
-        "_ARRAY_DIMENSIONS": ["z", "y", "x"],
-        "voxel_size": {"z": 2.5, "y": 0.45, "x": 0.45, "unit": "millimeter"},
-    }
-    writer.array("brain", brain.volume(), "z y x", attributes=attributes, chunks=[16, 128, 128], compressor=LZ4)
-
-
-def _write_climate(writer: Writer) -> None:
-    attributes: dict[str, Mapping[str, Any]] = {
+def _arrays() -> Iterator[tuple[str, NDArray[Any], str, dict[str, Any], dict[str, Any]]]:
+    """Path, values, names of dimensions, attributes, and the rest of the definition."""
+    voxel = {"z": 2.5, "y": 0.45, "x": 0.45, "unit": "millimeter"}
+    head = {"title": "A head, as a T1-weighted scan would show it", "_ARRAY_DIMENSIONS": None, "voxel_size": voxel}
+    yield "brain", brain.volume(), "z y x", head, {"chunks": [16, 128, 128], "compressor": LZ4}
+    cube = climate.cube()
+    axes = {
         "time": {"units": "days since 2023-01-01", "calendar": "standard", "axis": "T"},
         "lat": {"units": "degrees_north", "standard_name": "latitude"},
         "lon": {"units": "degrees_east", "standard_name": "longitude"},
-        "land": {"long_name": "whether the cell is land"},
-        "sst": {
-            "units": "degC",
-            "standard_name": "sea_surface_temperature",
-            "long_name": "sea surface temperature",
-        },
     }
-    cube = climate.cube()
-    writer.group("climate", {"title": "A year of sea surface temperature", "Conventions": "CF-1.10"})
-    for name in ("time", "lat", "lon"):
-        members = {"attributes": attributes[name], "chunks": [*cube[name].shape], "fill_value": None}
-        writer.array(f"climate/{name}", cube[name], name, **members)
-    land = {"chunks": [*cube["land"].shape], "compressor": ZSTD, "fill_value": None}
-    writer.array("climate/land", cube["land"], "lat lon", attributes=attributes["land"], **land)
-    sst = {"chunks": [73, 45, 90], "compressor": ZSTD, "fill_value": "NaN"}
-    writer.array("climate/sst", cube["sst"], "time lat lon", attributes=attributes["sst"], **sst)
-    writer.consolidate("climate")
-
-
-def _write_tables(writer: Writer) -> None:
+    for name, attributes in axes.items():
+        whole = {"chunks": [*cube[name].shape], "fill_value": None}
+        yield f"climate/{name}", cube[name], name, attributes, whole
+    land, mask = cube["land"], {"long_name": "whether the cell is land"}
+    yield "climate/land", land, "lat lon", mask, {"chunks": [*land.shape], "compressor": ZSTD, "fill_value": None}
+    sst = {"units": "degC", "standard_name": "sea_surface_temperature", "long_name": "sea surface temperature"}
+    packed = {"chunks": [73, 45, 90], "compressor": ZSTD, "fill_value": "NaN"}
+    yield "climate/sst", cube["sst"], "time lat lon", sst, packed
     units = {"time": "s", "energy": "keV", "x": "mm", "y": "mm", "z": "mm"}
-    events = {"attributes": {"title": "Hits in a detector", "units": units}, "chunks": [8192], "compressor": LZ4}
-    writer.array("events", tables.events(), "event", fill_value=None, **events)
+    hits = {"title": "Hits in a detector", "units": units}
+    yield "events", tables.events(), "event", hits, {"chunks": [8192], "compressor": LZ4, "fill_value": None}
     signal = {"title": "A heart's electrical signal", "units": "mV", "samples_per_second": tables.SAMPLES_PER_SECOND}
-    writer.array("signal", tables.signal(), "sample", attributes=signal, chunks=[65536], compressor=ZSTD)
-    stations = {"attributes": {"title": "Names of weather stations"}, "filters": [{"id": "vlen-utf8"}]}
-    writer.array("stations", tables.stations(), "station", chunks=[8], compressor=LZ4, fill_value="", **stations)
+    yield "signal", tables.signal(), "sample", signal, {"chunks": [65536], "compressor": ZSTD}
+    texts = {"chunks": [8], "compressor": LZ4, "fill_value": "", "filters": [{"id": "vlen-utf8"}]}
+    yield "stations", tables.stations(), "station", {"title": "Names of weather stations"}, texts
     speed = {"title": "Speed of light", "units": "m/s"}
-    writer.array("speed_of_light", np.array(299_792_458.0), attributes=speed, chunks=[])
+    yield "speed_of_light", np.array(299_792_458.0), "", speed, {"chunks": []}

@@ -33,7 +33,7 @@ def write_corner(writer: Writer, path: str, intensity: NDArray[Any]) -> None:
     writer.group(path, v3_attributes(attributes, path), zarr_format=3)
     for number in range(2):
         shards = {"zarr_format": 3, "chunks": [1, 4, 96, 96], "shards": [1, 16, 192, 192]}
-        writer.array(f"{path}/{number}", level, "c z y x", **shards)
+        writer.array(f"{path}/{number}", level, "c z y x", {}, **shards)
         level = halve(level)
 
 
@@ -53,7 +53,7 @@ def _write_pyramid(
     for number in range(LEVELS):
         chunks = [1] * (level.ndim - 2) + [min(TILE, size) for size in level.shape[-2:]]
         members = {"chunks": chunks, "compressor": ZSTD, "dimension_separator": "/"}
-        writer.array(f"{path}/{number}", level, " ".join("czyx"[-level.ndim :]), **members)
+        writer.array(f"{path}/{number}", level, " ".join("czyx"[-level.ndim :]), {}, **members)
         level = shrink(level)
 
 

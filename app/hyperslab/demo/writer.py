@@ -37,15 +37,17 @@ class Writer:
         """Write a group at a path (``""`` for the root)."""
         self._service.creator.create_group(f"demo/{path}".rstrip("/"), attributes, zarr_format=zarr_format)
 
-    def array(self, path: str, values: NDArray[Any], dimensions: str = "", **definition: Any) -> None:
+    def array(
+        self, path: str, values: NDArray[Any], dimensions: str, attributes: Mapping[str, Any], **definition: Any
+    ) -> None:
         """Write an array of Zarr v2 by default, without compressor. ``dimensions`` are names between spaces,
         ``definition`` are further members of its node document."""
         members = {"shape": [*values.shape], "dtype": dtype_to_json(values.dtype), **definition}
         if definition.get("zarr_format") == 3:
-            members["dimension_names"] = dimensions.split()
+            members |= {"attributes": attributes, "dimension_names": dimensions.split()}
         else:
-            attributes = {**definition.get("attributes", {}), "_ARRAY_DIMENSIONS": dimensions.split()}
-            members = {"compressor": None, "fill_value": 0, **members, "attributes": attributes}
+            members = {"compressor": None, "fill_value": 0, **members}
+            members["attributes"] = {**attributes, "_ARRAY_DIMENSIONS": dimensions.split()}
         self._service.creator.create_array(f"demo/{path}", members)
         self._service.writer.write(f"demo/{path}", (), values)
 
