@@ -63,10 +63,6 @@ class Refused(TyperException):
     exit_code = 2
 
 
-class NoFolder(TyperException):
-    """The folder of a store does not exist."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return the exit code: 0 success, 1 failure, 2 invalid arguments."""
     try:
@@ -308,7 +304,7 @@ def _check_folders(settings: Settings) -> None:
 
 
 def _check(store: Store) -> None:
-    """Check a store; raises `StoreError`, and `NoFolder` with a hint."""
+    """Check a store; raises `StoreError`, and `FileNotFoundError` with a hint."""
     from hyperslab.storage.config import local_path
 
     folder = Path(local_path(store.url) if store.url.startswith(("/", "file:")) else "/")
@@ -317,7 +313,7 @@ def _check(store: Store) -> None:
         near = difflib.get_close_matches(folder.name, siblings, 1)
         hint = f"; did you mean {folder.parent / near[0]}?" if near else ""
         sought = f"looked for a folder of Zarr arrays at {folder}"
-        raise NoFolder(f"store {store.name!r}: {sought}, and nothing is there{hint}")
+        raise FileNotFoundError(f"store {store.name!r}: {sought}, and nothing is there{hint}")
     store.check()
 
 

@@ -25,6 +25,7 @@ from pydantic import (
     Field,
     HttpUrl,
     NonNegativeFloat,
+    PlainSerializer,
     PositiveFloat,
     SecretStr,
     ValidationError,
@@ -84,12 +85,15 @@ Origins = Annotated[  # as sent by browsers: ASCII, without a trailing slash (RF
 ]
 
 
+Url = Annotated[str, Field(min_length=1), AfterValidator(without_driver), PlainSerializer(public_url, when_used="json")]
+
+
 class StoreSettings(BaseModel):
     """Settings of a store."""
 
     model_config = MODEL
 
-    url: str = Field(min_length=1)
+    url: Url
     """Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` or `|zarr3:path`
     may follow, as in TensorStore."""
     writable: bool = False
@@ -125,11 +129,6 @@ class StoreSettings(BaseModel):
     def _url_alone(cls, value: Any) -> Any:
         return {"url": value} if isinstance(value, str) else value
 
-    @field_validator("url")
-    @classmethod
-    def _url_without_driver(cls, url: str) -> str:
-        return without_driver(url)
-
     @field_validator("options", mode="before")
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
@@ -141,10 +140,6 @@ class StoreSettings(BaseModel):
     def revealed_options(self) -> dict[str, str]:
         """The options, with secrets."""
         return {key: value.get_secret_value() for key, value in self.options.items()}
-
-    @field_serializer("url", when_used="json")
-    def _shown_url(self, url: str) -> str:
-        return public_url(url)
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
