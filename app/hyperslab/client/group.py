@@ -57,7 +57,6 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     ) -> None:
         address = Address.parse(url)
         super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
-        self._members: Mapping[str, Any] = {}
         self._adopt(*read_document(self._session, address))
 
     @classmethod
@@ -69,11 +68,6 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         RemoteNode.__init__(group, session, address, progress=progress)
         group._adopt(members, None)
         return group
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """The node document, as last read."""
-        return self._members
 
     # --- children ------------------------------------------------------------------------------------------------
 

@@ -138,7 +138,6 @@ class RemoteStream:
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
         self._senders = 0
-        self._counts = self._reported = (0, 0)  # bytes stored and appended
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
@@ -152,7 +151,7 @@ class RemoteStream:
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
         sent = sum(array._sent for array in self._arrays.values())
-        self._counts = (sent, sent)
+        self._counts = (sent, sent)  # bytes stored and appended
         if progress is not False:
             self._start(partial(self._report, advance))
 
@@ -339,14 +338,15 @@ class RemoteStream:
 
     def _report(self, advance: Callable[..., None]) -> None:
         """Report progress, without the lock: a slow callback delays no sender."""
+        reported = (0, 0)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._counts != self._reported or self._closing)
-                (before, expected), self._reported = self._reported, self._counts
-                stored, appended = self._counts
-            if (stored, appended) == (before, expected):
+                while self._counts == reported and not self._closing:
+                    self._changed.wait()
+                before, reported = reported, self._counts
+            if reported == before:
                 return
-            advance(stored - before, appended - expected)
+            advance(reported[0] - before[0], reported[1] - before[1])
 
     def _send_queued(self) -> None:
         """Send queued frames, of one array at a time, first come first served."""
