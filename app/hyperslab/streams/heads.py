@@ -192,14 +192,14 @@ class Heads:
         start = mark.rows * level.row_length
         head: FirstHead | LevelHead
         if mark.level == 0:
-            tails, documents = self._tails.rows(node.mount, array, mark.rows)
-            if tails.may_lag or tails.begin > mark.rows * level.row_nbytes:  # rows may have moved to chunks since
+            tail, documents = self._tails.open(node.mount, array, mark.rows, fresh=False)
+            if tail.may_lag or tail.begin > mark.rows * level.row_nbytes:  # rows may have moved to chunks since
                 now = self._catalog.open_node(node.path, fresh=True)
                 if isinstance(now, ArrayNode) and now.version != node.version:
                     return self(now)
-            end = tails.end if tails.tails else mark.rows * level.row_nbytes
-            rows, version = max(mark.rows, end // level.row_nbytes), f"{end}"
-            head = FirstHead(array, tails, start)
+            end = max(tail.end, mark.rows * level.row_nbytes)
+            rows, version = end // level.row_nbytes, f"{end}"
+            head = FirstHead(array, tail, start)
         else:
             try:
                 first, newest = array.levels[0], self._catalog.open_array(array.levels[0].path)

@@ -161,6 +161,11 @@ class StreamArray:
     def frame_nbytes(self) -> int:
         return math.prod(self.frame_shape) * self.dtype.itemsize
 
+    def fill_bytes(self, start: int, count: int) -> np.ndarray:
+        """``count`` bytes of fill values, from byte ``start`` of the array on."""
+        item = np.frombuffer(self.fill.tobytes(), np.uint8)
+        return np.resize(np.roll(item, -(start % len(item))), count)
+
     def stored_box(self, frame: int) -> Box:
         """The box of a frame, by order of arrival, in the stored array of level 0."""
         level = self.levels[0]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.selection import normalise
@@ -17,19 +16,20 @@ from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.record import Ranges, Records, Stream
 from hyperslab.streams.sessions import Fragment
-from hyperslab.streams.tails import TailRows, Tails
+from hyperslab.streams.tail import Tail
+from hyperslab.streams.tails import Tails
 from hyperslab.wire.streams import StreamSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of an array: ``rows`` are in chunks, ``end`` bytes are durable, ``queued`` more are acknowledged.
-    ``error``: why it has failed; ``complete``: it takes no more bytes."""
+    ``tail``: None for an array that is finished; ``error``: why it has failed; ``complete``: it takes no more bytes."""
 
     array: StreamArray
     rows: int
     end: int
-    tails: TailRows
+    tail: Tail | None
     missing: Ranges
     error: str | None
     complete: bool
@@ -85,37 +85,28 @@ class ProgressReader:
 
     def read(self, stream: Stream, array: StreamArray) -> Progress:
         """The progress of an array, without queues."""
-        record, rows, before = stream.record.array(array.key), 0, -1
-        error, settings = record.error, stream.plan.settings
-        is_final = stream.record.state == "finished"
-        tails = TailRows({}, array.group_nbytes)
+        record, before = stream.record.array(array.key), -1
+        error, is_final = record.error, stream.record.state == "finished"
         while not is_final:
-            self.forget(stream.mount, array)
             try:
                 rows = self._committer.open(array, 0)[1].rows
             except ArrayFailed as failure:
                 is_final = stream.record.state == "finishing" and self._committer.is_final(array.levels[0])
                 if is_final:
                     break
-                error, rows = error or failure.reason, self._first_row(stream.mount, array)
-            if rows == before:
-                break
-            tails, _ = self._tails.rows(stream.mount, array, rows)
-            if stream.mount.is_remote or not tails.may_lag:
-                break
+                error, rows = error or failure.reason, self._tails.first_row(stream.mount, array)
+            tail = self._tails.open(stream.mount, array, rows)[0]
+            if stream.mount.is_remote or not tail.may_lag or rows == before:
+                end, missing = max(tail.end, rows * array.row_nbytes, record.stored), [*record.missing, *tail.missing()]
+                return Progress(array, rows, end, tail, missing, error, record.complete, stream.plan.settings)
             before = rows  # rows may have moved to chunks during the look-up
-        if is_final:
-            level = array.levels[0]
-            try:
-                shape = self._catalog.open_array(level.path).metadata.shape
-                rows = shape[level.append_axis] // level.row_length
-            except (NodeNotFound, WrongKind) as failure:
-                error = error or str(failure)
-            end, tails = rows * array.row_nbytes, TailRows({}, array.group_nbytes)
-            return Progress(array, rows, end, tails, [*record.missing], error, complete=True, settings=settings)
-        end = max(tails.end if tails.tails else 0, rows * array.row_nbytes, record.stored)
-        missing = [*record.missing, *tails.missing(array.frame_nbytes)]
-        return Progress(array, rows, end, tails, missing, error, record.complete, settings)
+        level, rows = array.levels[0], 0
+        try:
+            rows = self._catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
+        except (NodeNotFound, WrongKind) as failure:
+            error = error or str(failure)
+        end = rows * array.row_nbytes
+        return Progress(array, rows, end, None, [*record.missing], error, complete=True, settings=stream.plan.settings)
 
     def missing(self, stream: Stream, *found: Progress) -> list[list[list[int]]]:
         """Missing frames of arrays, as sorted disjoint ranges. The record is read again, for those that moved to chunks
@@ -133,11 +124,6 @@ class ProgressReader:
             merged.append(ranges)
         return merged
 
-    def forget(self, mount: MountedStore, array: StreamArray) -> None:
-        """Forget versions of the tail, so the next reader looks them up."""
-        for prefix in (array.tails, array.notes):
-            mount.versions.forget(prefix)
-
     def holds(self, stream: Stream, array: StreamArray, fragment: Fragment) -> bool:
         """Whether an array holds just these bytes, and metadata if there is some; False if that cannot be told, as of
         missing frames."""
@@ -147,30 +133,22 @@ class ProgressReader:
         if progress.error is not None or any(start < last and first < stop for start, stop in missing):
             return False
         if fragment.note:
-            notes = [note for found in self._tails.notes(stream.mount, array, first, first + 1) for _, note in found]
-            if notes != [fragment.note]:
+            notes = self._tails.open(stream.mount, array)[0].notes(first, first + 1)
+            if [note for found in notes for _, note in found] != [fragment.note]:
                 return False
         sent, done = np.frombuffer(fragment.data, np.uint8), fragment.at
         level = array.levels[0]
         while done < fragment.stop:
-            if done < progress.rows * array.row_nbytes:
+            if done < progress.rows * array.row_nbytes or progress.tail is None:
                 frame, inside = divmod(done, size)
                 node = replace(self._catalog.open_array(level.path, fresh=True), head=None)
                 plan = make_plan(node, normalise(array.stored_box(frame), node.metadata.shape))
                 values = self._reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
                 found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
             else:
-                found = progress.tails.read(done, fragment.stop - done)
+                found = progress.tail.read(done, fragment.stop - done)
             begin = done - fragment.at
             if not np.array_equal(found, sent[begin : begin + len(found)]):
                 return False
             done += len(found)
         return True
-
-    def _first_row(self, mount: MountedStore, array: StreamArray) -> int:
-        """First row in the tail of an array that another writer has changed."""
-        if mount.is_remote:
-            tail = self._tails.objects.open(mount.store, array)
-            return 0 if tail is None else tail.begin // array.row_nbytes
-        names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(array.tails).entries]
-        return min([int(name) for name in names if name.isdecimal()], default=0) * array.group_rows

@@ -40,7 +40,8 @@ from hyperslab.streams.progress import Progress, ProgressReader
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Session, Sessions, largest_piece, memory_bound
 from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
-from hyperslab.streams.tails import Buffer, Tails
+from hyperslab.streams.tail import Buffer
+from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from hyperslab.wire.streams import StreamSettings
 
@@ -279,7 +280,7 @@ class Streams:
         array = stream.array(key)
         durable, name = self._reader.read(stream, array).end // array.frame_nbytes, dump_json(array.key)
         stop = durable if stop is None else min(stop, durable)
-        for notes in self._tails.notes(stream.mount, array, start, stop):
+        for notes in self._tails.open(stream.mount, array)[0].notes(start, stop):
             yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
 
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
@@ -330,8 +331,8 @@ class Streams:
     def _put_frames(self, stream: Stream) -> None:
         """Store the metadata of all frames as a document of the group, unless another program has put one there."""
         store, key = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}"
-        notes = (self._tails.notes(stream.mount, array, 0, 1 << 62) for array in stream.plan.arrays)
-        if not any(any(groups) for groups in notes):
+        tails = [self._tails.open(stream.mount, array)[0] for array in stream.plan.arrays]
+        if not any(any(tail.notes(0, 1 << 62)) for tail in tails):
             return
         if not self._records.change(stream).record.frames:
             if store.stat(key) is not None:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.lease import MAX_TRIES, attempts
+from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
 from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
@@ -34,12 +34,11 @@ from hyperslab.storage.base import VersionConflict
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.objects import ObjectTail
 from hyperslab.streams.progress import Progress, ProgressReader
 from hyperslab.streams.record import Ranges, Record, Records, State, Stream
 from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
-from hyperslab.streams.tail import LogTail
-from hyperslab.streams.tails import Buffer, Tails
+from hyperslab.streams.tail import Buffer, Tail
+from hyperslab.streams.tails import Tails
 
 T = TypeVar("T")
 
@@ -115,7 +114,7 @@ class ArrayWriter:
         size = array.frame_nbytes
 
         def once(now: Stream) -> Progress:
-            progress = self._writable(now, array)
+            progress, tail = self._writable(now, array, epoch)
             end, stop = progress.end, progress.end + frames * size
             if at is not None and at * size != end:
                 (known,) = self._reader.missing(now, progress)
@@ -125,10 +124,8 @@ class ArrayWriter:
             if end % size:
                 raise MismatchingUploadOffset(array.path, end, end - end % size, "a frame has begun, and is not whole")
             progress.check_offset(end, frames * size)
-            if now.mount.is_remote:
-                self._object_tail(now, progress, epoch).append_missing(frames * size, reason)
-            else:
-                self._skip_in_logs(now, array, end, stop, reason)
+            tail.put_note(end // size, b"")
+            self._append_missing(now, tail, end, stop, reason)
             return replace(progress, end=stop)
 
         return self._store(stream, array, epoch, once)
@@ -141,9 +138,7 @@ class ArrayWriter:
             return record.with_array(array.key, complete=True)
 
         self.wait(stream)
-        stream = self._records.change(stream, completed)
-        if stream.mount.is_remote:  # in a folder, each append reads the record under the lock
-            self.fence(stream, [array], closed=None)
+        self.fence(self._records.change(stream, completed), [array], closed=None)
 
     def flush(self, stream: Stream, array: StreamArray) -> None:
         """Commit all whole rows of an array."""
@@ -163,24 +158,21 @@ class ArrayWriter:
             progress = self._reader.read(now, array)
             if progress.error is not None:
                 raise ArrayFailed(array.path, progress.error)
-            partial = progress.end % array.frame_nbytes
-
-            def tail() -> ObjectTail | LogTail:
-                if now.mount.is_remote:
-                    return self._object_tail(now, progress)
-                return self._log(now, array, progress.end // array.group_nbytes)
-
+            tail, end = progress.tail, progress.end
+            if tail is None:
+                return  # an earlier attempt has come so far
+            tail.check_sender(None, closing=True)
+            partial = end % array.frame_nbytes
             if partial and pad:
-                padded, phase = array.frame_nbytes - partial, partial % array.dtype.itemsize
-                fill = np.resize(np.roll(np.frombuffer(array.fill.tobytes(), np.uint8), -phase), padded)
-                tail().append(fill.tobytes())
+                padded = array.frame_nbytes - partial
+                tail.append(end, array.fill_bytes(end, padded).tobytes())
                 self._records.change(now, lambda record: record.with_array(array.key, padded=padded))
+                end += padded
             elif partial:
-                tail().cut(progress.end - partial)
-            progress = self._reader.read(now, array) if partial else progress
-            absent = -progress.end % array.row_nbytes
-            if absent:
-                tail().append_missing(absent, "not sent")
+                tail.cut(end - partial)
+                end -= partial
+            if end % array.row_nbytes:
+                tail.append_missing(end, -end % array.row_nbytes, "not sent")
             self.commit(now, array, whole=False, final=True)
 
         self._exclusive(stream, array, None, once, ("finishing",))
@@ -188,23 +180,16 @@ class ArrayWriter:
     def fence(
         self, stream: Stream, arrays: Sequence[StreamArray] | None = None, *, closed: bool | None = False
     ) -> None:
-        """Wait until appends and commits that saw an earlier state of the stream have ended, or in an object store make
-        them fail; for all ``arrays`` by default. ``closed``: see `ObjectTail.fence`."""
+        """Wait until appends and commits that saw an earlier state of the stream have ended, or in other replicas make
+        them fail; for all ``arrays`` by default. ``closed``: see `Tail.fence`."""
+        mount, epoch = stream.mount, stream.record.epoch
 
         def fence_one(array: StreamArray) -> None:
-            if not stream.mount.is_remote:
-                with stream.mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
-                    return
-            for _ in attempts():
-                tail = self._tails.objects.open(stream.mount.store, array, create=True)
-                assert tail is not None
-                with suppress(VersionConflict):
-                    tail.fence(stream.record.epoch, closed=closed)
-                    return
-            raise WriteConflict(array.head, f"other writers changed it {MAX_TRIES} times")
+            with mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
+                retried(array.head, lambda: self._tails.open(mount, array)[0].fence(epoch, closed=closed))
 
         arrays = stream.plan.arrays if arrays is None else arrays
-        stream.mount.pool.each(arrays, len(arrays), fence_one)
+        mount.pool.each(arrays, len(arrays), fence_one)
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
@@ -216,7 +201,7 @@ class ArrayWriter:
                 lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
             ):
                 raise QueueFull(f"{session.queued} bytes wait to be stored")
-        progress = self._writable(stream, array)
+        progress, _ = self._writable(stream, array, fragment.epoch)
         with session.changed:
             queue = session.queues.setdefault(array.number, Queue(progress.end))
             queue.end = max(queue.end, progress.end)
@@ -259,78 +244,52 @@ class ArrayWriter:
     def _append(
         self, stream: Stream, array: StreamArray, fragment: Fragment, known: Progress | None = None
     ) -> Progress:
-        """Store a fragment at the end of an array. ``known``: progress as of ``stream``. If its object tail is the
-        newest known, it is not read again: a change of an outdated one fails."""
-        tail = None if known is None else known.tails.tails.get(0)
+        """Store a fragment at the end of an array. ``known``: progress as of ``stream``. If its tail is the newest
+        known, it is not read again: a change of an outdated one fails."""
 
         def once(now: Stream) -> Progress:
-            progress = self._writable(now, array, known if now is stream else None)
+            progress, tail = self._writable(now, array, fragment.epoch, known if now is stream else None)
             progress.check_offset(fragment.at, len(fragment.data))
-            rows = progress.rows
-            if now.mount.is_remote:
-                note = (fragment.at // array.frame_nbytes, fragment.note) if fragment.note else None
-                self._object_tail(now, progress, fragment.epoch).append(fragment.data, note)
-            else:
-                rows = max(rows, self._append_to_logs(now, array, fragment))
+            if fragment.note or fragment.at % array.frame_nbytes == 0:
+                tail.put_note(fragment.at // array.frame_nbytes, fragment.note)
+            rows = max(progress.rows, self._append_bytes(now, tail, fragment.at, fragment.data))
             if now.plan.settings.ack == "chunk":
                 self.commit(now, array, whole=False)
             return replace(progress, end=fragment.stop, rows=rows)
 
-        return self._store(
-            stream, array, fragment.epoch, once, at_first=isinstance(tail, ObjectTail) and tail.is_newest
-        )
+        at_first = known is not None and known.tail is not None and known.tail.is_newest
+        return self._store(stream, array, fragment.epoch, once, at_first=at_first)
 
-    def _append_to_logs(self, stream: Stream, array: StreamArray, fragment: Fragment) -> int:
-        """Append to logs, or commit bytes at once that complete a group and are most of it. Returns the rows that are
-        in chunks then, 0 if they are as many as before."""
-        at, rest = fragment.at, memoryview(fragment.data).cast("B")
-        if fragment.note or at % array.frame_nbytes == 0:
-            self._tails.put_note(stream.mount.store, array, at // array.frame_nbytes, fragment.note)
-        nbytes, rows = array.group_nbytes, 0
+    def _append_bytes(self, stream: Stream, tail: Tail, at: int, data: Buffer) -> int:
+        """Append to the tail, or commit bytes at once that complete a group and are most of it. Returns the rows that
+        are in chunks then, 0 if they are as many as before."""
+        array, rest, rows = tail.array, memoryview(data).cast("B"), 0
         while rest:
-            group, inside = divmod(at, nbytes)
-            count = min(len(rest), nbytes - inside)
-            if inside + count == nbytes and 2 * count >= nbytes:
-                count = (inside + len(rest)) // nbytes * nbytes - inside
+            inside = at % tail.group
+            count = min(len(rest), tail.group - inside)
+            if inside + count == tail.group and 2 * count >= tail.group:
+                count = (inside + len(rest)) // tail.group * tail.group - inside
                 rows = (at + count) // array.row_nbytes
                 self.commit(stream, array, whole=True, rows=rows, data=rest[:count])
             else:
-                self._log(stream, array, group).append(rest[:count])
+                tail.append(at, rest[:count])
             at, rest = at + count, rest[count:]
         return rows
 
-    def _skip_in_logs(self, stream: Stream, array: StreamArray, end: int, stop: int, reason: str) -> None:
-        size, nbytes = array.frame_nbytes, array.group_nbytes
-        self._tails.put_note(stream.mount.store, array, end // size, b"")
-        while end < stop:
-            group, inside = divmod(end, nbytes)
-            count = (stop - end) // nbytes * nbytes if not inside and _may_omit(stream, array) else 0
-            if count:
+    def _append_missing(self, stream: Stream, tail: Tail, at: int, stop: int, reason: str) -> None:
+        array, size = tail.array, tail.array.frame_nbytes
+        while at < stop:
+            count = (stop - at) // tail.group * tail.group
+            if count and at % tail.group == 0 and _may_omit(stream, array):
                 self.commit(stream, array, whole=True)
-                self._record_missing(stream, array, [(end // size, (end + count) // size, reason)])
-                self.commit(stream, array, whole=True, rows=(end + count) // array.row_nbytes)
+                self._record_missing(stream, array, [(at // size, (at + count) // size, reason)])
+                self.commit(stream, array, whole=True, rows=(at + count) // array.row_nbytes)
             else:
-                count = min(stop - end, nbytes - inside)
-                self._log(stream, array, group).append_missing(count, reason)
-                if inside + count == nbytes:
+                count = min(stop - at, tail.group - at % tail.group)
+                tail.append_missing(at, count, reason)
+                if (at + count) % tail.group == 0:
                     self.commit(stream, array, whole=True)
-            end += count
-
-    def _object_tail(self, stream: Stream, progress: Progress, epoch: int | None = None) -> ObjectTail:
-        """The tail that progress was read from. Raises if its head refuses a sender."""
-        tail = progress.tails.tails.get(0)
-        if not isinstance(tail, ObjectTail):
-            raise StreamNotFound(stream.path)
-        if epoch is not None and epoch < tail.head.epoch:
-            raise StaleEpoch(epoch, tail.head.epoch)
-        if tail.head.closed and stream.record.state != "finishing":
-            raise CompletedUpload(stream.path)
-        return tail
-
-    def _log(self, stream: Stream, array: StreamArray, group: int) -> LogTail:
-        log = self._tails.log(stream.mount.store, array, group, create=True)
-        assert log is not None
-        return log
+            at += count
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -361,14 +320,17 @@ class ArrayWriter:
         self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
     ) -> None:
         group_rows, progress = array.group_rows, self._reader.read(stream, array)
-        if self._record_missing(stream, array, progress.tails.missing(array.frame_nbytes)).record.state == "discarding":
+        tail = progress.tail
+        if tail is None:
+            return
+        if self._record_missing(stream, array, tail.missing()).record.state == "discarding":
             raise StreamNotFound(stream.path)
-        source = CachedRows(array, progress.tails)
+        source = CachedRows(array, tail)
         if rows is None:
             rows = progress.end // array.row_nbytes
             if whole and rows // group_rows <= progress.rows // group_rows:
                 return
-            for first, last in _omissible(stream, progress):
+            for first, last in _omissible(stream, progress, tail):
                 if first > progress.rows:
                     self._committer.commit(array, first, source, whole=True)
                 self._committer.commit(array, last, None, whole=True)
@@ -377,17 +339,8 @@ class ArrayWriter:
             begin = rows * array.row_nbytes - len(data or b"")
             more = None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8))
             self._committer.commit(array, rows, more, whole=True)
-        if not stream.mount.is_remote:
-            for group in [each for each in progress.tails.tails if (each + 1) * group_rows <= rows and not final]:
-                self._tails.remove(stream.mount.store, array, group)
-            return
         begin = (rows // group_rows * group_rows if whole else rows) * array.row_nbytes
-        for _ in attempts():
-            tail = self._tails.objects.open(stream.mount.store, array)
-            with suppress(VersionConflict):
-                if tail is not None and tail.begin < begin:
-                    tail.drop(begin)
-                return
+        retried(array.head, lambda: self._tails.open(stream.mount, array, progress.rows)[0].drop(begin))
 
     def _commit_later(self, stream: Stream, progress: Progress) -> None:
         """Commit complete groups in the background, or at once if too many wait."""
@@ -424,15 +377,19 @@ class ArrayWriter:
 
         return self._records.change(stream, noted)
 
-    def _writable(self, stream: Stream, array: StreamArray, known: Progress | None = None) -> Progress:
+    def _writable(
+        self, stream: Stream, array: StreamArray, epoch: int | None, known: Progress | None = None
+    ) -> tuple[Progress, Tail]:
+        """The progress of an array that takes more bytes from a sender, and its tail."""
         progress = known or self._reader.read(stream, array)
         ends = self._sessions.open(stream.plan).ends
         ends[array.number] = max(progress.end, ends.get(array.number, 0))
         if progress.error is not None:
             raise ArrayFailed(array.path, progress.error)
-        if progress.complete:
+        if progress.complete or progress.tail is None:
             raise CompletedUpload(array.path)
-        return progress
+        progress.tail.check_sender(epoch)
+        return progress, progress.tail
 
     # --- exclusion ---------------------------------------------------------------------------------------------------
 
@@ -478,8 +435,9 @@ class ArrayWriter:
                 try:
                     with self._recording_failure(now, array):
                         return work(now)
-                finally:
-                    self._reader.forget(stream.mount, array)
+                finally:  # the next reader looks versions up
+                    for prefix in (array.tails, array.notes):
+                        stream.mount.versions.forget(prefix)
         raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
 
     def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
@@ -511,11 +469,11 @@ def _may_omit(stream: Stream, array: StreamArray) -> bool:
     return not stream.mount.stores_fill and all(not level.halvings[0] for level in array.levels)
 
 
-def _omissible(stream: Stream, progress: Progress) -> Iterator[tuple[int, int]]:
+def _omissible(stream: Stream, progress: Progress, tail: Tail) -> Iterator[tuple[int, int]]:
     """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
     array = progress.array
     if stream.mount.is_remote and _may_omit(stream, array):
-        for start, stop, _ in progress.tails.missing(array.frame_nbytes):
+        for start, stop, _ in tail.missing():
             first = -(-start // array.frames_per_row // array.group_rows) * array.group_rows
             first, last = max(first, progress.rows), stop // array.frames_per_row // array.group_rows * array.group_rows
             if first < last:
