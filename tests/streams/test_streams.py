@@ -588,7 +588,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     monkeypatch.setattr(
         ArrayWriter,
         "_commit_later",
-        lambda each, stream, *_: commits.append(partial(each.commit, stream, stream.plan.arrays[0], whole=False)),
+        lambda each, _: commits.append(partial(each.commit, whole=False)),
     )
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
@@ -610,7 +610,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, ProgressReader.read
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queued, ProgressReader.read
 
     def later(*arguments: Any) -> None:
         assert go.wait(60)
@@ -624,7 +624,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         assert stored.wait(60)
         return found
 
-    monkeypatch.setattr(ArrayWriter, "_store_queue", later)
+    monkeypatch.setattr(ArrayWriter, "_store_queued", later)
     model = Model({"key": "a", **ARRAYS["frames"]})
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings, ack="memory")

@@ -42,7 +42,7 @@ from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Session, Sessions,
 from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
 from hyperslab.streams.tail import Buffer
 from hyperslab.streams.tails import Tails
-from hyperslab.streams.writer import ArrayWriter
+from hyperslab.streams.writer import ArrayWriter, Writers
 from hyperslab.wire.streams import StreamSettings
 
 IfExists = Literal["error", "resume", "replace"]
@@ -67,25 +67,16 @@ class Upload:
         is_first: No other request was sending; the stream's memory covers two pieces of this one.
     """
 
-    def __init__(
-        self,
-        writer: ArrayWriter,
-        session: Session,
-        stream: Stream,
-        array: StreamArray,
-        *,
-        at: int | None,
-        epoch: int | None,
-    ) -> None:
-        self.array = array
+    def __init__(self, writer: ArrayWriter, session: Session, at: int | None) -> None:
+        self.array = writer.array
         self.piece = PIECE_BYTES
         self.is_first = False
-        self.progress = writer.progress(stream, array)
+        self.progress = writer.progress()
         self.at = self.progress.offset if at is None else at
         self.session = session
         self._provided = at
-        self._writer, self._stream, self._epoch = writer, stream, epoch
-        self._is_finished = stream.record.state == "finished"
+        self._writer = writer
+        self._is_finished = writer.stream.record.state == "finished"
 
     def __enter__(self) -> Self:
         """Raises `WriteConflict` if no offset was given and another request sends to the array."""
@@ -94,7 +85,7 @@ class Upload:
             if self._provided is None and senders.get(number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
             self.is_first = not (any(senders.values()) or self._is_finished)
-            self.piece = largest_piece(self._stream.plan, self.array) if self.is_first else PIECE_BYTES
+            self.piece = largest_piece(self._writer.stream.plan, self.array) if self.is_first else PIECE_BYTES
             senders[number] = senders.get(number, 0) + 1
         return self
 
@@ -110,7 +101,7 @@ class Upload:
     @property
     def group(self) -> int:
         """Bytes that fill whole stored objects; 0 with ``ack=memory``, as all go through a queue."""
-        return 0 if self._stream.plan.settings.ack == "memory" else self.array.group_nbytes
+        return 0 if self._writer.stream.plan.settings.ack == "memory" else self.array.group_nbytes
 
     def check(self, length: int) -> None:
         """Raise if ``length`` more bytes cannot be taken, before any of them is."""
@@ -128,14 +119,14 @@ class Upload:
         """Store bytes at the offset, and with them a ``note``, metadata of the frame that begins there. See
         `ArrayWriter.send`."""
         if len(data):
-            fragment = Fragment(self.at, data, note, self._epoch)
-            self.progress = self._writer.send(self._stream, fragment, self.progress, self._provided)
+            fragment = Fragment(self.at, data, note)
+            self.progress = self._writer.send(fragment, self.progress, self._provided)
             self.at = fragment.stop
 
     def complete(self) -> None:
         """Take no more bytes of the array."""
         if not self._is_finished:
-            self._writer.complete(self._stream, self.array, self._epoch)
+            self._writer.complete()
             self.progress = replace(self.progress, complete=True)
 
 
@@ -150,13 +141,13 @@ class Streams:
         self._committer = Committer(catalog, reader)
         self._reader = ProgressReader(catalog, reader, self._records, self._tails, self._committer)
         self._sessions = Sessions(in_flight, self._expire)
-        self._writer = ArrayWriter(self._records, self._tails, self._committer, self._reader, self._sessions)
+        self._writers = Writers(self._records, self._tails, self._committer, self._reader, self._sessions)
         catalog.with_head = Heads(catalog, reader, self._records, self._tails)
 
     def close(self) -> None:
         """End background work. The stored state is unchanged, and the next process goes on from it."""
         self._sessions.close()
-        self._writer.close()
+        self._writers.close()
 
     # --- open and close ----------------------------------------------------------------------------------------------
 
@@ -210,7 +201,7 @@ class Streams:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
         stream = self._open(path, writing=False)
         record, plan, arrays = stream.record, stream.plan, dict[str, Any]()
-        found = [self._writer.progress(stream, array) for array in plan.arrays]
+        found = [self._writers.of(stream, array).progress() for array in plan.arrays]
         for array, progress, missing in zip(plan.arrays, found, self._reader.missing(stream, *found), strict=True):
             padded = record.array(array.key).padded
             arrays[array.key] = {**_described(array), **progress.document(missing), "padded": padded}
@@ -230,7 +221,7 @@ class Streams:
     def progress(self, path: str, key: str | None) -> Progress:
         """The progress of an array. Raises `StreamNotFound` and `BadParameter`."""
         stream = self._open(path, writing=False)
-        return self._writer.progress(stream, stream.array(key))
+        return self._writers.of(stream, stream.array(key)).progress()
 
     def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
         path, state = stream.path, stream.record.state
@@ -250,7 +241,7 @@ class Streams:
             return replace(record, state="open", epoch=record.epoch + 1, arrays=arrays)
 
         stream = self._records.change(stream, resumed)
-        self._writer.fence(stream)
+        self._writers.fence(stream)
         return Opened(self.state(path), created=False, epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
@@ -263,7 +254,7 @@ class Streams:
         """
         stream = self._open(path, epoch=epoch, finished=at is not None)
         session = self._sessions.get(stream.path) or Session(0, 0)
-        return Upload(self._writer, session, stream, stream.array(key), at=at, epoch=epoch)
+        return Upload(self._writers.of(stream, stream.array(key), epoch), session, at)
 
     def skip(
         self, path: str, key: str | None, frames: int, reason: str, *, at: int | None = None, epoch: int | None = None
@@ -271,8 +262,8 @@ class Streams:
         """Record ``frames`` frames from ``at`` on (default: the next ones) as missing; returns the progress after that.
         Raises as `ArrayWriter.send`."""
         stream = self._open(path, epoch=epoch)
-        self._writer.wait(stream)
-        return self._writer.skip(stream, stream.array(key), frames, reason, at=at, epoch=epoch)
+        self._writers.wait(stream)
+        return self._writers.of(stream, stream.array(key), epoch).skip(frames, reason, at)
 
     def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
         """Metadata of the durable frames ``[start, stop)`` of an array, as JSON lines, many at a time."""
@@ -286,7 +277,7 @@ class Streams:
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
         """Commit all whole rows; returns the state, which has the errors of arrays that failed."""
         stream = self._open(path, epoch=epoch)
-        self._writer.wait(stream)
+        self._writers.wait(stream)
         self._flush(stream)
         return self.state(path)
 
@@ -297,7 +288,7 @@ class Streams:
         dropped (``drop``).
         """
         stream = self._open(path, writing=False, epoch=epoch)
-        self._writer.wait(stream)
+        self._writers.wait(stream)
         with self._stream_lock(stream.mount, stream.prefix):
             stream = self._open(path, writing=False)
             if stream.record.state != "finished":
@@ -313,15 +304,15 @@ class Streams:
 
         check_whole()
         stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
-        self._writer.fence(stream, closed=True)
+        self._writers.fence(stream, closed=True)
         try:
             check_whole()
         except PartialFrame:  # which came in between
-            self._writer.fence(self._records.change(stream, lambda record: replace(record, state="open")))
+            self._writers.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
         for array in stream.plan.arrays:
             with suppress(HyperslabError):
-                self._writer.finish(stream, array, pad=pad)
+                self._writers.of(stream, array).finish(pad=pad)
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
@@ -380,12 +371,12 @@ class Streams:
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
-        self._writer.fence(stream)
+        self._writers.fence(stream)
 
     def _remove(self, stream: Stream) -> None:
         """Remove the nodes and keys of a stream. The caller holds its lock."""
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
-        self._writer.fence(stream, closed=True)
+        self._writers.fence(stream, closed=True)
         store = stream.mount.store
         if self._records.change(stream).record.frames:
             store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
@@ -459,7 +450,7 @@ class Streams:
     def _flush(self, stream: Stream) -> None:
         for array in stream.plan.arrays:
             with suppress(HyperslabError):
-                self._writer.flush(stream, array)
+                self._writers.of(stream, array).flush()
 
 
 def _dry_run(plan: StreamPlan) -> Opened:

@@ -1,4 +1,4 @@
-"""Writer of the arrays of streams: bytes to tails, and rows from there to chunks.
+"""Writers of the arrays of streams: bytes to tails, and rows from there to chunks.
 
 In a folder, appends to an array are serialised by a lock. In an object store they are by conditional puts of the tail's
 head: who loses one reads the progress again and starts over.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from typing import Final, TypeVar
 
@@ -48,76 +49,87 @@ _MAX_WAITING: Final = 2
 """Groups of rows in the tail of an array from which on a request commits them itself before it is answered."""
 
 
-class ArrayWriter:
-    """Writes the arrays of streams. Methods block, and raise what stores raise."""
+class Writers:
+    """The writers of all arrays, and what they share."""
 
     def __init__(
         self, records: Records, tails: Tails, committer: Committer, reader: ProgressReader, sessions: Sessions
     ) -> None:
-        self._records = records
-        self._tails = tails
-        self._committer = committer
-        self._reader = reader
-        self._sessions = sessions
-        self._background = ThreadPoolExecutor(2, thread_name_prefix="commits")
-        self._closed = Event()
+        self.records, self.tails, self.committer, self.reader = records, tails, committer, reader
+        self.sessions = sessions
+        self.background = ThreadPoolExecutor(2, thread_name_prefix="commits")
+        self.closed = Event()
 
     def close(self) -> None:
         """End background work."""
-        self._closed.set()
-        self._background.shutdown(wait=True, cancel_futures=True)
+        self.closed.set()
+        self.background.shutdown(wait=True, cancel_futures=True)
+
+    def of(self, stream: Stream, array: StreamArray, epoch: int | None = None) -> ArrayWriter:
+        """The writer of an array for a sender of an ``epoch`` (None: any)."""
+        return ArrayWriter(self, stream, array, epoch)
+
+    def wait(self, stream: Stream) -> None:
+        """Wait until all queued fragments of this process are stored, or dropped."""
+        session = self.sessions.get(stream.path)
+        if session is not None:
+            with session.changed:
+                session.changed.wait_for(lambda: not session.queued)
+
+    def fence(self, stream: Stream, *, closed: bool = False) -> None:
+        """`ArrayWriter.fence` for all arrays."""
+        arrays = stream.plan.arrays
+        stream.mount.pool.each(arrays, len(arrays), lambda array: self.of(stream, array).fence(closed=closed))
+
+
+class ArrayWriter:
+    """Writes one array of a stream. Methods block, and raise what stores raise. ``stream`` is as last known."""
+
+    def __init__(self, shared: Writers, stream: Stream, array: StreamArray, epoch: int | None) -> None:
+        self.stream, self.array, self.epoch = stream, array, epoch
+        self._shared = shared
+        self._mount, self._plan = stream.mount, stream.plan
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def send(self, stream: Stream, fragment: Fragment, known: Progress, provided: int | None) -> Progress:
-        """Append a fragment to an array, or with ``ack=memory`` queue it; returns the new progress. A retransmission of
-        stored bytes changes nothing; the request must have ``provided`` an offset.
+    def send(self, fragment: Fragment, known: Progress, provided: int | None) -> Progress:
+        """Append a fragment, or with ``ack=memory`` queue it; returns the new progress. A retransmission of stored
+        bytes changes nothing; the request must have ``provided`` an offset.
 
         Raises `MismatchingUploadOffset` (other offset, or other bytes), `StreamFull`, `CompletedUpload`, `ArrayFailed`,
         `StaleEpoch`, `QueueFull`, and `StoreError`, after which the array has failed.
         """
-        array = known.array
         try:
-            if stream.plan.settings.ack == "memory" and stream.record.state != "finished":
-                return self._enqueue(stream, array, fragment)
-            return self._append(stream, array, fragment, known)
+            if self._plan.settings.ack == "memory" and self.stream.record.state != "finished":
+                return self._enqueue(fragment)
+            return self._append(fragment, known)
         except (MismatchingUploadOffset, CompletedUpload) as error:
-            stream = self._records.change(stream)
-            progress = self.progress(stream, array)
+            self.stream = self._shared.records.change(self.stream)
+            progress = self.progress()
             if provided is None or fragment.stop > progress.end:
                 raise
-            if not self._reader.holds(stream, array, fragment):
+            if not self._holds(fragment):
                 reason = "other bytes or metadata are stored there, or it cannot be told"
-                raise MismatchingUploadOffset(stream.path, progress.end, provided, reason) from error
+                raise MismatchingUploadOffset(self.stream.path, progress.end, provided, reason) from error
             return progress
 
-    def progress(self, stream: Stream, array: StreamArray) -> Progress:
-        """The progress of an array, with the queue of this process."""
-        session = self._sessions.get(stream.path)
-        queue = None if session is None else session.queues.get(array.number)
-        waiting = queue is not None and bool(queue.fragments)  # before the store is read
-        progress = self._reader.read(stream, array)
+    def progress(self) -> Progress:
+        """The progress of the array, with the queue of this process."""
+        session = self._shared.sessions.get(self.stream.path)
+        queue = None if session is None else session.queues.get(self.array.number)
+        waiting = queue is not None and queue.waiting > 0  # before the store is read
+        progress = self._shared.reader.read(self.stream, self.array)
         return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
 
-    def wait(self, stream: Stream) -> None:
-        """Wait until all queued fragments of this process are stored, or dropped."""
-        session = self._sessions.get(stream.path)
-        if session is not None:
-            with session.changed:
-                while session.queued and not self._closed.is_set():
-                    session.changed.wait(1.0)
-
-    def skip(
-        self, stream: Stream, array: StreamArray, frames: int, reason: str, *, at: int | None, epoch: int | None
-    ) -> Progress:
+    def skip(self, frames: int, reason: str, at: int | None) -> Progress:
         """See `Streams.skip`."""
-        size = array.frame_nbytes
+        array, size = self.array, self.array.frame_nbytes
 
-        def once(now: Stream) -> Progress:
-            progress, tail = self._writable(now, array, epoch)
+        def once() -> Progress:
+            progress, tail = self._writable()
             end, stop = progress.end, progress.end + frames * size
             if at is not None and at * size != end:
-                (known,) = self._reader.missing(now, progress)
+                (known,) = self._shared.reader.missing(self.stream, progress)
                 if any(first <= at and at + frames <= last for first, last in known):
                     return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
@@ -125,39 +137,37 @@ class ArrayWriter:
                 raise MismatchingUploadOffset(array.path, end, end - end % size, "a frame has begun, and is not whole")
             progress.check_offset(end, frames * size)
             tail.put_note(end // size, b"")
-            self._append_missing(now, tail, end, stop, reason)
+            self._append_missing(tail, end, stop, reason)
             return replace(progress, end=stop)
 
-        return self._store(stream, array, epoch, once)
+        return self._store(once)
 
-    def complete(self, stream: Stream, array: StreamArray, epoch: int | None) -> None:
-        """Take no more bytes of an array."""
+    def complete(self) -> None:
+        """Take no more bytes."""
 
         def completed(record: Record) -> Record:
-            record.check_epoch(epoch)
-            return record.with_array(array.key, complete=True)
+            record.check_epoch(self.epoch)
+            return record.with_array(self.array.key, complete=True)
 
-        self.wait(stream)
-        self.fence(self._records.change(stream, completed), [array], closed=None)
+        self._shared.wait(self.stream)
+        self.stream = self._shared.records.change(self.stream, completed)
+        self.fence(closed=None)
 
-    def flush(self, stream: Stream, array: StreamArray) -> None:
-        """Commit all whole rows of an array."""
+    def flush(self) -> None:
+        """Commit all whole rows."""
 
-        def once(now: Stream) -> None:
-            progress = self._reader.read(now, array)
-            if progress.error is not None:
-                raise ArrayFailed(array.path, progress.error)
-            self.commit(now, array, whole=False)
+        def once() -> None:
+            self._unfailed()
+            self.commit(whole=False)
 
-        self._exclusive(stream, array, None, once)
+        self._exclusive(once)
 
-    def finish(self, stream: Stream, array: StreamArray, *, pad: bool) -> None:
+    def finish(self, *, pad: bool) -> None:
         """Commit everything, and the last shapes; ``pad`` fills up a partial frame, which is dropped without."""
+        array = self.array
 
-        def once(now: Stream) -> None:
-            progress = self._reader.read(now, array)
-            if progress.error is not None:
-                raise ArrayFailed(array.path, progress.error)
+        def once() -> None:
+            progress = self._unfailed()
             tail, end = progress.tail, progress.end
             if tail is None:
                 return  # an earlier attempt has come so far
@@ -166,193 +176,168 @@ class ArrayWriter:
             if partial and pad:
                 padded = array.frame_nbytes - partial
                 tail.append(end, array.fill_bytes(end, padded).tobytes())
-                self._records.change(now, lambda record: record.with_array(array.key, padded=padded))
+                self._shared.records.change(self.stream, lambda record: record.with_array(array.key, padded=padded))
                 end += padded
             elif partial:
                 tail.cut(end - partial)
                 end -= partial
             if end % array.row_nbytes:
                 tail.append_missing(end, -end % array.row_nbytes, "not sent")
-            self.commit(now, array, whole=False, final=True)
+            self.commit(whole=False, final=True)
 
-        self._exclusive(stream, array, None, once, ("finishing",))
+        self._exclusive(once, ("finishing",))
 
-    def fence(
-        self, stream: Stream, arrays: Sequence[StreamArray] | None = None, *, closed: bool | None = False
-    ) -> None:
+    def fence(self, *, closed: bool | None) -> None:
         """Wait until appends and commits that saw an earlier state of the stream have ended, or in other replicas make
-        them fail; for all ``arrays`` by default. ``closed``: see `Tail.fence`."""
-        mount, epoch = stream.mount, stream.record.epoch
-
-        def fence_one(array: StreamArray) -> None:
-            with mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
-                retried(array.head, lambda: self._tails.open(mount, array)[0].fence(epoch, closed=closed))
-
-        arrays = stream.plan.arrays if arrays is None else arrays
-        mount.pool.each(arrays, len(arrays), fence_one)
+        them fail. ``closed``: see `Tail.fence`."""
+        epoch = self.stream.record.epoch
+        with self._lock(), self._lock("commit"):
+            retried(self.array.path, lambda: self._open_tail().fence(epoch, closed=closed))
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, stream: Stream, array: StreamArray, fragment: Fragment) -> Progress:
+    def _enqueue(self, fragment: Fragment) -> Progress:
         """Queue a fragment. One that cannot be stored is dropped with all behind it, as nothing was promised."""
-        session, size = self._sessions.open(stream.plan), len(fragment.data)
+        session, size = self._shared.sessions.open(self._plan), len(fragment.data)
         with session.changed:
             if not session.changed.wait_for(
                 lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
             ):
                 raise QueueFull(f"{session.queued} bytes wait to be stored")
-        progress, _ = self._writable(stream, array, fragment.epoch)
+        progress, _ = self._writable()
         with session.changed:
-            queue = session.queues.setdefault(array.number, Queue(progress.end))
+            queue = session.queues.setdefault(self.array.number, Queue(progress.end))
             queue.end = max(queue.end, progress.end)
             replace(progress, queued=queue.end - progress.end).check_offset(fragment.at, size)
-            queue.fragments.append(replace(fragment, data=bytes(fragment.data)))
-            queue.end += size
-            idle, queue.idle = queue.idle, False
-        if idle:
-            self._background.submit(self._store_queue, stream, array, session, queue)
+            queue.end, queue.waiting, session.queued = fragment.stop, queue.waiting + 1, session.queued + size
+            session.storing.submit(self._store_queued, session, queue, replace(fragment, data=bytes(fragment.data)))
         return replace(progress, queued=fragment.stop - progress.end)
 
-    def _store_queue(self, stream: Stream, array: StreamArray, session: Session, queue: Queue) -> None:
+    def _store_queued(self, session: Session, queue: Queue, fragment: Fragment) -> None:
         dropped = True
         try:
-            while True:
-                with session.changed:
-                    session.changed.notify_all()
-                    if not queue.fragments:
-                        dropped, queue.idle = False, True
-                        return
-                    fragment = queue.fragments[0]
-                try:
-                    self._append(stream, array, fragment)
-                except MismatchingUploadOffset:
-                    if not self._reader.holds(stream, array, fragment):
-                        raise
-                with session.changed:
-                    queue.fragments.popleft()
+            if not queue.dropped:
+                self._append(fragment)
+                dropped = False
+        except MismatchingUploadOffset:
+            dropped = not self._holds(fragment)
         except HyperslabError:
-            return  # which is the array's error, if it has failed
+            pass  # it is the array's error, if that has failed
         finally:
             with session.changed:
-                if dropped:
-                    queue.fragments.clear()
-                    session.queues.pop(array.number, None)
+                session.queued, queue.waiting = session.queued - len(fragment.data), queue.waiting - 1
+                queue.dropped |= dropped
+                if dropped and session.queues.get(self.array.number) is queue:
+                    del session.queues[self.array.number]
                 session.changed.notify_all()
 
     # --- tails -------------------------------------------------------------------------------------------------------
 
-    def _append(
-        self, stream: Stream, array: StreamArray, fragment: Fragment, known: Progress | None = None
-    ) -> Progress:
-        """Store a fragment at the end of an array. ``known``: progress as of ``stream``. If its tail is the newest
-        known, it is not read again: a change of an outdated one fails."""
+    def _append(self, fragment: Fragment, known: Progress | None = None) -> Progress:
+        """Store a fragment at the end. ``known``: progress as of ``stream``. If its tail is the newest known, it is not
+        read again: a change of an outdated one fails."""
+        size, first = self.array.frame_nbytes, self.stream
 
-        def once(now: Stream) -> Progress:
-            progress, tail = self._writable(now, array, fragment.epoch, known if now is stream else None)
+        def once() -> Progress:
+            progress, tail = self._writable(known if self.stream is first else None)
             progress.check_offset(fragment.at, len(fragment.data))
-            if fragment.note or fragment.at % array.frame_nbytes == 0:
-                tail.put_note(fragment.at // array.frame_nbytes, fragment.note)
-            rows = max(progress.rows, self._append_bytes(now, tail, fragment.at, fragment.data))
-            if now.plan.settings.ack == "chunk":
-                self.commit(now, array, whole=False)
+            if fragment.note or fragment.at % size == 0:
+                tail.put_note(fragment.at // size, fragment.note)
+            rows = max(progress.rows, self._append_bytes(tail, fragment.at, fragment.data))
+            if self._plan.settings.ack == "chunk":
+                self.commit(whole=False)
             return replace(progress, end=fragment.stop, rows=rows)
 
-        at_first = known is not None and known.tail is not None and known.tail.is_newest
-        return self._store(stream, array, fragment.epoch, once, at_first=at_first)
+        return self._store(once, at_first=known is not None and known.tail is not None and known.tail.is_newest)
 
-    def _append_bytes(self, stream: Stream, tail: Tail, at: int, data: Buffer) -> int:
+    def _append_bytes(self, tail: Tail, at: int, data: Buffer) -> int:
         """Append to the tail, or commit bytes at once that complete a group and are most of it. Returns the rows that
         are in chunks then, 0 if they are as many as before."""
-        array, rest, rows = tail.array, memoryview(data).cast("B"), 0
+        rest, rows = memoryview(data).cast("B"), 0
         while rest:
             inside = at % tail.group
             count = min(len(rest), tail.group - inside)
             if inside + count == tail.group and 2 * count >= tail.group:
                 count = (inside + len(rest)) // tail.group * tail.group - inside
-                rows = (at + count) // array.row_nbytes
-                self.commit(stream, array, whole=True, rows=rows, data=rest[:count])
+                rows = (at + count) // self.array.row_nbytes
+                self.commit(whole=True, rows=rows, data=rest[:count])
             else:
                 tail.append(at, rest[:count])
             at, rest = at + count, rest[count:]
         return rows
 
-    def _append_missing(self, stream: Stream, tail: Tail, at: int, stop: int, reason: str) -> None:
-        array, size = tail.array, tail.array.frame_nbytes
+    def _append_missing(self, tail: Tail, at: int, stop: int, reason: str) -> None:
+        size = self.array.frame_nbytes
         while at < stop:
             count = (stop - at) // tail.group * tail.group
-            if count and at % tail.group == 0 and _may_omit(stream, array):
-                self.commit(stream, array, whole=True)
-                self._record_missing(stream, array, [(at // size, (at + count) // size, reason)])
-                self.commit(stream, array, whole=True, rows=(at + count) // array.row_nbytes)
+            if count and at % tail.group == 0 and self._may_omit():
+                self.commit(whole=True)
+                self._record_missing([(at // size, (at + count) // size, reason)])
+                self.commit(whole=True, rows=(at + count) // self.array.row_nbytes)
             else:
                 count = min(stop - at, tail.group - at % tail.group)
                 tail.append_missing(at, count, reason)
                 if (at + count) % tail.group == 0:
-                    self.commit(stream, array, whole=True)
+                    self.commit(whole=True)
             at += count
+
+    def _open_tail(self, rows: int = 0) -> Tail:
+        return self._shared.tails.open(self._mount, self.array, rows)[0]
+
+    def _holds(self, fragment: Fragment) -> bool:
+        return self._shared.reader.holds(self.stream, self.array, fragment)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        *,
-        whole: bool,
-        rows: int | None = None,
-        data: Buffer | None = None,
-        final: bool = False,
-    ) -> None:
-        """Move rows of an array to chunks: those in its tail, with ``whole`` only complete groups. With ``rows`` also
-        those up to there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
-        remote = stream.mount.is_remote
-        with self._commit_lock(stream, array), self._sessions.committing(stream.plan, concurrently=remote):
+    def commit(self, *, whole: bool, rows: int | None = None, data: Buffer | None = None, final: bool = False) -> None:
+        """Move rows to chunks: those in the tail, with ``whole`` only complete groups. With ``rows`` also those up to
+        there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
+        remote = self._mount.is_remote
+        with self._lock("commit"), self._shared.sessions.committing(self._plan, concurrently=remote):
             for _ in attempts():
                 try:
-                    return self._commit_once(stream, array, whole=whole, rows=rows, data=data, final=final)
+                    return self._commit_once(whole, rows, data, final)
                 except (WriteConflict, ChangedWhileRead, PartlyWritten) as error:
                     cause = error.__cause__ if isinstance(error, PartlyWritten) else error
                     if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
                         raise
-        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
+        raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
 
-    def _commit_once(
-        self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
-    ) -> None:
-        group_rows, progress = array.group_rows, self._reader.read(stream, array)
+    def _commit_once(self, whole: bool, rows: int | None, data: Buffer | None, final: bool) -> None:
+        array, commit = self.array, partial(self._shared.committer.commit, self.array)
+        group_rows, progress = array.group_rows, self._shared.reader.read(self.stream, array)
         tail = progress.tail
         if tail is None:
             return
-        if self._record_missing(stream, array, tail.missing()).record.state == "discarding":
-            raise StreamNotFound(stream.path)
+        if self._record_missing(tail.missing()).record.state == "discarding":
+            raise StreamNotFound(self.stream.path)
         source = CachedRows(array, tail)
         if rows is None:
             rows = progress.end // array.row_nbytes
             if whole and rows // group_rows <= progress.rows // group_rows:
                 return
-            for first, last in _omissible(stream, progress, tail):
+            for first, last in self._omissible(progress, tail):
                 if first > progress.rows:
-                    self._committer.commit(array, first, source, whole=True)
-                self._committer.commit(array, last, None, whole=True)
-            self._committer.commit(array, rows, source, whole=whole, final=final)
+                    commit(first, source, whole=True)
+                commit(last, None, whole=True)
+            commit(rows, source, whole=whole, final=final)
         else:
             begin = rows * array.row_nbytes - len(data or b"")
-            more = None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8))
-            self._committer.commit(array, rows, more, whole=True)
+            commit(rows, None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8)), whole=True)
         begin = (rows // group_rows * group_rows if whole else rows) * array.row_nbytes
-        retried(array.head, lambda: self._tails.open(stream.mount, array, progress.rows)[0].drop(begin))
+        retried(array.path, lambda: self._open_tail(progress.rows).drop(begin))
 
-    def _commit_later(self, stream: Stream, progress: Progress) -> None:
+    def _commit_later(self, progress: Progress) -> None:
         """Commit complete groups in the background, or at once if too many wait."""
-        array = progress.array
+        array, shared = self.array, self._shared
         waiting = progress.end // array.group_nbytes - progress.rows // array.group_rows
         if waiting <= 0:
             return
-        session = self._sessions.open(stream.plan)
+        session = shared.sessions.open(self._plan)
 
         def commit() -> None:
-            with self._recording_failure(stream, array):
-                self.commit(stream, array, whole=True)
+            with self._recording_failure():
+                self.commit(whole=True)
 
         def in_background() -> None:
             try:
@@ -365,87 +350,86 @@ class ArrayWriter:
             commit()
             return
         with session.changed:
-            if array.number in session.committing or self._closed.is_set():
+            if array.number in session.committing or shared.closed.is_set():
                 return
             session.committing.add(array.number)
-        self._background.submit(in_background)
+        shared.background.submit(in_background)
 
-    def _record_missing(self, stream: Stream, array: StreamArray, ranges: Ranges) -> Stream:
+    def _may_omit(self) -> bool:
+        """Whether stored objects whose rows are all missing need not be stored."""
+        return not self._mount.stores_fill and all(not level.halvings[0] for level in self.array.levels)
+
+    def _omissible(self, progress: Progress, tail: Tail) -> Iterator[tuple[int, int]]:
+        """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
+        frames, rows = self.array.frames_per_row, self.array.group_rows
+        for start, stop, _ in tail.missing() if self._mount.is_remote and self._may_omit() else ():
+            first, last = max(-(-start // frames // rows) * rows, progress.rows), stop // frames // rows * rows
+            if first < last:
+                yield first, last
+
+    def _record_missing(self, ranges: Ranges) -> Stream:
         def noted(record: Record) -> Record:
-            known = record.array(array.key).missing
-            return record.with_array(array.key, missing=sorted({*known, *ranges})) if ranges else record
+            known = record.array(self.array.key).missing
+            return record.with_array(self.array.key, missing=sorted({*known, *ranges})) if ranges else record
 
-        return self._records.change(stream, noted)
+        return self._shared.records.change(self.stream, noted)
 
-    def _writable(
-        self, stream: Stream, array: StreamArray, epoch: int | None, known: Progress | None = None
-    ) -> tuple[Progress, Tail]:
-        """The progress of an array that takes more bytes from a sender, and its tail."""
-        progress = known or self._reader.read(stream, array)
-        ends = self._sessions.open(stream.plan).ends
-        ends[array.number] = max(progress.end, ends.get(array.number, 0))
+    def _unfailed(self, known: Progress | None = None) -> Progress:
+        progress = known or self._shared.reader.read(self.stream, self.array)
         if progress.error is not None:
-            raise ArrayFailed(array.path, progress.error)
+            raise ArrayFailed(self.array.path, progress.error)
+        return progress
+
+    def _writable(self, known: Progress | None = None) -> tuple[Progress, Tail]:
+        """The progress of an array that takes more bytes from the sender, and its tail."""
+        progress = known or self._shared.reader.read(self.stream, self.array)
+        ends, number = self._shared.sessions.open(self._plan).ends, self.array.number
+        ends[number] = max(progress.end, ends.get(number, 0))
+        self._unfailed(progress)
         if progress.complete or progress.tail is None:
-            raise CompletedUpload(array.path)
-        progress.tail.check_sender(epoch)
+            raise CompletedUpload(self.array.path)
+        progress.tail.check_sender(self.epoch)
         return progress, progress.tail
 
     # --- exclusion ---------------------------------------------------------------------------------------------------
 
-    def _store(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        epoch: int | None,
-        once: Callable[[Stream], Progress],
-        *,
-        at_first: bool = False,
-    ) -> Progress:
+    def _store(self, once: Callable[[], Progress], *, at_first: bool = False) -> Progress:
         """The progress after ``once``, which appends to the tail; then followers of changes are told that the array may
         have more rows, and complete groups are committed."""
-        progress = self._exclusive(stream, array, epoch, once, at_first=at_first)
-        observer = stream.mount.store.observer
+        progress = self._exclusive(once, at_first=at_first)
+        observer = self._mount.store.observer
         if observer is not None:
-            for level in array.levels:
-                observer(f"{level.path.partition('/')[2]}/{stream.mount.metadata_key}", created=False)
-        self._commit_later(stream, progress)
+            for level in self.array.levels:
+                observer(f"{level.path.partition('/')[2]}/{self._mount.metadata_key}", created=False)
+        self._commit_later(progress)
         return progress
 
     def _exclusive(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        epoch: int | None,
-        work: Callable[[Stream], T],
-        states: Sequence[State] = ("open", "closed"),
-        *,
-        at_first: bool = False,
+        self, work: Callable[[], T], states: Sequence[State] = ("open", "closed"), *, at_first: bool = False
     ) -> T:
-        """Result of work that changes the tail of an array; repeated if another sender came first. In a folder it is
-        under the lock of those who append. It is given the stream as it is then, or ``at_first`` as it is known."""
+        """Result of work that changes the tail; repeated if another sender came first. In a folder it is under the lock
+        of those who append. The stream's record is read before, unless it is tried ``at_first`` as it is known."""
         for attempt in attempts():
             known = at_first and attempt == 0
-            lock = nullcontext() if known else stream.mount.store.lock(f"{array.tails}.zgroup")
-            with suppress(VersionConflict), lock:
-                now = stream if known else self._records.change(stream)
-                now.record.check_epoch(epoch)
-                if now.record.state not in states:
-                    raise CompletedUpload(stream.path)
+            with suppress(VersionConflict), nullcontext() if known else self._lock():
+                self.stream = self.stream if known else self._shared.records.change(self.stream)
+                self.stream.record.check_epoch(self.epoch)
+                if self.stream.record.state not in states:
+                    raise CompletedUpload(self.stream.path)
                 try:
-                    with self._recording_failure(now, array):
-                        return work(now)
+                    with self._recording_failure():
+                        return work()
                 finally:  # the next reader looks versions up
-                    for prefix in (array.tails, array.notes):
-                        stream.mount.versions.forget(prefix)
-        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
+                    for prefix in (self.array.tails, self.array.notes):
+                        self._mount.versions.forget(prefix)
+        raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
 
-    def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
-        """Lock that serialises commits of an array; taken after the lock of appends."""
-        return stream.mount.store.lock(f"{array.tails}commit.zgroup")
+    def _lock(self, name: str = "") -> AbstractContextManager[None]:
+        """Lock that serialises appends to the array; ``commit``: one for commits, taken after it."""
+        return self._mount.store.lock(f"{self.array.tails}{name}.zgroup")
 
     @contextmanager
-    def _recording_failure(self, stream: Stream, array: StreamArray) -> Iterator[None]:
+    def _recording_failure(self) -> Iterator[None]:
         """Record a failure of the store as the array's error."""
         try:
             yield
@@ -453,28 +437,12 @@ class ArrayWriter:
             raise
         except HyperslabError as error:
             reason = error.reason if isinstance(error, ArrayFailed) else str(error)
-            end = self._sessions.open(stream.plan).ends.get(array.number, 0)
+            end = self._shared.sessions.open(self._plan).ends.get(self.array.number, 0)
 
             def failed(record: Record) -> Record:
-                known = record.array(array.key)
-                return record.with_array(array.key, error=known.error or reason, stored=max(known.stored, end))
+                known = record.array(self.array.key)
+                return record.with_array(self.array.key, error=known.error or reason, stored=max(known.stored, end))
 
             with suppress(HyperslabError):  # the disk may be full
-                self._records.change(stream, failed)
+                self._shared.records.change(self.stream, failed)
             raise
-
-
-def _may_omit(stream: Stream, array: StreamArray) -> bool:
-    """Whether stored objects whose rows are all missing need not be stored."""
-    return not stream.mount.stores_fill and all(not level.halvings[0] for level in array.levels)
-
-
-def _omissible(stream: Stream, progress: Progress, tail: Tail) -> Iterator[tuple[int, int]]:
-    """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
-    array = progress.array
-    if stream.mount.is_remote and _may_omit(stream, array):
-        for start, stop, _ in tail.missing():
-            first = -(-start // array.frames_per_row // array.group_rows) * array.group_rows
-            first, last = max(first, progress.rows), stop // array.frames_per_row // array.group_rows * array.group_rows
-            if first < last:
-                yield first, last
