@@ -167,20 +167,20 @@ class LevelHead:
         return found
 
 
+@dataclass(frozen=True, slots=True)
 class Heads:
     """Adds their heads to the arrays of streams, for a `Catalog`."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails) -> None:
-        self._catalog = catalog
-        self._reader = reader
-        self._records = records
-        self._tails = tails
+    catalog: Catalog
+    reader: Reader
+    records: Records
+    tails: Tails
 
     def __call__(self, node: ArrayNode) -> ArrayNode:
         """The array with all rows that have arrived; unchanged if it has no live stream, or another writer has changed
         its shape."""
         mark = Mark.of(node)
-        plan = None if mark is None else self._records.plan(node.mount, mark.home(node), mark.id)
+        plan = None if mark is None else self.records.plan(node.mount, mark.home(node), mark.id)
         if mark is None or plan is None or mark.array >= len(plan.arrays):
             return node
         array = plan.arrays[mark.array]
@@ -192,9 +192,9 @@ class Heads:
         start = mark.rows * level.row_length
         head: FirstHead | LevelHead
         if mark.level == 0:
-            tail, documents = self._tails.open(node.mount, array, mark.rows, fresh=False)
+            tail, documents = self.tails.open(node.mount, array, mark.rows, fresh=False)
             if tail.may_lag or tail.begin > mark.rows * level.row_nbytes:  # rows may have moved to chunks since
-                now = self._catalog.open_node(node.path, fresh=True)
+                now = self.catalog.open_node(node.path, fresh=True)
                 if isinstance(now, ArrayNode) and now.version != node.version:
                     return self(now)
             end = max(tail.end, mark.rows * level.row_nbytes)
@@ -202,14 +202,14 @@ class Heads:
             head = FirstHead(array, tail, start)
         else:
             try:
-                first, newest = array.levels[0], self._catalog.open_array(array.levels[0].path)
+                first, newest = array.levels[0], self.catalog.open_array(array.levels[0].path)
             except (NodeNotFound, WrongKind, BrokenData):
                 return node
             arrived = newest.metadata.shape[first.append_axis] // first.row_length
             rows, version = max(mark.rows, level.rows(arrived, final=False)), newest.version
             documents = dict(newest.documents)
-            above = partial(self._catalog.open_array, array.levels[mark.level - 1].path)
-            head = LevelHead(level, array.method or "", above, self._reader, start)
+            above = partial(self.catalog.open_array, array.levels[mark.level - 1].path)
+            head = LevelHead(level, array.method or "", above, self.reader, start)
         shape = level.stored_shape(rows)
         return replace(
             node,

@@ -12,6 +12,7 @@ from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import ArrayFailed, MismatchingUploadOffset, NodeNotFound, StreamFull, WrongKind
+from hyperslab.storage.base import merge
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.record import Ranges, Records, Stream
@@ -58,7 +59,7 @@ class Progress:
         if self.size is not None and at + nbytes > self.size:
             raise StreamFull(self.array.path, self.size, at + nbytes)
 
-    def document(self, missing: list[list[int]]) -> dict[str, Any]:
+    def document(self, missing: list[tuple[int, int]]) -> dict[str, Any]:
         """As JSON of the state; ``missing`` from `ProgressReader.missing`."""
         size = self.array.frame_nbytes
         return {
@@ -73,15 +74,15 @@ class Progress:
         }
 
 
+@dataclass(frozen=True, slots=True)
 class ProgressReader:
     """Reads progress from the store, and compares retransmitted bytes with it."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails, committer: Committer) -> None:
-        self._catalog = catalog
-        self._reader = reader
-        self._records = records
-        self._tails = tails
-        self._committer = committer
+    catalog: Catalog
+    reader: Reader
+    records: Records
+    tails: Tails
+    committer: Committer
 
     def read(self, stream: Stream, array: StreamArray) -> Progress:
         """The progress of an array, without queues."""
@@ -89,40 +90,32 @@ class ProgressReader:
         error, is_final = record.error, stream.record.state == "finished"
         while not is_final:
             try:
-                rows = self._committer.open(array, 0)[1].rows
+                rows = self.committer.open(array, 0)[1].rows
             except ArrayFailed as failure:
-                is_final = stream.record.state == "finishing" and self._committer.is_final(array.levels[0])
+                is_final = stream.record.state == "finishing" and self.committer.is_final(array.levels[0])
                 if is_final:
                     break
-                error, rows = error or failure.reason, self._tails.first_row(stream.mount, array)
-            tail = self._tails.open(stream.mount, array, rows)[0]
+                error, rows = error or failure.reason, self.tails.first_row(stream.mount, array)
+            tail = self.tails.open(stream.mount, array, rows)[0]
             if stream.mount.is_remote or not tail.may_lag or rows == before:
                 end, missing = max(tail.end, rows * array.row_nbytes, record.stored), [*record.missing, *tail.missing()]
                 return Progress(array, rows, end, tail, missing, error, record.complete, stream.plan.settings)
             before = rows  # rows may have moved to chunks during the look-up
         level, rows = array.levels[0], 0
         try:
-            rows = self._catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
+            rows = self.catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
         except (NodeNotFound, WrongKind) as failure:
             error = error or str(failure)
         end = rows * array.row_nbytes
         return Progress(array, rows, end, None, [*record.missing], error, complete=True, settings=stream.plan.settings)
 
-    def missing(self, stream: Stream, *found: Progress) -> list[list[list[int]]]:
+    def missing(self, stream: Stream, *found: Progress) -> list[list[tuple[int, int]]]:
         """Missing frames of arrays, as sorted disjoint ranges. The record is read again, for those that moved to chunks
         while progress was read: they are noted there before."""
-        record = self._records.get(stream.mount, stream.prefix)
+        record = self.records.get(stream.mount, stream.prefix)
         now = record if record is not None and record.id == stream.record.id else stream.record
-        merged = list[list[list[int]]]()
-        for each in found:
-            ranges = list[list[int]]()
-            for start, stop, _ in sorted([*each.missing, *now.array(each.array.key).missing]):
-                if ranges and start <= ranges[-1][1]:
-                    ranges[-1][1] = max(stop, ranges[-1][1])
-                else:
-                    ranges.append([start, stop])
-            merged.append(ranges)
-        return merged
+        noted = [[*each.missing, *now.array(each.array.key).missing] for each in found]
+        return [merge([(start, stop) for start, stop, _ in ranges], gap=0) for ranges in noted]
 
     def holds(self, stream: Stream, array: StreamArray, fragment: Fragment) -> bool:
         """Whether an array holds just these bytes, and metadata if there is some; False if that cannot be told, as of
@@ -133,7 +126,7 @@ class ProgressReader:
         if progress.error is not None or any(start < last and first < stop for start, stop in missing):
             return False
         if fragment.note:
-            notes = self._tails.open(stream.mount, array)[0].notes(first, first + 1)
+            notes = self.tails.open(stream.mount, array)[0].notes(first, first + 1)
             if [note for found in notes for _, note in found] != [fragment.note]:
                 return False
         sent, done = np.frombuffer(fragment.data, np.uint8), fragment.at
@@ -141,9 +134,9 @@ class ProgressReader:
         while done < fragment.stop:
             if done < progress.rows * array.row_nbytes or progress.tail is None:
                 frame, inside = divmod(done, size)
-                node = replace(self._catalog.open_array(level.path, fresh=True), head=None)
+                node = replace(self.catalog.open_array(level.path, fresh=True), head=None)
                 plan = make_plan(node, normalise(array.stored_box(frame), node.metadata.shape))
-                values = self._reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
+                values = self.reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
                 found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
             else:
                 found = progress.tail.read(done, fragment.stop - done)
