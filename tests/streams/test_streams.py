@@ -35,7 +35,7 @@ from hyperslab.storage.files import LogFile
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
-from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.progress import Progress
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tail import DATA, Piece, TailLog
@@ -610,7 +610,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queued, ProgressReader.read
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queued, ArrayWriter.read
 
     def later(*arguments: Any) -> None:
         assert go.wait(60)
@@ -618,7 +618,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         stored.set()
 
     def before(*arguments: Any) -> Progress:
-        monkeypatch.setattr(ProgressReader, "read", look)
+        monkeypatch.setattr(ArrayWriter, "read", look)
         found = look(*arguments)
         go.set()
         assert stored.wait(60)
@@ -630,7 +630,7 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         opened(client, "lab/run", model.settings, ack="memory")
         sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
         assert sender.patch(frame.tobytes(), 0).status_code == 202
-        monkeypatch.setattr(ProgressReader, "read", before)
+        monkeypatch.setattr(ArrayWriter, "read", before)
         assert sender.state()["offset"] == frame.nbytes
 
 

@@ -87,7 +87,7 @@ class Committer:
                         after = replace(after, head=FirstHead(array, source, start))
                     elif number:
                         above = grown[-1][0] if grown else self.catalog.open_array(array.levels[number - 1].path)
-                        head = LevelHead(level, array.method or "", partial(_identity, above), self.reader, start)
+                        head = LevelHead(level, array.method or "", above, self.reader, start)
                         after = replace(after, head=head)
                     behind = number > 0 and mark.rows < level.rows(stored, final=final)
                     if target > mark.rows and (source is not None or behind):
@@ -178,7 +178,3 @@ class Committer:
             with alone(written.mount, written.prefix) as turn:
                 if is_gone():
                     writer.take_back(turn.check)
-
-
-def _identity(array: ArrayNode) -> ArrayNode:
-    return array

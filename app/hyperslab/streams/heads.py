@@ -131,18 +131,18 @@ class FirstHead:
             found = self.rows.read(start, height * width * itemsize).view(array.dtype)
             plane = found.reshape(height, width)[:, columns]
             if plane.size == into.size and not is_given:  # a view, not a copy
-                return level.stored(plane.reshape(shape))
+                return plane.reshape(shape).transpose(level.order)
             into[index] = plane
-        return level.stored(into)
+        return into.transpose(level.order)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelHead:
-    """Head of a coarser level, reduced from the level above, which ``above`` opens."""
+    """Head of a coarser level, reduced from the level ``above``: its node, or a function that opens it."""
 
     level: Level
     method: str
-    above: Callable[[], ArrayNode]
+    above: ArrayNode | Callable[[], ArrayNode]
     reader: Reader
     start: int
 
@@ -151,7 +151,7 @@ class LevelHead:
         return self.level.append_axis
 
     def read(self, box: Box, out: NDArray | None = None) -> NDArray:
-        above, level = self.above(), self.level
+        above, level = self.above if isinstance(self.above, ArrayNode) else self.above(), self.level
         halved = [level.order.index(axis) for axis in level.halved]
         wanted = [
             slice(2 * s.start, min(2 * s.stop, size)) if axis in halved else s

@@ -157,6 +157,12 @@ class Records:
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
         mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))
 
+    def find(self, mount: MountedStore, prefix: str) -> Stream | None:
+        """The stream of a group; None if there is none. Raises `BadMetadata`."""
+        record = self.get(mount, prefix)
+        plan = None if record is None else self.plan(mount, prefix, record.id)
+        return None if record is None or plan is None else Stream(mount, prefix, record, plan)
+
     def plan(self, mount: MountedStore, prefix: str, stream: str) -> StreamPlan | None:
         """The plan of a stream, by its id; None if its settings are gone. Raises `BadMetadata`."""
         name = (mount.name, prefix, stream)

@@ -16,13 +16,19 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
+from hyperslab.arrays.plan import make_plan
+from hyperslab.arrays.read import Reader
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
     CompletedUpload,
     HyperslabError,
     MismatchingUploadOffset,
+    NodeNotFound,
     Overloaded,
     PartlyWritten,
     QueueFull,
@@ -30,12 +36,13 @@ from hyperslab.errors import (
     StreamFull,
     StreamNotFound,
     WriteConflict,
+    WrongKind,
 )
-from hyperslab.storage.base import VersionConflict
+from hyperslab.storage.base import VersionConflict, merge
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Ranges, Record, Records, State, Stream
 from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
 from hyperslab.streams.tail import Buffer, Tail
@@ -52,11 +59,9 @@ _MAX_WAITING: Final = 2
 class Writers:
     """The writers of all arrays, and what they share."""
 
-    def __init__(
-        self, records: Records, tails: Tails, committer: Committer, reader: ProgressReader, sessions: Sessions
-    ) -> None:
-        self.records, self.tails, self.committer, self.reader = records, tails, committer, reader
-        self.sessions = sessions
+    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails, sessions: Sessions) -> None:
+        self.catalog, self.reader, self.records, self.tails, self.sessions = catalog, reader, records, tails, sessions
+        self.committer = Committer(catalog, reader)
         self.background = ThreadPoolExecutor(2, thread_name_prefix="commits")
         self.closed = Event()
 
@@ -69,12 +74,26 @@ class Writers:
         """The writer of an array for a sender of an ``epoch`` (None: any)."""
         return ArrayWriter(self, stream, array, epoch)
 
+    def each(self, stream: Stream, work: Callable[[ArrayWriter], None]) -> None:
+        """Do work on each array; where it fails, that is the array's error."""
+        for array in stream.plan.arrays:
+            with suppress(HyperslabError):
+                work(self.of(stream, array))
+
     def wait(self, stream: Stream) -> None:
         """Wait until all queued fragments of this process are stored, or dropped."""
         session = self.sessions.get(stream.path)
         if session is not None:
             with session.changed:
                 session.changed.wait_for(lambda: not session.queued)
+
+    def missing(self, stream: Stream, *found: Progress) -> list[list[tuple[int, int]]]:
+        """Missing frames of arrays, as sorted disjoint ranges. The record is read again, for those that moved to chunks
+        while progress was read: they are noted there before."""
+        record = self.records.get(stream.mount, stream.prefix)
+        now = record if record is not None and record.id == stream.record.id else stream.record
+        noted = [[*each.missing, *now.array(each.array.key).missing] for each in found]
+        return [merge([(start, stop) for start, stop, _ in ranges], gap=0) for ranges in noted]
 
     def fence(self, stream: Stream, *, closed: bool = False) -> None:
         """`ArrayWriter.fence` for all arrays."""
@@ -83,7 +102,8 @@ class Writers:
 
 
 class ArrayWriter:
-    """Writes one array of a stream. Methods block, and raise what stores raise. ``stream`` is as last known."""
+    """Writes one array of a stream, and knows its progress. Methods block, and raise what stores raise. ``stream`` is
+    as last known."""
 
     def __init__(self, shared: Writers, stream: Stream, array: StreamArray, epoch: int | None) -> None:
         self.stream, self.array, self.epoch = stream, array, epoch
@@ -113,23 +133,56 @@ class ArrayWriter:
                 raise MismatchingUploadOffset(self.stream.path, progress.end, provided, reason) from error
             return progress
 
+    def read(self) -> Progress:
+        """The progress of an array, without queues."""
+        stream, array, shared = self.stream, self.array, self._shared
+        record, before = stream.record.array(array.key), -1
+        error, is_final = record.error, stream.record.state == "finished"
+        while not is_final:
+            try:
+                rows = shared.committer.open(array, 0)[1].rows
+            except ArrayFailed as failure:
+                is_final = stream.record.state == "finishing" and shared.committer.is_final(array.levels[0])
+                if is_final:
+                    break
+                error, rows = error or failure.reason, shared.tails.first_row(stream.mount, array)
+            tail = self._open_tail(rows)
+            if self._mount.is_remote or not tail.may_lag or rows == before:
+                end, missing = max(tail.end, rows * array.row_nbytes, record.stored), [*record.missing, *tail.missing()]
+                return Progress(array, rows, end, tail, missing, error, record.complete, stream.plan.settings)
+            before = rows  # rows may have moved to chunks during the look-up
+        level, rows = array.levels[0], 0
+        try:
+            rows = shared.catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
+        except (NodeNotFound, WrongKind) as failure:
+            error = error or str(failure)
+        end = rows * array.row_nbytes
+        return Progress(array, rows, end, None, [*record.missing], error, complete=True, settings=stream.plan.settings)
+
     def progress(self) -> Progress:
         """The progress of the array, with the queue of this process."""
         session = self._shared.sessions.get(self.stream.path)
         queue = None if session is None else session.queues.get(self.array.number)
         waiting = queue is not None and queue.waiting > 0  # before the store is read
-        progress = self._shared.reader.read(self.stream, self.array)
+        progress = self.read()
         return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
 
+    def frame_lines(self, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """Metadata of the frames ``[start, stop)``, by default of all durable ones, as JSON lines, many at a time."""
+        stop, name = self.read().end // self.array.frame_nbytes if stop is None else stop, dump_json(self.array.key)
+        for notes in self._open_tail().notes(start, stop):
+            yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
+
     def skip(self, frames: int, reason: str, at: int | None) -> Progress:
-        """See `Streams.skip`."""
+        """Record frames from ``at`` on (None: the next ones) as missing; returns the progress after that. Raises as
+        `send`."""
         array, size = self.array, self.array.frame_nbytes
 
         def once() -> Progress:
             progress, tail = self._writable()
             end, stop = progress.end, progress.end + frames * size
             if at is not None and at * size != end:
-                (known,) = self._shared.reader.missing(self.stream, progress)
+                (known,) = self._shared.missing(self.stream, progress)
                 if any(first <= at and at + frames <= last for first, last in known):
                     return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
@@ -140,6 +193,7 @@ class ArrayWriter:
             self._append_missing(tail, end, stop, reason)
             return replace(progress, end=stop)
 
+        self._shared.wait(self.stream)
         return self._store(once)
 
     def complete(self) -> None:
@@ -157,7 +211,7 @@ class ArrayWriter:
         """Commit all whole rows."""
 
         def once() -> None:
-            self._unfailed()
+            self.read().check()
             self.commit(whole=False)
 
         self._exclusive(once)
@@ -167,7 +221,8 @@ class ArrayWriter:
         array = self.array
 
         def once() -> None:
-            progress = self._unfailed()
+            progress = self.read()
+            progress.check()
             tail, end = progress.tail, progress.end
             if tail is None:
                 return  # an earlier attempt has come so far
@@ -285,7 +340,33 @@ class ArrayWriter:
         return self._shared.tails.open(self._mount, self.array, rows)[0]
 
     def _holds(self, fragment: Fragment) -> bool:
-        return self._shared.reader.holds(self.stream, self.array, fragment)
+        """Whether the array holds just these bytes, and metadata if there is some; False if that cannot be told, as of
+        missing frames."""
+        array, progress, size = self.array, self.read(), self.array.frame_nbytes
+        first, last = fragment.at // size, -(-fragment.stop // size)
+        (missing,) = self._shared.missing(self.stream, progress)
+        if progress.error is not None or any(start < last and first < stop for start, stop in missing):
+            return False
+        if fragment.note:
+            notes = self._open_tail().notes(first, first + 1)
+            if [note for found in notes for _, note in found] != [fragment.note]:
+                return False
+        sent, done = np.frombuffer(fragment.data, np.uint8), fragment.at
+        level = array.levels[0]
+        while done < fragment.stop:
+            if done < progress.rows * array.row_nbytes or progress.tail is None:
+                frame, inside = divmod(done, size)
+                node = replace(self._shared.catalog.open_array(level.path, fresh=True), head=None)
+                plan = make_plan(node, normalise(array.stored_box(frame), node.metadata.shape))
+                values = self._shared.reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
+                found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
+            else:
+                found = progress.tail.read(done, fragment.stop - done)
+            begin = done - fragment.at
+            if not np.array_equal(found, sent[begin : begin + len(found)]):
+                return False
+            done += len(found)
+        return True
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -305,7 +386,7 @@ class ArrayWriter:
 
     def _commit_once(self, whole: bool, rows: int | None, data: Buffer | None, final: bool) -> None:
         array, commit = self.array, partial(self._shared.committer.commit, self.array)
-        group_rows, progress = array.group_rows, self._shared.reader.read(self.stream, array)
+        group_rows, progress = array.group_rows, self.read()
         tail = progress.tail
         if tail is None:
             return
@@ -374,18 +455,12 @@ class ArrayWriter:
 
         return self._shared.records.change(self.stream, noted)
 
-    def _unfailed(self, known: Progress | None = None) -> Progress:
-        progress = known or self._shared.reader.read(self.stream, self.array)
-        if progress.error is not None:
-            raise ArrayFailed(self.array.path, progress.error)
-        return progress
-
     def _writable(self, known: Progress | None = None) -> tuple[Progress, Tail]:
         """The progress of an array that takes more bytes from the sender, and its tail."""
-        progress = known or self._shared.reader.read(self.stream, self.array)
+        progress = known or self.read()
         ends, number = self._shared.sessions.open(self._plan).ends, self.array.number
         ends[number] = max(progress.end, ends.get(number, 0))
-        self._unfailed(progress)
+        progress.check()
         if progress.complete or progress.tail is None:
             raise CompletedUpload(self.array.path)
         progress.tail.check_sender(self.epoch)
