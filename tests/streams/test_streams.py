@@ -396,6 +396,26 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
 
 
+def test_a_tail_that_somebody_has_removed_takes_no_bytes_in_the_wrong_place(tmp_path: Path) -> None:
+    array = {"key": "a", **ARRAYS["frames"]}
+    frames = [frame.tobytes() for frame in frames_of(Model(array), 3)]
+    size, metadata = len(frames[0]), "/v1/metadata/lab/run/a"
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", array)
+        sender = Sender(client, "lab/run", "a")
+        sender.patch(b"".join(frames[:2]), 0).raise_for_status()
+        for shape in (1, 0):  # the array fails, and its metadata are as before
+            client.patch(metadata, json={"shape": [shape, None, None]}).raise_for_status()
+            skipped = client.post("/v1/stream/lab/run/skip", json={"frames": 1})
+            assert skipped.json()["code"] == "array-failed"
+        (log,) = tmp_path.glob("run/.hyperslab.stream/*/0/0")
+        log.unlink()
+        resumed = client.put("/v1/stream/lab/run", json={"arrays": [array]}, params={"if_exists": "resume"})
+        assert resumed.json()["arrays"]["a"]["durable"] == 2
+
+        assert sender.patch(frames[2], 2 * size).json()["code"] == "array-failed"
+
+
 @pytest.mark.parametrize(
     ("kind", "start", "stop", "nbytes"),
     [

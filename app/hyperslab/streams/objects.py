@@ -94,7 +94,10 @@ class ObjectTail(Tail):
         self._version = version
         self._note: tuple[int, bytes] | None = None
         self.may_lag = version is ABSENT
-        self.is_newest = tails.heads.version_of((store.name, array.head)) == version
+
+    @property
+    def is_newest(self) -> bool:
+        return self._tails.heads.version_of((self._store.name, self.array.head)) == self._version
 
     @property
     def begin(self) -> int:

@@ -59,12 +59,10 @@ class Tail(ABC):
         group: Bytes that move to chunks together, and are appended to no other; larger than any tail if it has no such
             parts.
         may_lag: Whether bytes may have moved to chunks during the look-up.
-        is_newest: Whether this process knows of no later change.
     """
 
     group: int = LARGEST
     may_lag = False
-    is_newest = False
 
     def __init__(self, array: StreamArray) -> None:
         self.array = array
@@ -84,6 +82,11 @@ class Tail(ABC):
         """End of the last byte."""
         pieces = self.pieces
         return pieces[-1].stop if pieces else self.begin
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether this process knows of no later change, and any would make the next one fail."""
+        return False
 
     def read(self, start: int, count: int) -> NDArray:
         """``count`` bytes from ``start`` on; missing ones are fill values. Raises `ChangedWhileRead` if they have moved

@@ -112,7 +112,9 @@ class Tails:
             key, begin = f"{array.tails}{group}", group * array.group_nbytes
             versions[key] = mount.versions.look_up(array.tails, [key], fresh=fresh)[0]
             log = None if versions[key] is None else self.log(mount.store, array.tails, group, begin)
-            if log is not None:
+            if log is None:
+                self._close(mount.store, array, group)  # it may have been open here
+            else:
                 logs[group] = log
             if log is None or log.end < begin + array.group_nbytes:
                 return FolderTail(self, mount.store, array, first, logs), versions
@@ -128,9 +130,7 @@ class Tails:
     def remove(self, store: Store, array: StreamArray, group: int) -> None:
         """Delete the log of a group of rows."""
         store.delete(f"{array.tails}{group}")
-        with self._lock:
-            for create in (False, True):
-                self._logs.pop((store.name, create, array.tails, group), None)
+        self._close(store, array, group)
 
     def writable_log(self, store: Store, prefix: str, group: int, begin: int = 0) -> TailLog:
         """`log` to write to, which is created if there is none."""
@@ -159,6 +159,11 @@ class Tails:
                     self._logs.popitem(last=False)
         found.refresh()
         return found
+
+    def _close(self, store: Store, array: StreamArray, group: int) -> None:
+        with self._lock:
+            for create in (False, True):
+                self._logs.pop((store.name, create, array.tails, group), None)
 
 
 def _entries(log: TailLog, pieces: Sequence[Piece]) -> dict[int, bytes]:
