@@ -145,9 +145,7 @@ def test_frames_lie_where_the_order_of_storage_puts_them(data: st.DataObject) ->
 
     one_by_one = np.full(level.stored_shape(rows), -1, "<i4")
     for number, frame in enumerate(frames):
-        one_by_one[array.stored_box(number)] = frame.reshape((1,) * (len(names) - 2) + frame.shape).transpose(
-            level.order
-        )
+        one_by_one[array.stored_box(number)] = frame[(None,) * (len(names) - 2)].transpose(level.order)
     by_rows = np.full(level.stored_shape(rows), -1, "<i4")
     for start, stop in itertools.pairwise([0, rows // 2, rows]):
         part = frames[start * array.frames_per_row : stop * array.frames_per_row]

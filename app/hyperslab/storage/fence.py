@@ -64,11 +64,11 @@ class Fence:
         the root again, so that the result does not depend on races.
         """
         root = (base or self.base()).descriptor
-        names, walked, links = _names(path) or ["."], list[str](), 0
+        names, walked, links = path.strip("/").split("/")[::-1], list[str](), 0
         held: list[int] = []  # the directories on the way, and the result
         try:
             while names:
-                name = names.pop()
+                name = names.pop() or "."
                 if name == "..":
                     raise BadPath(path, "it leads out of the store")
                 found = _open_unless_link(name, DIRECTORY if names else flags, held[-1] if walked else root)
@@ -79,7 +79,7 @@ class Fence:
                 links += 1
                 if links > 40:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                names += self._target("/".join((*walked, name))) or ["."]
+                names += self._target("/".join((*walked, name)))
                 walked = []
             return held.pop()
         finally:
@@ -112,17 +112,12 @@ class Fence:
         real = os.path.realpath(self._inside + path)
         if real != self.root and not real.startswith(self._inside):
             raise BadPath(path, "a symbolic link leads out of the store")
-        return _names(real[len(self._inside) :])
+        return real[len(self._inside) :].split("/")[::-1]
 
 
 def identity_of(stat: os.stat_result) -> Identity:
     """Device and inode, unique among existing files and directories."""
     return stat.st_dev, stat.st_ino
-
-
-def _names(path: str) -> list[str]:
-    """The components of a path, last first."""
-    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
 def _open_unless_link(name: str, flags: int, directory: int) -> int | None:

@@ -65,7 +65,7 @@ class Head:
         try:
             (length,) = _LENGTH.unpack(view[: _LENGTH.size])
             data = bytes(view[_LENGTH.size + length :])
-            head = replace(_HEAD.validate_json(bytes(view[_LENGTH.size :][:length]), strict=True), data=data)
+            head = replace(_parse_head(bytes(view[_LENGTH.size :][:length]), strict=True), data=data)
         except (ValueError, struct.error) as error:
             raise BadMetadata(key, None, str(error)) from error
         ends = [head.begin, *[piece.stop for piece in head.pieces]]
@@ -76,7 +76,7 @@ class Head:
         return head
 
 
-_HEAD: Final = TypeAdapter(Head)
+_parse_head: Final = TypeAdapter(Head).validate_json
 
 
 class ObjectTail(Tail):

@@ -82,7 +82,7 @@ class Record:
         return replace(self, arrays={**self.arrays, key: replace(self.array(key), **changes)})
 
 
-_RECORD: Final = TypeAdapter(Record)
+_parse_record: Final = TypeAdapter(Record).validate_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Records:
         if stored is None:
             return None
         try:
-            record = _RECORD.validate_json(bytes(stored.data), strict=True)
+            record = _parse_record(bytes(stored.data), strict=True)
         except ValueError as error:
             raise BadMetadata(key, None, str(error)) from error
         if not all(f"{made}/".startswith(f"{mount.path(prefix)}/") for made in record.made):
