@@ -51,7 +51,7 @@ LIVES_IN: dict[str, str] = {
     "numcodecs": r"engine\.(blosc|streams|filters|codec_config)",
     "cramjam": r"engine\.(blosc|streams)",
     "pydantic_settings": r"settings",
-    "pydantic": r"settings|api\b.*|streams\.(record|tail|objects)",
+    "pydantic": r"settings|api\b.*|streams\.(record|tail|objects|heads)",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
     "httptools": "protocol",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.extent import stream_mark
@@ -23,8 +25,8 @@ from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, NodeNotFound, WrongKind
 from hyperslab.streams.layout import Box, Level, StreamArray
 from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.record import Records, is_id
-from hyperslab.streams.tail import NDArray
+from hyperslab.streams.record import Records, StreamId
+from hyperslab.streams.tail import Count, NDArray
 from hyperslab.streams.tails import Tails
 
 _MAX_CACHED: Final = 32 << 20
@@ -36,25 +38,26 @@ class Mark:
     ``up`` from the array, the numbers of array and level, and the ``rows`` that are in chunks. If the array's shape
     differs from these rows, another writer has changed it."""
 
-    id: str
-    up: int
-    array: int
-    level: int
-    rows: int
+    id: StreamId
+    up: Count
+    array: Count
+    level: Count
+    rows: Count
 
     @classmethod
     def of(cls, array: ArrayNode) -> Mark | None:
         """The mark of an array, None without a valid one; the document is untrusted."""
-        found = stream_mark(array.metadata) or {}
-        stream, *numbers = [found.get(member.name) for member in fields(cls)]
-        if not is_id(stream) or not all(type(number) is int and number >= 0 for number in numbers):
-            return None
-        return cls(stream, *numbers)  # type: ignore[arg-type]
+        with suppress(ValueError):
+            return _parse_mark(stream_mark(array.metadata))
+        return None
 
     def home(self, array: ArrayNode) -> str:
         """Prefix of the stream's group."""
         names = array.prefix.split("/")[:-1]
         return "".join(f"{name}/" for name in names[: max(0, len(names) - self.up)])
+
+
+_parse_mark: Final = TypeAdapter(Mark).validate_python
 
 
 class Rows(Protocol):

@@ -8,7 +8,6 @@ While a stream writes to an array, the array's own document has a mark: see `hea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
@@ -35,10 +34,12 @@ from hyperslab.wire.streams import StreamSettings
 
 State = Literal["opening", "open", "closed", "finishing", "finished", "discarding"]
 
+StreamId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+"""It becomes part of keys."""
+
 Ranges = list[tuple[int, int, str]]
 """Half-open ranges of missing frames, each with its reason."""
 
-_ID: Final = r"^[0-9a-f]{16}$"
 _PLANS: Final = 64 << 20
 _LARGEST: Final = 64 << 20
 
@@ -61,7 +62,7 @@ class Record:
     """Record of a stream. ``made``: paths of the nodes that it created, parents first; ``frames``: the group's document
     of frame metadata is its own; ``version``: the record's in the store."""
 
-    id: Annotated[str, Field(pattern=_ID)]
+    id: StreamId
     state: State
     epoch: Count
     made: list[str]
@@ -180,8 +181,3 @@ class Records:
             raise BadMetadata(key, None, str(error)) from error
         self._plans.put(name, "", found, 8 * len(stored.data) + 1024)
         return found
-
-
-def is_id(value: object) -> bool:
-    """Whether an untrusted value may be the id of a stream, which becomes part of keys."""
-    return isinstance(value, str) and re.fullmatch(_ID, value) is not None

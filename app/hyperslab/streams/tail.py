@@ -23,7 +23,7 @@ from hyperslab.errors import ChangedWhileRead
 from hyperslab.storage.base import Log
 from hyperslab.streams.layout import StreamArray
 
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
 Name = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """Of a segment."""
 
