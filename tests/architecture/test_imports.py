@@ -50,7 +50,7 @@ LIVES_IN: dict[str, str] = {
     "obstore": r"storage\b.*",
     "numcodecs": r"engine\.(blosc|streams|filters|codec_config)",
     "cramjam": r"engine\.(blosc|streams)",
-    "pydantic": r"settings|api\b.*",
+    "pydantic": r"settings|api\b.*|streams\.(record|tail|objects|heads)",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
     "httptools": "protocol",
