@@ -241,7 +241,7 @@ class _Values:
             cancel.check()
             data = encode(query.decode(values), query.form)
         else:
-            prefix, memory = query.prefix, reader.buffers.take(len(query.prefix) + plan.nbytes)
+            prefix, memory = query.prefix, np.empty(len(query.prefix) + plan.nbytes, np.uint8)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
             _, plan = reader.read(plan, cancel, self._statistics, out)

@@ -81,12 +81,12 @@ class Caching(Enum):
     NEVER = 2
 
 
-class _Parts(NamedTuple):
-    """The beginning of a stored chunk and byte ranges with some of its items, all of one version."""
+class Parts(NamedTuple):
+    """The beginning of a stored chunk, and byte ranges with the items of ``runs``, by their position in it."""
 
-    version: str
     head: Buffer
     ranges: Sequence[Part]
+    runs: Sequence[Run]
 
     @property
     def nbytes(self) -> int:
@@ -215,25 +215,24 @@ class ChunkReader:
     def _read_around_cache(
         self, part: Projection, key: str, runs: Sequence[Run] | None, out: NDArray, cost: ReadCost
     ) -> str | None:
-        start, partial = perf_counter(), self._partial
-        parts = None
-        if partial is not None and runs is not None and self._fetches_parts:
-            parts = self._fetch_parts(partial, key, runs)
-        if partial is not None and runs is not None and parts is not None:
-            fetched, nbytes, version = perf_counter(), parts.nbytes, parts.version
-            self._place(part, partial.decode_parts(parts.head, parts.ranges, runs, key=key), out)
-        else:
+        start = perf_counter()
+        found: tuple[str, Buffer | Parts] | None = None
+        if self._partial is not None and runs is not None and self._fetches_parts:
+            found = self._fetch_parts(self._partial, key, runs)
+        if found is None:
             stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None
-            fetched, nbytes, version = perf_counter(), len(stored.data), stored.version
-            self.place_decoded(self._metadata.coding(part.coords).codec, part, key, stored.data, runs, out)
+            found = stored.version, stored.data
+        (version, data), fetched = found, perf_counter()
+        nbytes = data.nbytes if isinstance(data, Parts) else len(data)
+        self.place_decoded(self._metadata.coding(part.coords).codec, part, key, data, runs, out)
         cost.add(bytes_read=nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version
 
-    def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> _Parts | None:
-        """Parts of a chunk: its first bytes with their version, then the other ranges of that version.
+    def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> tuple[str, Parts] | None:
+        """Parts of a chunk, with their version: its first bytes, then the other ranges of that version.
 
         None if a single request for the whole chunk is as cheap, also if it was removed or changed meanwhile.
         """
@@ -258,12 +257,22 @@ class ChunkReader:
             return None
         data = [*([] if head else [begun]), *found]
         parts = [(at, each) for (at, _), each in zip(ranges, data, strict=True)]
-        return _Parts(version, begun if head else b"", parts)
+        return version, Parts(begun if head else b"", parts, runs)
 
     def place_decoded(  # noqa: PLR0917
-        self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, runs: Sequence[Run] | None, out: NDArray
+        self,
+        codec: ChunkCodec,
+        part: Projection,
+        key: str,
+        stored: Buffer | Parts,
+        runs: Sequence[Run] | None,
+        out: NDArray,
     ) -> None:
         """Decode the needed items of a chunk into the output; directly if the memory layouts match."""
+        if isinstance(stored, Parts):
+            assert codec.partial is not None
+            self._place(part, codec.partial.decode_parts(*stored, key=key), out)
+            return
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
         if alike and isinstance(part, ChunkProjection):

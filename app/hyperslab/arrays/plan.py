@@ -189,14 +189,13 @@ def make_plan(
     )
 
 
-def too_many_chunks(  # noqa: PLR0917
-    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, limit: int
-) -> TooLarge:
-    """The error, with a split, for a selection of ``count`` chunks if only ``limit`` are allowed."""
-    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
-    share = max(selection.size * item * limit // count, 1)
-    boxes = boxes_that_fit(array, selection, item, share, field)
-    return TooLarge(f"the chunks of {what}", count, limit, unit="chunks", boxes=boxes)
+def too_many_chunks(what: str, plan: ReadPlan, limit: int) -> TooLarge:
+    """The error, with a split, for a plan of more chunks than the ``limit``."""
+    field = plan.field
+    item = prod(field.shape) * field.numpy.itemsize if field is not None else plan.array.metadata.itemsize
+    share = max(plan.selection.size * item * limit // plan.touched, 1)
+    boxes = boxes_that_fit(plan.array, plan.selection, item, share, field)
+    return TooLarge(f"the chunks of {what}", plan.touched, limit, unit="chunks", boxes=boxes)
 
 
 def boxes_that_fit(

@@ -10,7 +10,17 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
+from hyperslab.arrays.chunks import (
+    UNKNOWN,
+    Caching,
+    ChunkReader,
+    NDArray,
+    Parts,
+    ReadCost,
+    cache_key,
+    chunk_nbytes,
+    get_chunk,
+)
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
@@ -19,7 +29,6 @@ from hyperslab.engine.codecs import MIN_STREAM
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkBlock, ChunkProjection, ShardParts, StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.partial import Part
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChunkCorrupt, StoreError
@@ -89,17 +98,9 @@ class _Piece(NamedTuple):
     runs: Sequence[Run] | None
 
 
-class _Parts(NamedTuple):
-    """The fetched parts of a chunk for ``runs`` of its items, by their position in it."""
-
-    head: Buffer
-    parts: Sequence[Part]
-    runs: Sequence[Run]
-
-
 _Found: TypeAlias = Extent | _Piece | None
 """Location of a chunk, or of parts of it; None if the shard lacks it, or it is cached."""
-_Fetched: TypeAlias = Buffer | _Parts | None
+_Fetched: TypeAlias = Buffer | Parts | None
 """A stored chunk, or parts of it; None if the shard lacks it, or it is cached."""
 
 
@@ -318,7 +319,7 @@ class ShardReader(ChunkReader):
                 held[at] = want.cached
             elif data is None:
                 held[at] = self._fill_of(key)
-        self._codec.decode_rows([None if isinstance(data, _Parts) else data for data in stored], held, key)
+        self._codec.decode_rows([None if isinstance(data, Parts) else data for data in stored], held, key)
         for at, want in enumerate(wanted):
             if want.keep and stored[at] is not None:
                 self._keep(want, version, held[at].copy(order="K"))
@@ -328,10 +329,7 @@ class ShardReader(ChunkReader):
             self._place(want.part, want.cached, out)
         elif data is None:
             self._place_fill(want.part, key, out)
-        elif isinstance(data, _Parts):
-            assert self._partial is not None
-            self._place(want.part, self._partial.decode_parts(data.head, data.parts, data.runs, key=key), out)
-        elif not want.keep:
+        elif isinstance(data, Parts) or not want.keep:
             self.place_decoded(self._codec, want.part, key, data, want.runs, out)
         else:
             chunk = self._codec.decode(data, key)
@@ -474,7 +472,7 @@ def _next_stored(found: _Found, data: Iterator[Buffer]) -> _Fetched:
         return next(data)
     if found.runs is None:
         return b"".join((found.head, next(data)))
-    return _Parts(found.head, [(start - found.start, next(data)) for start, _ in found.ranges], found.runs)
+    return Parts(found.head, [(start - found.start, next(data)) for start, _ in found.ranges], found.runs)
 
 
 def _check_version(key: str, wanted: str, found: str | None) -> None:
