@@ -13,7 +13,6 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from hyperslab.arrays.chunks import cache_key
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
@@ -292,7 +291,7 @@ def test_cached_chunks_never_meet_the_index_of_another_version(tmp_path: Path, f
     array, key = service.catalog.open_array(A), "a/c/0/0"
     plan = service.reader.look_up(plan_items(service.reader, array))
     if forgotten:
-        service.reader.cache.drop(cache_key(array, key))
+        service.reader.cache.drop(array.cache_key(key))
         store.key = key
     else:
         store.inner.put(key, store.then)

@@ -22,8 +22,8 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
-from hyperslab.errors import ChunkCorrupt, ChunkNotFound, StoredTooLarge
-from hyperslab.storage.base import Store, Stored, VersionConflict
+from hyperslab.errors import ChunkNotFound
+from hyperslab.storage.base import VersionConflict
 
 T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -81,6 +81,15 @@ class Caching(Enum):
     NEVER = 2
 
 
+class Wanted(NamedTuple):
+    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache it."""
+
+    part: Projection
+    cached: NDArray | None
+    runs: Sequence[Run] | None
+    keep: bool
+
+
 class Parts(NamedTuple):
     """The beginning of a stored chunk, and byte ranges with the items of ``runs``, by their position in it."""
 
@@ -129,22 +138,21 @@ class ChunkReader:
         """
         array, (part,) = self._array, parts.parts
         key = array.chunk_key(parts.coords)
-        name = cache_key(array, key)
+        name = array.cache_key(key)
         if version == UNKNOWN and self._cache.any_version(name) is not None:
             version = array.mount.versions.look_up(array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
             cost.add(cached=1)
             return None
-        chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
-        if chunk is not None:
-            self._place(part, chunk, out)
+        want = self.want(part, name, version)
+        if want.cached is not None:
+            self._place(part, want.cached, out)
             cost.add(cached=1)
             return version
-        runs = self._runs(part)
-        if self._is_cacheable(name, version, partly=runs is not None):
+        if want.keep:
             return self._read_through_cache(part, key, version, out, cost)
-        return self._read_around_cache(part, key, runs, out, cost)
+        return self._read_around_cache(part, key, want.runs, out, cost)
 
     def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
         """Call ``work`` with each of ``count`` items of ``nbytes`` decoded bytes, using ``held`` bytes of memory each:
@@ -166,6 +174,18 @@ class ChunkReader:
             return metadata.chunk_nbytes
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
+    def want(self, part: Projection, name: tuple[str, str, str], version: str) -> Wanted:
+        """A chunk of this version, by its name in the cache. The first read of a large chunk decodes only a part."""
+        cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
+        if cached is not None:
+            return Wanted(part, cached, None, False)
+        runs = self._runs(part)
+        keep = self._caching is Caching.AT_ONCE and (runs is None or self._metadata.chunk_nbytes < 1 << 20)
+        if not keep and self._caching is not Caching.NEVER:
+            keep = self._cache.recent.get(name, version) is not None
+            self._cache.recent.put(name, version, True, 1)
+        return Wanted(part, None, None if keep else runs, keep)
+
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items to decode if that is faster than decoding the whole chunk; else None."""
         partial, metadata = self._partial, self._metadata
@@ -179,21 +199,10 @@ class ChunkReader:
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
 
-    def _is_cacheable(self, name: tuple[str, str, str], version: str, *, partly: bool) -> bool:
-        """Whether the chunk is to be decoded whole and cached. The first read of a large chunk decodes only a part."""
-        if self._caching is Caching.NEVER:
-            return False
-        if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= 1 << 20):
-            return True
-        if self._cache.recent.get(name, version):
-            return True
-        self._cache.recent.put(name, version, True, 1)
-        return False
-
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
+            stored = self._array.get_object(key)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -203,7 +212,7 @@ class ChunkReader:
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
-            found = self._cache.load(cache_key(self._array, key), version, load, count_miss=version == UNKNOWN)
+            found = self._cache.load(self._array.cache_key(key), version, load, count_miss=version == UNKNOWN)
         except Vanished:
             self._place_fill(part, key, out)
             return None
@@ -220,7 +229,7 @@ class ChunkReader:
         if self._partial is not None and runs is not None and self._fetches_parts:
             found = self._fetch_parts(self._partial, key, runs)
         if found is None:
-            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
+            stored = self._array.get_object(key)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None
@@ -304,21 +313,6 @@ class ChunkReader:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill
-
-
-def get_chunk(store: Store, key: str, max_bytes: int) -> Stored | None:
-    """A stored chunk of at most ``max_bytes`` bytes. Raises `ChunkCorrupt` for a larger object, without reading it."""
-    try:
-        return store.get(key, max_bytes)
-    except StoredTooLarge as error:
-        raise ChunkCorrupt(
-            key, None, f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
-        ) from error
-
-
-def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:
-    """The cache key of a decoded chunk."""
-    return array.mount.name, key, array.data_id
 
 
 def chunk_nbytes(chunk: NDArray) -> int:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
@@ -140,7 +140,7 @@ class Reader:
         if array.metadata.levels:
             stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
             return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
-        names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
+        names = ((array.cache_key(array.chunk_key(coords)), version) for coords, version in known.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
     def read(
@@ -167,7 +167,7 @@ class Reader:
         """`look_up` if every chunk is absent, or cached in its present version; else None."""
         array, cache = plan.array, self.cache
         keys = {coords: array.chunk_key(coords) for coords in plan.coords()}
-        names = [cache_key(array, key) for key in keys.values()]
+        names = [array.cache_key(key) for key in keys.values()]
         if any(cache.any_version(name) is None for name in names):
             return None
         found = array.mount.versions.look_up(array.prefix, [*keys.values()])
@@ -283,7 +283,7 @@ class Reader:
             return {}
         keys = {array.chunk_key(at): at for at in coords}
         known = array.mount.versions.remembered([*keys])
-        cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
+        cached = [key for key in keys if key not in known and self.cache.any_version(array.cache_key(key)) is not None]
         if len(cached) > _MAX_REVALIDATED:
             known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
         return {keys[key]: version for key, version in known.items()}

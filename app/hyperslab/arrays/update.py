@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunks import NDArray, cache_key, get_chunk
+from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
@@ -195,7 +195,7 @@ class ChunkWriter:
                     self._store.delete(self.array.chunk_key(coords), if_version=version)
 
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
-        stored = get_chunk(self._store, key, self._metadata.max_stored_bytes)
+        stored = self.array.get_object(key)
         version = None if stored is None else stored.version
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
@@ -296,7 +296,7 @@ class ChunkWriter:
         return np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
 
     def _note(self, key: str, version: str | None) -> None:
-        self._cache.drop(cache_key(self.array, key))
+        self._cache.drop(self.array.cache_key(key))
         self.array.mount.versions.note(key, version)
 
     @contextmanager
