@@ -110,12 +110,7 @@ class ChunkReader:
     """
 
     def __init__(
-        self,
-        array: ArrayNode,
-        field: Field | None,
-        cache: ChunkCache,
-        caching: Caching,
-        cancel: Cancel | None = None,
+        self, array: ArrayNode, field: Field | None, cache: ChunkCache, caching: Caching, cancel: Cancel | None = None
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata

@@ -9,17 +9,7 @@ from typing import Any, Final, Literal
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.chunks import Caching
-from hyperslab.arrays.keys import (
-    ARRAY,
-    ATTRIBUTES,
-    CONSOLIDATED,
-    GROUP,
-    NAMES,
-    KeyReader,
-    MadeKey,
-    StoredKey,
-    above,
-)
+from hyperslab.arrays.keys import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, NAMES, KeyReader, MadeKey, StoredKey, above
 from hyperslab.arrays.listing import SEARCH_SECONDS
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
 from hyperslab.arrays.read import Reader

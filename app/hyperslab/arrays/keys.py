@@ -22,7 +22,7 @@ from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
+from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Part, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
@@ -71,14 +71,6 @@ class MadeKey:
         return hashlib.blake2b(self.data, digest_size=12).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
-    """A directory listing of a node: its documents, and its children, with a slash at the end."""
-
-    path: str
-    names: tuple[str, ...]
-
-
 class KeyReader:
     """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit the generation of ``.zmetadata``."""
 
@@ -120,12 +112,11 @@ class KeyReader:
             return None
         is_chunk = looks_like_chunk(name)
         for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
-            try:
-                node = self._catalog.open_known(folder) or self._catalog.open_node(folder)
-            except (NodeNotFound, BrokenData, BadPath):
-                return None
+            node = self._catalog.find_readable(folder)
             if isinstance(node, GroupNode):
                 continue
+            if node is None:
+                return None
             metadata, head = node.metadata, node.head
             if head is None or metadata.levels:  # other programs expect complete shards
                 return None
@@ -153,22 +144,19 @@ class KeyReader:
             raise KeyNotFound(found.key)
         return parts[0]
 
-    def index(self, path: str, *, may_be_chunk: bool = False) -> Index:
-        """The directory listing of the node at ``path``, without chunks. ``may_be_chunk``: the path ends like a chunk
-        key, and is one unless all nodes above it are groups. Raises `NodeNotFound`."""
+    def index(self, path: str, *, may_be_chunk: bool = False) -> list[str]:
+        """The directory listing of the node at ``path``, without chunks: its documents, and its children with a slash
+        at the end. ``may_be_chunk``: the path ends like a chunk key, and is one unless all nodes above it are groups.
+        Raises `NodeNotFound`."""
         for folder in above(path) if may_be_chunk else ():
-            try:
-                node = self._catalog.find_node(folder)
-            except (BrokenData, BadPath):
-                node = None
-            if not isinstance(node, GroupNode):
+            if not isinstance(self._catalog.find_readable(folder), GroupNode):
                 raise NodeNotFound(path)
         node = self._catalog.open_node(path)
         names = [*self._documents(node)] or [V3]
         if isinstance(node, GroupNode):
             names += [CONSOLIDATED] if GROUP in names else []
             names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
-        return Index(node.path, tuple(names))
+        return names
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
@@ -250,10 +238,7 @@ class KeyReader:
             for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
                 if step.path.startswith(broken):
                     continue
-                try:
-                    node = self._catalog.find_node(join(group.path, step.path)) if step.path else group
-                except (BrokenData, BadPath):
-                    node = None
+                node = self._catalog.find_readable(join(group.path, step.path)) if step.path else group
                 if node is None:
                     broken += (f"{step.path}/",)
                     continue

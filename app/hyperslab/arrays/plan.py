@@ -250,28 +250,20 @@ def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Fie
     )
 
 
-def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
-    """The field called ``name``; None for a plain dtype, or for a whole structured one.
+def resolve_field(array: ArrayNode, name: str | None, *, required: bool = False) -> Field | None:
+    """The field called ``name``; without a name None, but if ``required``, the only field of a structured dtype.
 
-    Raises `FieldUnknown` with the list of fields.
+    Raises `FieldUnknown` and `FieldRequired` with the list of fields.
     """
-    if not name:
-        return None
     dtype = array.metadata.dtype
     names = [field.name for field in dtype.fields]
-    if name not in names:
-        raise FieldUnknown(array.path, name, names)
-    return dtype.field(name)
-
-
-def require_field(array: ArrayNode, name: str | None) -> Field | None:
-    """As `resolve_field`, but a structured array of several fields needs a name."""
-    fields = array.metadata.dtype.fields
-    if name or not fields:
-        return resolve_field(array, name)
-    if len(fields) == 1:
-        return fields[0]
-    raise FieldRequired(array.path, [field.name for field in fields])
+    if name:
+        if name not in names:
+            raise FieldUnknown(array.path, name, names)
+        return dtype.field(name)
+    if required and len(names) > 1:
+        raise FieldRequired(array.path, names)
+    return dtype.fields[0] if required and names else None
 
 
 def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> tuple[Selection, Field | None]:

@@ -75,12 +75,7 @@ class Reader:
         return plan
 
     def plan_points(
-        self,
-        array: ArrayNode,
-        coordinates: Sequence[NDArray],
-        field: Field | None = None,
-        *,
-        writing: bool = False,
+        self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None, *, writing: bool = False
     ) -> PointsPlan:
         """`plan` for scattered points. ``coordinates``: one int array per axis, broadcast together.
 

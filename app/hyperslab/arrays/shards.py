@@ -10,16 +10,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import (
-    UNKNOWN,
-    Caching,
-    ChunkReader,
-    NDArray,
-    Parts,
-    ReadCost,
-    Wanted,
-    chunk_nbytes,
-)
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, Parts, ReadCost, Wanted, chunk_nbytes
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished

@@ -103,15 +103,7 @@ class Matches:
     problems: tuple[str, ...]
 
 
-def find(
-    catalog: Catalog,
-    group: GroupNode,
-    text: str,
-    *,
-    limit: int,
-    page: int,
-    cursor: str | None = None,
-) -> Matches:
+def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int, cursor: str | None = None) -> Matches:
     """At most ``limit`` nodes below a group whose relative path contains ``text``, ignoring case, within
     `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
     deadline = time.monotonic() + listing.SEARCH_SECONDS
