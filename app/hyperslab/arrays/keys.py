@@ -111,27 +111,21 @@ class KeyReader:
         if mount is None or mount.is_remote:  # streams are local
             return None
         is_chunk = looks_like_chunk(name)
-        for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
-            node = self._catalog.find_readable(folder)
-            if isinstance(node, GroupNode):
-                continue
-            if node is None:
-                return None
-            metadata, head = node.metadata, node.head
-            if head is None or metadata.levels:  # other programs expect complete shards
-                return None
-            if not is_chunk:
-                data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
-            else:
-                coords = metadata.grid.parse_key(path[len(folder) + 1 :])
-                if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
-                    return None
-                chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
-                values, _ = self._reader.read(make_plan(node, normalise(metadata.grid.bounds(coords), metadata.shape)))
-                chunk[tuple([slice(0, size) for size in values.shape])] = values
-                data = metadata.codec.encode(metadata.dtype.clean(chunk))
-            return MadeKey(node.mount, path, data)
-        return None
+        nodes = map(self._catalog.find_readable, above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ())
+        array = next((node for node in nodes if not isinstance(node, GroupNode)), None)
+        if array is None or array.head is None or array.metadata.levels:  # other programs expect complete shards
+            return None
+        metadata, head = array.metadata, array.head
+        if not is_chunk:
+            data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
+            return MadeKey(mount, path, data)
+        coords = metadata.grid.parse_key(path[len(array.path) + 1 :])
+        if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
+            return None
+        chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
+        values, _ = self._reader.read(make_plan(array, normalise(metadata.grid.bounds(coords), metadata.shape)))
+        chunk[tuple([slice(0, size) for size in values.shape])] = values
+        return MadeKey(mount, path, metadata.codec.encode(metadata.dtype.clean(chunk)))
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``[start, stop)`` of the version in ``found``; raises `ChangedWhileRead` if it was replaced."""
@@ -160,11 +154,8 @@ class KeyReader:
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
-        for folder in above(path):
-            node = self._catalog.remembered(folder) or self._catalog.open_known(folder)
-            if not isinstance(node, GroupNode):
-                return node is not None
-        return False
+        nodes = (self._catalog.remembered(folder) or self._catalog.open_known(folder) for folder in above(path))
+        return next((node for node in nodes if not isinstance(node, GroupNode)), None) is not None
 
     def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")

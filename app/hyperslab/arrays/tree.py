@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
@@ -87,33 +87,22 @@ def walk(
         yield from below(folder, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    path: str
-    kind: Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """A page of a search; ``next_cursor`` is None on the last page, and empty pages may have one. ``problems``: nodes
-    that could not be searched, and the reasons."""
-
-    nodes: tuple[Match, ...]
-    next_cursor: str | None
-    problems: tuple[str, ...]
+class Matches(Children):
+    """A page of a search, whose nodes are named by their paths; ``problems``: nodes that could not be searched, and the
+    reasons."""
 
 
 def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int, cursor: str | None = None) -> Matches:
     """At most ``limit`` nodes below a group whose relative path contains ``text``, ignoring case, within
     `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
     deadline = time.monotonic() + listing.SEARCH_SECONDS
-    matches: list[Match] = []
+    matches: list[ChildInfo] = []
     problems: list[str] = []
     following = None
     try:
         for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems):
             if text.lower() in step.path.lower():
-                matches.append(Match(join(group.path, step.path), step.kind))
+                matches.append(ChildInfo(join(group.path, step.path), step.kind))
             if len(matches) == limit:
                 following = step.cursor
                 break
