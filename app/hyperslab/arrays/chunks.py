@@ -197,7 +197,7 @@ class ChunkReader:
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = self._array.get_object(key)
+            stored = self._array.get_object(key, self._codec.max_stored_bytes)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -224,7 +224,7 @@ class ChunkReader:
         if self._partial is not None and runs is not None and self._fetches_parts:
             found = self._fetch_parts(self._partial, key, runs)
         if found is None:
-            stored = self._array.get_object(key)
+            stored = self._array.get_object(key, self._codec.max_stored_bytes)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None

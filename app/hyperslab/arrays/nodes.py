@@ -46,6 +46,8 @@ class VersionBook:
 
     def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
         """The version of each key (None: absent), in order; ``fresh`` bypasses the cache."""
+        if self._recheck == "always":
+            return self._store.versions(prefix, keys)
         known = {} if fresh else self.remembered(keys)
         missing = [key for key in keys if key not in known]
         if missing:
@@ -250,10 +252,10 @@ class ArrayNode:
         """The cache key of a decoded chunk, or of the index of a shard."""
         return self.mount.name, key, self.data_id
 
-    def get_object(self, key: str, max_bytes: int | None = None) -> Stored | None:
-        """A stored chunk or shard; raises `ChunkCorrupt` for one larger than any of this array, without reading it."""
+    def get_object(self, key: str, max_bytes: int) -> Stored | None:
+        """A stored chunk or shard; raises `ChunkCorrupt` for one of more than ``max_bytes``, without reading it."""
         try:
-            return self.mount.store.get(key, self.metadata.max_stored_bytes if max_bytes is None else max_bytes)
+            return self.mount.store.get(key, max_bytes)
         except StoredTooLarge as error:
             reason = f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
             raise ChunkCorrupt(key, None, reason) from error

@@ -195,7 +195,7 @@ class ChunkWriter:
                     self._store.delete(self.array.chunk_key(coords), if_version=version)
 
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
-        stored = self.array.get_object(key)
+        stored = self.array.get_object(key, self._metadata.max_stored_bytes)
         version = None if stored is None else stored.version
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
