@@ -17,8 +17,8 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2089, 9),
-    "api": (5366, 34),
-    "arrays": (6687, 27),  # 500 of it read shards
+    "api": (5355, 34),
+    "arrays": (6452, 27),  # 500 of it read shards
     "cache": (169, 1),
     "client": (4092, 17),  # 100 are parameters and errors, for the Python reference; 25 report progress
     "demo": (599, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 159
-TEST_LINES = 45_944
+TEST_LINES = 46_090
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

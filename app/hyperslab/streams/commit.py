@@ -14,7 +14,7 @@ from functools import partial
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import publish_metadata
-from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
+from hyperslab.arrays.extent import LARGEST, with_own
 from hyperslab.arrays.lease import MAX_TRIES, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
@@ -116,8 +116,7 @@ class Committer:
                 done = known.rows >= mark.rows and not final
             metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
             beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
-            metadata = with_extent(metadata, None if final else tuple(beyond))
-            metadata = with_stream_mark(metadata, None if final else asdict(mark))
+            metadata = with_own(metadata, extent=None if final else beyond, stream=None if final else asdict(mark))
             if done or publish_metadata(node, metadata) is not None:
                 return
         raise WriteConflict(level.path, f"other writers changed the metadata {MAX_TRIES} times")
@@ -156,7 +155,7 @@ class Committer:
             for part in parts:
                 bounds = grid.bounds(part.coords)
                 begun = others or bounds[head.axis].start < head.start  # readers see cells of it
-                first = Start.STORED if begun else Start.ANYTHING if part.fills_chunk else Start.FILL
+                first = Start.STORED if begun else Start.FILL
                 changes.append(ChunkChange(part.coords, partial(fill, bounds), first))
             if others or after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
                 writer.update(coords, changes)
