@@ -19,8 +19,8 @@ from numcodecs.abc import Codec
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
 from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.dtypes import NARROW_INTEGERS, parse_dtype
-from hyperslab.engine.v3_dtypes import number_of
+from hyperslab.engine.dtypes import NARROW_INTEGERS, kind_of, limits_of, parse_dtype
+from hyperslab.engine.fill_value import number_of
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
@@ -211,7 +211,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
     packed = -(-count * width // 8)
     idle = 8 * packed - count * width
     nbytes = packed + (padding != "none")
-    signed = dtype.kind == "i" or dtype.name in ("int2", "int4")
+    signed = kind_of(dtype) == "i"
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         raw = np.frombuffer(data, BYTE)
@@ -247,7 +247,7 @@ def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
     offset, scale = number_of(config.get("offset", 0), dtype), number_of(config.get("scale", 1), dtype)
     if scale == 0:
         raise ValueError("scale_offset.scale: expected another number than 0")
-    whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
+    whole = kind_of(dtype) in "iu"
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         items = np.frombuffer(data, dtype)
@@ -271,20 +271,13 @@ def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], 
     """A linear ``formula`` of integers that divides by ``divisor``. Raises `ValueError` for a remainder or a result out
     of the range of ``dtype``; within the range, wrapping arithmetic is exact."""
     values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
-    low, high = _limits(dtype)
+    low, high = limits_of(dtype)
     if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
         raise ValueError(f"a value is out of range for {dtype}")
     if (values % divisor).any():
         raise ValueError(f"a value is no multiple of the scale, {divisor}")
     with np.errstate(all="ignore"):
         return np.asarray(formula(values)).astype(dtype)
-
-
-def _limits(integers: np.dtype[Any]) -> tuple[int, int]:
-    """Minimum and maximum of an integer dtype."""
-    width = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
-    signed = integers.kind == "i" or integers.name in ("int2", "int4")
-    return (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
 
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
@@ -332,15 +325,15 @@ _ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
 
 
 def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
-    if target.kind not in "iu" and target.name not in NARROW_INTEGERS:
+    if kind_of(target) not in "iu":
         return _as_floats(items, target, rounding, limits)
-    whole = items.dtype.kind in "iub" or items.dtype.name in NARROW_INTEGERS
+    whole = kind_of(items.dtype) in "iub"
     values = items.astype(np.int8) if items.dtype.name in NARROW_INTEGERS else items
     if not whole:
         values = _ROUNDINGS[rounding](items.astype(np.float64))
         if not np.isfinite(values).all():
             raise ValueError(f"NaN and infinity have no value in {target}")
-    low, high = _limits(target)
+    low, high = limits_of(target)
     below, above = values < low, values >= high + 1.0 if not whole else values > high
     if limits == "clamp":
         inside = np.where(below | above, 0, values)

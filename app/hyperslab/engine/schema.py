@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
+from hyperslab.engine.dtypes import NUMBERS, OBJECTS, TIMES, kind_of, named_configuration
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import json_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
-from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """Numbers of a fill value above which it is omitted."""
@@ -91,9 +91,8 @@ def _spelled(fill: np.ndarray) -> Any:
     if fill.dtype.hasobject:
         item: Any = fill[()]
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
-    value, dtype = fill.tolist(), fill.dtype
-    is_float = dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
-    return json_float(float(value)) if is_float else value
+    value = fill.tolist()
+    return json_float(float(value)) if kind_of(fill.dtype) == "f" else value
 
 
 # --- zarr-python 3, which refuses groups with unsupported arrays in their .zmetadata -------------------------------

@@ -22,14 +22,17 @@ from hyperslab.engine.codec_config import (
     complete,
     plain_config,
 )
-from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType, parse_dtype
-from hyperslab.engine.v3_dtypes import (
+from hyperslab.engine.dtypes import (
+    MAX_RANK,
+    NARROW_INTEGERS,
     OBJECTS,
+    DataType,
     dtype_of,
     endian_of,
-    has_no_order,
-    name_of,
+    kind_of,
     named_configuration,
+    named_type,
+    parse_dtype,
 )
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
@@ -229,13 +232,14 @@ def _read_last(
 ) -> Chain:
     """The codec from items to bytes, other than a shard."""
     kind, configs, big = reading.data_type, reading.items, False
-    stored_by = OBJECTS.get(name_of(kind))
+    of_kind = named_type(kind)[0]
+    stored_by = OBJECTS.get(of_kind)
     if stored_by != (name if name in _OBJECT_CODECS else None):
-        raise BadMetadata(reading.key, member, f"{name!r} does not store items of {name_of(kind)!r}")
+        raise BadMetadata(reading.key, member, f"{name!r} does not store items of {of_kind!r}")
     if name == "bytes":
         if "index_codecs" in member and "endian" not in configuration:
             raise BadMetadata(reading.key, f"{member}.endian", "is missing: expected little or big")
-        big = configuration.get("endian") == "big" and not has_no_order(kind)
+        big = configuration.get("endian") == "big" and endian_of(dtype_of(kind).json) is not None
     elif name == "packbits":
         configs = [*configs, _packbits(configuration, reading, member)]
     else:
@@ -443,7 +447,7 @@ def check_filters(items: np.dtype[Any], configs: Sequence[CodecConfig]) -> None:
 
 
 def _is_whole(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biumM" or dtype.name in NARROW_INTEGERS
+    return kind_of(dtype) in "biumM"
 
 
 def codecs_of(

@@ -17,8 +17,17 @@ from hyperslab.engine import creation
 from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, chosen_chunks, parse_chunk_shape
 from hyperslab.engine.codec_config import CodecConfig, complete_new
 from hyperslab.engine.creation import FITS, Fits, Request, check_usable, new_dtype, of_request, read_layout, same_item
-from hyperslab.engine.dtypes import DataType, parse_dtype
-from hyperslab.engine.fill_value import check_new_item, has_no_unit, zero_item
+from hyperslab.engine.dtypes import (
+    OBJECTS,
+    DataType,
+    data_type_of,
+    dtype_of,
+    endian_of,
+    named_configuration,
+    named_type,
+    parse_dtype,
+)
+from hyperslab.engine.fill_value import check_new_item, fill_of, format_fill, has_no_unit, zero_item
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     check_codecs,
@@ -41,17 +50,6 @@ from hyperslab.engine.v3_codecs import (
     completed,
     parse_codecs,
     sharded,
-)
-from hyperslab.engine.v3_dtypes import (
-    OBJECTS,
-    completed_type,
-    data_type_of,
-    dtype_of,
-    endian_of,
-    fill_of,
-    format_fill,
-    name_of,
-    named_configuration,
 )
 from hyperslab.errors import BadDefinition, shown
 
@@ -162,7 +160,8 @@ def _read_type(read: Request) -> tuple[Any, DataType]:
         raise BadDefinition("data_type", "expected either data_type, or dtype as in Zarr v2")
     if not read.leaves_open("data_type"):
         dtype = read("data_type", lambda value: new_dtype(dtype_of(value)))
-        return completed_type(read.members["data_type"]), dtype
+        name, configuration = named_type(read.members["data_type"])
+        return {"name": name, "configuration": configuration} if configuration else name, dtype
     requested = read("dtype", lambda value: new_dtype(parse_dtype(value, v3=True)))
     filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
     data_type = read("dtype", lambda value: data_type_of(value, filters[0]["id"]))
@@ -221,7 +220,7 @@ def _codecs_of_v2(
     """The codecs of a chunk, from filters, compressor and order."""
     filters = read("filters", parse_filters, None) or ()
     if dtype.numpy.hasobject and not filters:
-        filters = ({"id": OBJECTS[name_of(data_type)]},)
+        filters = ({"id": OBJECTS[named_type(data_type)[0]]},)
     named = read.members.get("compressor")
     if isinstance(named, dict) and "name" in named:  # Zarr v3 form
         behind, compressor = read("compressor", lambda value: completed([value], dtype, len(chunks))), None
@@ -250,12 +249,12 @@ def _parse_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     if value is None:
         if has_no_unit(dtype.numpy):
             return np.array("NaT", dtype.numpy)
-        return zero_item(dtype, [{"id": OBJECTS[name_of(data_type)]}] if dtype.numpy.hasobject else ())
+        return zero_item(dtype, [{"id": OBJECTS[named_type(data_type)[0]]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
     if has_no_unit(dtype.numpy) and not np.isnat(item):
         raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if not dtype.numpy.hasobject:
-        check_new_item(value, item, dtype)
+        check_new_item(value, item)
     return item
 
 
@@ -293,7 +292,7 @@ def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
 def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
     """Whether the types are equal; ``variable_length_bytes`` is ``bytes``, and ``structured`` is ``struct``."""
     wanted, found = dtype_of(value), stored.document["data_type"]
-    return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(name_of(value)) == OBJECTS.get(name_of(found))
+    return wanted.numpy == dtype_of(found).numpy and OBJECTS.get(named_type(value)[0]) == OBJECTS.get(named_type(found)[0])
 
 
 def _fits_grid(stored: ArrayMetadata, value: Any) -> bool:
