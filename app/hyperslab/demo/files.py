@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.engine.creation import checked, new_document
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import new_group
-from hyperslab.engine.v3_creation import checked, new_document
 from hyperslab.wire import dtype_to_json
 
 LZ4: Final = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
@@ -68,7 +68,7 @@ def write_sharded(
 ) -> None:
     """Write a sharded array of Zarr v3, its ``zarr.json`` last; ``names`` are the names of its axes."""
     request = {"zarr_format": 3, "shape": [*values.shape], "dtype": dtype_to_json(values.dtype), "chunks": [*chunks]}
-    document = new_document({**request, "shards": [*shards], "dimension_names": [*names]}, {})
+    document = new_document({**request, "shards": [*shards], "dimension_names": [*names]})
     _write_chunks(folder, checked(document), values)
     _write_json(folder / "zarr.json", document)
 

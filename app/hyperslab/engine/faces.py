@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from hyperslab.engine.codec_config import TO_ITEMS
 from hyperslab.engine.dtypes import kind_of, named_configuration
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.v3_codecs import TO_ITEMS
 from hyperslab.errors import BrokenData
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"

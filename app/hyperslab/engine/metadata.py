@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.engine.chain import Inflates
-from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, plain_config
+from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, check_writable, plain_config
 from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
@@ -266,11 +266,13 @@ def check_codecs(
     members = [(f"filters[{index}]", config) for index, config in enumerate(filters or ())]
     for member, config in [*members, *([("compressor", compressor)] if compressor else [])]:
         try:
-            check_codec_config(config, key=key, creating=creating)
+            check_codec_config(config, key=key)
         except BadMetadata as error:
             raise BadMetadata(key, member, f"{error.member}: {error.reason}") from None
         except CodecRefused as error:
             raise CodecRefused(key, error.codec, error.reason, member) from None
+        if creating:
+            check_writable(config, member, key)
 
 
 class Members:

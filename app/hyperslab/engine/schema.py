@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
+from hyperslab.engine.codec_config import complete_as_tensorstore
 from hyperslab.engine.dtypes import NUMBERS, OBJECTS, TIMES, kind_of, named_configuration
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import json_float
@@ -35,7 +35,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     """
     dtype, inner, fill = _view(metadata, field)
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
-    compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
+    compressor = None if metadata.compressor is None else complete_as_tensorstore(metadata.compressor)
     filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
     codec: dict[str, Any] = {"driver": "zarr", "compressor": compressor, "filters": filters}
     if metadata.zarr_format == 3:

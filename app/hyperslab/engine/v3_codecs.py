@@ -15,7 +15,9 @@ import numpy as np
 
 from hyperslab.engine.codec_config import (
     CODECS,
+    FROM_ITEMS,
     SHUFFLES,
+    TO_ITEMS,
     V3_CODECS,
     CodecConfig,
     check_v3_config,
@@ -40,10 +42,6 @@ from hyperslab.wire import numpy_dtype
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and optional ``configuration``."""
 
-TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
-"""numcodecs' filters before the conversion of items to bytes."""
-FROM_ITEMS: Final = ("zfpy", "pcodec")
-"""Codecs that convert items to bytes themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
 OWN_CODECS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
 """Ids of configurations specific to arrays of Zarr v3."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine import creation, v3_creation
+from hyperslab.engine.creation import new_document
 from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
 from hyperslab.storage.keys import HIDDEN, as_prefix, join, normalise_path, prefixes
@@ -338,10 +338,7 @@ def _check(member: str, definition: Mapping[str, Any]) -> None:
     """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created."""
     members = {name: value for name, value in definition.items() if name not in ("dimension_names", "attributes")}
     try:
-        if definition["zarr_format"] == 2:
-            creation.new_document(members)
-        else:
-            v3_creation.new_document(members, {})
+        new_document(members)
     except BadDefinition as error:
         named = "dimensions" if error.member in ("shape", "chunks", "shards") else error.member
         where = re.sub(r"\[(\d+)\]", r".\1", named)  # filters[0]
