@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+import numcodecs
+from numcodecs.abc import Codec
 from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused, shown
@@ -94,6 +96,11 @@ def plain_config(config: CodecConfig) -> dict[str, Any]:
         elif rule.whole and type(value) is float and value.is_integer():
             plain[name] = int(value)
     return plain
+
+
+def codec_of(config: CodecConfig) -> Codec:
+    """numcodecs' codec of a checked configuration."""
+    return numcodecs.get_codec(dict(config))
 
 
 def _check_parameters(
@@ -243,11 +250,11 @@ _NUMERIC = "biufcmM"
 SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """Blosc's shuffles by their names in Zarr v3."""
 
-_BLOSC: Final = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+_BLOSC: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
-        "cname": _choice(*_BLOSC, "snappy", default="lz4", writable=_choice(*_BLOSC)),
+        "cname": _choice(*_BLOSC, default="lz4", writable=_choice(*[name for name in _BLOSC if name != "snappy"])),
         "clevel": _integer(0, 9, default=5),
         "shuffle": _integer(-1, 2, default=1),
         "blocksize": _integer(0, 2**31 - 1, default=0),

@@ -191,17 +191,17 @@ def _check_size(items: Any, stage: Stage, key: str) -> None:
 
 Maker: TypeAlias = Callable[[CodecConfig, Stage], Link]
 Decoder: TypeAlias = Callable[[Buffer, NDArray | None, int], Any]
-Encoder: TypeAlias = Callable[[memoryview, CodecConfig], bytes]
 
 
-def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
+def _stream(decode: Decoder, *, into: bool = False) -> Maker:
     """Constructor of a link for a compressor of bytes."""
 
     def make(config: CodecConfig, stage: Stage) -> Link:
+        encode = streams.encoder(config)
         return Link(
             config["id"],
             lambda data, out: decode(data, out, stage.nbytes),
-            lambda items: encode(flat_bytes(items).data, config),
+            lambda items: encode(flat_bytes(items).data),
             stage,
             stage.compressed(),
             into,
@@ -213,33 +213,29 @@ def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
 
 def _blosc_link(config: CodecConfig, stage: Stage) -> Link:
     """Blosc, whose shuffle uses the size of items, also of records."""
-
-    def encode(data: memoryview, config: CodecConfig) -> bytes:
-        return blosc.compress(data, config, stage.dtype.itemsize)
-
-    return _stream(blosc.decompress, encode, into=True)(config, stage)
+    link = _stream(blosc.decompress, into=True)({"id": "blosc"}, stage)
+    return replace(link, encode=lambda items: blosc.compress(flat_bytes(items).data, config, stage.dtype.itemsize))
 
 
 def _lzma_link(config: CodecConfig, stage: Stage) -> Link:
-    return _stream(streams.lzma_decoder(config), streams.encode_lzma)(config, stage)
+    return _stream(streams.lzma_decoder(config))(config, stage)
 
 
 def _base64_link(config: CodecConfig, stage: Stage) -> Link:
-    link = _stream(streams.decode_base64, streams.encode_base64)(config, stage)
+    link = _stream(streams.decode_base64)(config, stage)
     return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
 
 
 _MAKERS: Final[Mapping[str, Maker]] = {
     "blosc": _blosc_link,
-    "zlib": _stream(streams.decode_zlib, streams.encode_zlib),
-    "gzip": _stream(streams.decode_gzip, streams.encode_gzip),
-    "bz2": _stream(streams.decode_bz2, streams.encode_bz2),
-    "zstd": _stream(streams.decode_zstd, streams.encode_zstd, into=True),
-    "lz4": _stream(streams.decode_lz4, streams.encode_lz4, into=True),
+    "zlib": _stream(streams.decode_zlib),
+    "gzip": _stream(streams.decode_gzip),
+    "bz2": _stream(streams.decode_bz2),
+    "zstd": _stream(streams.decode_zstd, into=True),
+    "lz4": _stream(streams.decode_lz4, into=True),
     "lzma": _lzma_link,
     "base64": _base64_link,
-    **dict.fromkeys(("delta", "fixedscaleoffset", "quantize"), filters.typed_link),
-    "astype": filters.astype_link,
+    **dict.fromkeys(("delta", "fixedscaleoffset", "quantize", "astype"), filters.item_link),
     "bitround": filters.bitround_link,
     "packbits": filters.packbits_link,
     "shuffle": filters.shuffle_link,

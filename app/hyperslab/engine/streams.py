@@ -20,7 +20,7 @@ from numcodecs import lz4, zstd
 from numpy.typing import NDArray
 
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig
+from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig, codec_of
 
 Out = NDArray[Any] | None
 MakeStream: TypeAlias = Callable[[], Any]
@@ -83,25 +83,6 @@ def _decode_streams(make: MakeStream, data: Buffer, limit: int, *, single: bool 
     return decoded[0] if len(decoded) == 1 else b"".join(decoded)
 
 
-def encode_zlib(data: memoryview, config: CodecConfig) -> bytes:
-    return zlib.compress(data, _within(config.get("level", 1), -1, 9))
-
-
-def encode_gzip(data: memoryview, config: CodecConfig) -> bytes:
-    """gzip, with a time of zero in the header, so that equal chunks have equal bytes."""
-    stream = zlib.compressobj(_within(config.get("level", 1), -1, 9), zlib.DEFLATED, _GZIP_WINDOW)
-    return stream.compress(data) + stream.flush()
-
-
-def encode_bz2(data: memoryview, config: CodecConfig) -> bytes:
-    return bz2.compress(data, _within(config.get("level", 1), 1, 9))
-
-
-def encode_lzma(data: memoryview, config: CodecConfig) -> bytes:
-    format_, options = config.get("format", lzma.FORMAT_XZ), {n: config.get(n) for n in ("preset", "filters")}
-    return lzma.compress(data, format_, check=config.get("check", -1), **options)
-
-
 def _start_of(make: MakeStream) -> Start:
     def start(data: Buffer, out: NDArray[Any]) -> bool:
         found = make().decompress(data, out.nbytes)
@@ -138,11 +119,6 @@ def _start_zstd(data: Buffer, out: NDArray[Any]) -> bool:
     return False
 
 
-def encode_zstd(data: memoryview, config: CodecConfig) -> bytes:
-    frame: bytes = zstd.compress(data, _within(config.get("level", 0), -131072, 22), config.get("checksum", False))
-    return frame
-
-
 def _zstd_content(data: Buffer) -> int | None:
     """The content size in the header of the first frame, if stated."""
     flags = _little(data, 4, 1) if data[:4] == b"\x28\xb5\x2f\xfd" else 0
@@ -168,20 +144,9 @@ def decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
     return lz4.decompress(data, out)
 
 
-def encode_lz4(data: memoryview, config: CodecConfig) -> bytes:
-    if data.nbytes > LZ4_MAX_BYTES:
-        raise ValueError(f"lz4 takes at most {LZ4_MAX_BYTES} bytes, the chunk has {data.nbytes}")
-    block: bytes = lz4.compress(data, _within(config.get("acceleration", 1), 1, 65537))
-    return block
-
-
 def decode_base64(data: Buffer, _out: Out, _limit: int) -> bytes:
     """base64 in the standard alphabet with padding, without other characters. [RFC 4648 §4]"""
     return binascii.a2b_base64(data, strict_mode=True)
-
-
-def encode_base64(data: memoryview, _config: CodecConfig) -> bytes:
-    return binascii.b2a_base64(data, newline=False)
 
 
 STARTS: Final[Mapping[str, Start]] = {
@@ -191,6 +156,29 @@ STARTS: Final[Mapping[str, Start]] = {
 }
 
 
-def _within(value: int, low: int, high: int) -> int:
-    """A level clipped to the library's range: existing arrays may have others."""
-    return min(max(value, low), high)
+# --- encoders ------------------------------------------------------------------------------------------------------
+
+_LEVELS: Final = {
+    **dict.fromkeys(("zlib", "gzip"), ("level", -1, 9)),
+    "bz2": ("level", 1, 9),
+    "zstd": ("level", -131072, 22),
+    "lz4": ("acceleration", 1, 65537),
+}
+"""Levels of the libraries: those of existing arrays, which may be others, are clipped to them."""
+
+
+def encoder(config: CodecConfig) -> Callable[[memoryview], bytes]:
+    """The encoder of a checked configuration; it raises exceptions of the libraries."""
+    name, *limits = _LEVELS.get(config["id"], ("", 0, 0))
+    if name in config:
+        config = {**config, name: min(max(config[name], limits[0]), limits[1])}
+    if config["id"] == "gzip":
+        return lambda data: _encode_gzip(data, config.get("level", 1))
+    encode: Callable[[memoryview], bytes] = codec_of(config).encode
+    return encode
+
+
+def _encode_gzip(data: memoryview, level: int) -> bytes:
+    """gzip, with a time of zero in the header, so that equal chunks have equal bytes."""
+    stream = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
+    return stream.compress(data) + stream.flush()
