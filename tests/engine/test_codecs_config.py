@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hyperslab.engine.codec_config import CODECS, check_codec_config
-from hyperslab.engine.creation import first_difference, new_document
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import new_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.engine.arrays import array_of
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_shape import guess_chunks
-from hyperslab.engine.creation import first_difference, new_document
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import new_document
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition

@@ -11,8 +11,9 @@ import pytest
 import tensorstore
 import zarr
 
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import checked, new_document, requested_format
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.engine.v3_creation import checked, first_difference, new_document, requested_format
 from hyperslab.errors import BadDefinition
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")

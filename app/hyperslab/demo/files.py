@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.creation import checked, new_document
 from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.sharding import merge_shard
 from hyperslab.engine.v3 import new_group
 from hyperslab.wire import dtype_to_json
 
@@ -92,10 +93,8 @@ def _write_chunks(folder: Path, metadata: ArrayMetadata, values: NDArray[Any], *
         if not metadata.levels:
             path.write_bytes(encoded(at))
             return
-        (level,) = metadata.levels
-        origins = [tuple(i * size for i, size in zip(c, metadata.chunks, strict=True)) for c in stored[at]]
-        places = [level.position(level.local(origin)) for origin in origins]
-        path.write_bytes(level.join(dict(zip(places, map(encoded, stored[at]), strict=True))))
+        chunks = {metadata.origin(coords): encoded(coords) for coords in stored[at]}
+        path.write_bytes(merge_shard(metadata.levels, None, chunks, "") or b"")
 
     folder.mkdir(parents=True)
     with ThreadPoolExecutor(4) as threads:

@@ -114,7 +114,7 @@ class Decoder:
     missing: tuple[Any, ...] = ()
     stored_bounds: Bounds = (None, None)
     bounds: Bounds = (None, None)
-    scale: float | None = None
+    scale: int | float | None = None
     offset: float | None = None
     times: Times | None = None
     flags: tuple[Flag, ...] = ()
