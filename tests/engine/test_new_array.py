@@ -137,7 +137,7 @@ _PCO_DTYPES: list[Any] = ["|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]]]
 _ALONE: dict[str, list[Any]] = {
     "nope": [1],
     "attributes": [{}],
-    "zarr_format": [3],
+    "zarr_format": ["3"],
     "shape": [None, 20, [-1], [True]],
     "dtype": ["uint16", "|V1048577"],
     "chunks": [[1, 2, 3], "auto", 0, [-2, 1], [1.5, 1], [2**40, 2**40]],

@@ -34,6 +34,8 @@ def in_shards(codec: Any, **members: Any) -> dict[str, Any]:
     return {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": [codec], **members}}
 
 
+SWAPPED = {"name": "transpose", "configuration": {"order": [0, 2, 1]}}
+NO_LEVEL = {"name": "numcodecs.zlib", "configuration": {"level": -1}}
 GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "uint16"}, (100, 200), None),
     ({"dtype": ">i4", "order": "F", "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
@@ -66,6 +68,7 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
         None,
     ),
     ({"data_type": "string", "fill_value": "é"}, None, None),
+    ({"shape": [2, 3, 4], "data_type": "string", "codecs": [SWAPPED, "vlen-utf8"]}, None, None),
     ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": "YQ=="}, None, None),
     ({"dtype": "|S3", "fill_value": "YQ=="}, None, None),
     ({"dtype": "|V2", "fill_value": [1, 2]}, None, None),
@@ -141,6 +144,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int32", "codecs": [WIDENED, "bytes"]}, "codecs: astype takes items of int16, and is given int32"),
     ({"dtype": "<f8", "filters": [QUANTIZED]}, "filters: quantize: .* not read its float64 where it stores float32"),
     ({"data_type": "int8", "filters": [{"id": "packbits"}]}, "filters: packbits takes .* given int8"),
+    ({"dtype": "<i4", "codecs": ["bytes", NO_LEVEL, "crc32c"]}, "zlib.level: expected an integer from 0 to 9"),
     ({"dtype": "<M8", "fill_value": 5}, "fill_value: .* expected 'NaT', found 5"),
 ]  # fmt: skip
 NOT_ZARR_PYTHON = ("bfloat16", "float8_e8m0fnu", "int4")

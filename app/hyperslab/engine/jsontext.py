@@ -8,16 +8,16 @@ import math
 import re
 import secrets
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Maximum size of a document."""
 MAX_DEPTH: Final = 200
 """Maximum nesting, so that recursion over a document is safe."""
-
+_TOO_DEEP: Final = f"JSON nested more than {MAX_DEPTH} levels deep"
 MAX_VALUES: Final = 8 << 20
 """Maximum number of values in a document, which take some 64 bytes of memory each."""
 
@@ -34,7 +34,17 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
     raw = bytes(data).removeprefix(codecs.BOM_UTF8)
-    _check_depth(raw)
+    value = _parse(raw)
+    level, depth = [value] if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH else [], 0
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        level = [*chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)]
+    return value
+
+
+def _parse(raw: bytes) -> Any:
     if not re.search(rb"[0-9]{19}", raw):  # orjson would round an integer beyond 64 bits
         with suppress(ValueError):  # may be a bare NaN
             return orjson.loads(raw)
@@ -47,6 +57,8 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
         raise ValueError(f"not Unicode text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     return value
 
 
@@ -106,19 +118,3 @@ def dump_copy(value: Any) -> bytes:
 
 def _dump(value: Any, *, allow_nan: bool = False) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan, separators=(",", ":")).encode("utf-8")
-
-
-def _check_depth(raw: bytes) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return
-    text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # without escaped quotes
-    quotes = depth = 0
-    for start in range(0, len(text), 1 << 20):
-        piece = text[start : start + (1 << 20)]
-        brackets = piece & 0xDF  # maps braces to square brackets
-        steps = (brackets == ord("[")).astype(np.int8) - (brackets == ord("]"))
-        counts = quotes + np.cumsum(piece == ord('"'), dtype=np.int64)
-        depths = depth + np.cumsum(steps * (counts % 2 == 0), dtype=np.int64)
-        if depths.max() > MAX_DEPTH:
-            raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
-        quotes, depth = int(counts[-1]), int(depths[-1])
