@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 200
 """Maximum nesting, so that recursion over a document is safe."""
 _TOO_DEEP: Final = f"JSON nested more than {MAX_DEPTH} levels deep"
 MAX_VALUES: Final = 8 << 20
-"""Maximum number of values in a document, which take some 64 bytes of memory each."""
+"""Maximum number of values in a document, estimated by commas and brackets; they take some 64 bytes of memory each."""
 
 NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Floats without strict JSON, by their text in Zarr."""
@@ -34,8 +34,11 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
     raw = bytes(data).removeprefix(codecs.BOM_UTF8)
+    brackets = raw.count(b"[") + raw.count(b"{")
+    if brackets + raw.count(b",") > MAX_VALUES:
+        raise ValueError(f"JSON of more than {MAX_VALUES} values")
     value = _parse(raw)
-    level, depth = [value] if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH else [], 0
+    level, depth = [value] if brackets > MAX_DEPTH else [], 0
     while level := [each for each in level if isinstance(each, dict | list)]:
         depth += 1
         if depth > MAX_DEPTH:
@@ -60,13 +63,6 @@ def _parse(raw: bytes) -> Any:
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     return value
-
-
-def check_values(data: bytes | memoryview) -> None:
-    """Raise `ValueError` for a document of more than `MAX_VALUES` values, estimated by commas and brackets."""
-    raw = bytes(data)
-    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
-        raise ValueError(f"JSON of more than {MAX_VALUES} values")
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
