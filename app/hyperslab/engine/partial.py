@@ -60,7 +60,9 @@ class PartialDecoder:
 
     def __init__(self, chunks: tuple[int, ...], dtype: DataType, order: Literal["C", "F"], *, is_blosc: bool) -> None:
         self._chunks, self._dtype, self._order, self._is_blosc = chunks, dtype, order, is_blosc
-        self._nbytes = math.prod(chunks) * dtype.itemsize
+        self._nbytes = nbytes = math.prod(chunks) * dtype.itemsize
+        self._whole = BloscHeader(2, 1, STORED, 1, nbytes, nbytes, nbytes)
+        """What a header would say of an uncompressed chunk."""
         self._block: int | None = None
         """Block size of the latest frame, as an estimate for the next one."""
         self.may_pay = True
@@ -152,11 +154,11 @@ class PartialDecoder:
 
     def _header(self, head: Buffer, size: int | None = None) -> tuple[BloscHeader, int]:
         """The header of a frame (of ``size`` bytes, if known), and where data that are not compressed start; updates
-        the estimates. An uncompressed chunk is like a frame of that kind, without a header."""
+        the estimates. An uncompressed chunk is like a frame of that kind that starts with the data."""
         if not self._is_blosc:
             if size not in (None, self._nbytes):
                 raise ValueError(f"{size} bytes, expected {self._nbytes}")
-            return BloscHeader(2, 1, STORED, 1, self._nbytes, self._nbytes, self._nbytes), 0
+            return self._whole, 0
         header = BloscHeader.parse(head, self._nbytes)
         if size is not None and header.cbytes != size:
             raise ValueError(f"the header says {header.cbytes} bytes, there are {size}")

@@ -60,7 +60,8 @@ def encoder(config: CodecConfig, itemsize: int) -> Callable[[memoryview], bytes]
     if name in config:
         config = {**config, name: min(max(config[name], limits[0]), limits[1])}
     if config["id"] == "gzip":
-        return lambda data: _encode_gzip(data, config.get("level", 1))
+        # with a time of zero in the header, so that equal chunks have equal bytes
+        return lambda data: zlib.compress(data, config.get("level", 1), _GZIP_WINDOW)
     if config["id"] == "blosc":
         return lambda data: blosc.compress(data, config, itemsize)
     encode: Callable[[memoryview], bytes] = codec_of(config).encode
@@ -113,12 +114,6 @@ def _start_stream(make: MakeStream, data: Buffer, out: NDArray[Any]) -> bool:
     if is_whole := len(found) == out.nbytes:
         out[:] = np.frombuffer(found, np.uint8)
     return is_whole
-
-
-def _encode_gzip(data: memoryview, level: int) -> bytes:
-    """gzip, with a time of zero in the header, so that equal chunks have equal bytes."""
-    stream = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
-    return stream.compress(data) + stream.flush()
 
 
 # --- zstd, lz4, base64 -------------------------------------------------------------------------------------------
