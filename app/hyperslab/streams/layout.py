@@ -222,14 +222,11 @@ class StreamPlan:
         `BadPath`."""
         version, arrays = settings.zarr_format, list[StreamArray]()
         groups: dict[str, Mapping[str, Any]] = {}
-        checked: set[str] = set()  # the fields of a plate are mostly alike
+        checked: set[str] = set()
         for member, key, array in all_arrays(settings):
             made = _array(array, key, member, version, home=path, stream=stream, number=len(arrays))
             arrays.append(made)
-            definition = made.levels[0].definition
-            if repr(definition) not in checked:
-                _check(member, definition)
-                checked.add(repr(definition))
+            _check(member, made.levels[0].definition, checked)
             if made.levels[0].path != made.path:
                 halvings = [level.halvings for level in made.levels]
                 document = ome.image(array, made.path.rpartition("/")[2], halvings, version)
@@ -334,8 +331,12 @@ def _level(
     )
 
 
-def _check(member: str, definition: Mapping[str, Any]) -> None:
-    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created."""
+def _check(member: str, definition: Mapping[str, Any], checked: set[str]) -> None:
+    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created, unless
+    an equal one was ``checked``: the fields of a plate are mostly alike."""
+    if repr(definition) in checked:
+        return
+    checked.add(repr(definition))
     members = {name: value for name, value in definition.items() if name not in ("dimension_names", "attributes")}
     try:
         new_document(members)
