@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine.chain import BYTE, Buffer, Encode, Encoded, Link, Stage, flat_bytes
+from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
 from hyperslab.engine.codec_config import CodecConfig, codec_of
 from hyperslab.engine.dtypes import NARROW_INTEGERS, kind_of, limits_of, parse_dtype
 from hyperslab.engine.fill_value import number_of
@@ -68,8 +68,8 @@ def checksum_link(config: CodecConfig, stage: Stage) -> Link:
 def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
     """``shuffle``: the first bytes of all elements, then the second bytes, and so on."""
     codec, encoded = codec_of(config), stage.raw(stage.nbytes, exact=True)
-    encode: Encode = lambda items: codec.encode(flat_bytes(items))  # noqa: E731
-    return Link("shuffle", codec.decode, encode, stage, encoded, into=True, lossless=True)
+    link = Link("shuffle", codec.decode, codec.encode, stage, encoded, into=True, lossless=True)
+    return replace(link, encode=lambda items: codec.encode(flat_bytes(items)))
 
 
 def _checked_link(
