@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_shape import guess_chunks
-from hyperslab.engine.creation import first_difference, new_document
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import new_document
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition
@@ -136,7 +137,7 @@ _PCO_DTYPES: list[Any] = ["|u1", "|b1", ">i4", "<c8", "|S4", [["a", "<i4"]]]
 _ALONE: dict[str, list[Any]] = {
     "nope": [1],
     "attributes": [{}],
-    "zarr_format": [3],
+    "zarr_format": ["3"],
     "shape": [None, 20, [-1], [True]],
     "dtype": ["uint16", "|V1048577"],
     "chunks": [[1, 2, 3], "auto", 0, [-2, 1], [1.5, 1], [2**40, 2**40]],

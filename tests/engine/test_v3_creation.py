@@ -11,8 +11,9 @@ import pytest
 import tensorstore
 import zarr
 
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import checked, new_document, requested_format
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.engine.v3_creation import checked, first_difference, new_document, requested_format
 from hyperslab.errors import BadDefinition
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")
@@ -33,6 +34,8 @@ def in_shards(codec: Any, **members: Any) -> dict[str, Any]:
     return {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": [codec], **members}}
 
 
+SWAPPED = {"name": "transpose", "configuration": {"order": [0, 2, 1]}}
+TEXT = {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}
 GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "uint16"}, (100, 200), None),
     ({"dtype": ">i4", "order": "F", "compressor": {"id": "blosc", "shuffle": -1}}, (100, 200), None),
@@ -59,12 +62,9 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": "float32", "fill_value": "0x7fc00001"}, (100, 200), None),
     ({"data_type": "complex64", "fill_value": ["NaN", "-Infinity"]}, (100, 200), None),
     ({"data_type": TIME, "fill_value": "NaT"}, (100, 200), None),
-    (
-        {"data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}, "fill_value": "é"},
-        None,
-        None,
-    ),
+    ({"data_type": TEXT, "fill_value": "é"}, None, None),
     ({"data_type": "string", "fill_value": "é"}, None, None),
+    ({"shape": [2, 3, 4], "data_type": "string", "codecs": [SWAPPED, "vlen-utf8"]}, None, None),
     ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": "YQ=="}, None, None),
     ({"dtype": "|S3", "fill_value": "YQ=="}, None, None),
     ({"dtype": "|V2", "fill_value": [1, 2]}, None, None),
@@ -122,10 +122,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int8", "dimension_names": ["x"]}, "dimension_names: expected a list of 2"),
     ({"data_type": "int8", "chunk_grid": {"name": "other"}}, "chunk_grid"),
     ({"data_type": "int8", "chunk_grid": GRID, "chunks": [1, 1]}, "chunk_grid"),
-    *(
-        ({"data_type": "int8", "chunk_grid": {**GRID, "configuration": {"chunk_shape": shape}}}, "chunk_grid: expected")
-        for shape in (5, [5, 0], [5, -1], [5, None])
-    ),
+    *(({"data_type": "int8", "chunk_grid": {**GRID, "configuration": {"chunk_shape": shape}}}, "chunk_grid: expected")
+      for shape in (5, [5, 0], [5, -1], [5, None])),
     ({"data_type": "int8", "chunk_grid": GRID, "shards": 0}, "chunk_grid: says"),
     ({"data_type": "int8", "chunk_key_encoding": "v4"}, "chunk_key_encoding"),
     ({"data_type": "int8", "chunk_key_encoding": "v2", "dimension_separator": "/"}, "dimension_separator"),
@@ -140,6 +138,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data_type": "int32", "codecs": [WIDENED, "bytes"]}, "codecs: astype takes items of int16, and is given int32"),
     ({"dtype": "<f8", "filters": [QUANTIZED]}, "filters: quantize: .* not read its float64 where it stores float32"),
     ({"data_type": "int8", "filters": [{"id": "packbits"}]}, "filters: packbits takes .* given int8"),
+    ({"dtype": "<i4", "codecs": ["bytes", {"name": "numcodecs.bz2", "configuration": {"level": 0}}, "crc32"]}, "bz2"),
     ({"dtype": "<M8", "fill_value": 5}, "fill_value: .* expected 'NaT', found 5"),
 ]  # fmt: skip
 NOT_ZARR_PYTHON = ("bfloat16", "float8_e8m0fnu", "int4")
@@ -171,9 +170,9 @@ def test_what_is_asked_for_is_what_libraries_read(
 
 
 def equal(fill: np.ndarray[Any, Any], found: Any) -> bool:
-    if fill.dtype.hasobject:
-        return bool(fill[()] == found)
-    return np.asarray(found, fill.dtype).tobytes() == fill.tobytes()
+    return (
+        bool(fill[()] == found) if fill.dtype.hasobject else np.asarray(found, fill.dtype).tobytes() == fill.tobytes()
+    )
 
 
 @pytest.mark.parametrize(("request_", "reason"), BAD)

@@ -188,7 +188,7 @@ class ChunkReader:
         if not may_pay or part.covers_chunk:
             return None
         if partial is None:
-            items = part.reach(metadata.chunks, metadata.order)
+            items = part.item_runs(metadata.chunks, metadata.order, limit=1)[0][1]
             # up to about this share, decoding the beginning is faster than decoding the whole chunk
             return [(0, items)] if items * metadata.itemsize <= 0.7 * metadata.chunk_nbytes else None
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)

@@ -22,12 +22,12 @@ from hyperslab.arrays.documents import attributes_text, checked_attributes, merg
 from hyperslab.arrays.lease import Turn, alone, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.engine import creation, v3_creation
+from hyperslab.engine.comparison import first_difference
+from hyperslab.engine.creation import checked, new_document, requested_format
 from hyperslab.engine.dtypes import named_dtype
 from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.engine.v3 import new_group
-from hyperslab.engine.v3_creation import first_difference, requested_format
 from hyperslab.errors import BadDefinition, BadPath, NodeExists, NodeNotFound, WriteConflict, WrongKind
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import normalise_path, prefixes
@@ -106,11 +106,9 @@ class Creator:
                 if check is not None:
                     check(node)
                 return _existing(node, mode, check_fits)
-        if zarr_format == 3:
-            document = v3_creation.new_document({**members, "dimension_names": names}, attributes)
-            metadata = v3_creation.checked(document)
-        else:
-            metadata = ArrayMetadata.from_document(creation.new_document(members), ".zarray")
+        asked = {**members, "dimension_names": names} if zarr_format == 3 else members
+        metadata = checked(new_document(asked, attributes))
+        if zarr_format == 2:
             attributes = _with_dimension_names(attributes, names, metadata.rank)
         wanted = _Definition(zarr_format, metadata, attributes, check_fits)
         return self._create(path, wanted, mode, check, foreign=foreign)

@@ -28,7 +28,7 @@ Source: TypeAlias = Callable[[int, int], Buffer]
 """The bytes ``[start, stop)`` of a stored frame."""
 
 _HEADER = struct.Struct("<BBBBiii")
-_STORED: Final = 0x02
+STORED: Final = 0x02
 _NOT_SPLIT: Final = 0x10
 _LZ4: Final = 1
 _SNAPPY: Final = 2
@@ -61,7 +61,7 @@ class BloscHeader(NamedTuple):
             raise ValueError("this is not the header of a frame")
         if not 0 <= nbytes <= limit or (exact and nbytes != limit):
             raise ValueError(f"the header says {nbytes} bytes decoded, expected {limit}")
-        behind = nbytes if flags & _STORED else 4 * -(-nbytes // blocksize) if blocksize else 0  # data, or the table
+        behind = nbytes if flags & STORED else 4 * -(-nbytes // blocksize) if blocksize else 0  # data, or the table
         least = HEADER_BYTES + behind
         if cbytes < least:
             raise ValueError(f"the header says {cbytes} bytes, a frame of what it says has {least} or more")
@@ -70,7 +70,7 @@ class BloscHeader(NamedTuple):
     @property
     def stored(self) -> bool:
         """Whether the data are stored uncompressed ("memcpyed"), without a table and shuffle."""
-        return bool(self.flags & _STORED)
+        return bool(self.flags & STORED)
 
     @property
     def fast(self) -> bool:

@@ -32,6 +32,8 @@ _NANOSECONDS: Final = {
     **dict.fromkeys(("microsecond", "microsec", "us"), 10**3),
     **dict.fromkeys(("nanosecond", "ns"), 1),
 }
+Bounds = tuple[float | None, float | None]
+"""The least and the greatest valid value, None without."""
 _STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
 
 
@@ -101,7 +103,7 @@ def _dates(numbers: NDArray, units: str, calendar: str) -> NDArray:
 class Decoder:
     """Decoder of stored values of dtype ``source`` to ``dtype``; ``numbers`` is the dtype before conversion to dates.
 
-    ``low`` and ``high`` bound valid stored values, ``least`` and ``most`` valid unpacked ones. ``is_cf``: attributes
+    Values outside of ``stored_bounds`` are missing, as are unpacked ones outside of ``bounds``. ``is_cf``: attributes
     request decoding, not only a fill value.
     """
 
@@ -110,11 +112,9 @@ class Decoder:
     dtype: DType
     signed: DType | None = None
     missing: tuple[Any, ...] = ()
-    low: float | None = None
-    high: float | None = None
-    least: float | None = None
-    most: float | None = None
-    scale: float | None = None
+    stored_bounds: Bounds = (None, None)
+    bounds: Bounds = (None, None)
+    scale: int | float | None = None
     offset: float | None = None
     times: Times | None = None
     flags: tuple[Flag, ...] = ()
@@ -134,8 +134,7 @@ class Decoder:
     @property
     def hides(self) -> bool:
         """Whether some values may be missing."""
-        bounds = (self.low, self.high, self.least, self.most)
-        return bool(self.missing) or any(bound is not None for bound in bounds)
+        return bool(self.missing) or {*self.stored_bounds, *self.bounds} != {None}
 
     def without_times(self) -> Decoder:
         """The decoder that leaves times as numbers."""
@@ -148,30 +147,20 @@ class Decoder:
     def __call__(self, stored: NDArray) -> NDArray:
         """Decoded values, as a new array; raises `NotRepresentable` for dates out of range."""
         values = stored if self.signed is None else stored.view(self.signed)
-        hidden = self._hidden(values, self.missing, self.low, self.high)
+        hidden = _outside(values, self.stored_bounds)
+        for value in self.missing:
+            hidden = hidden | (values == value)
         with np.errstate(all="ignore"):
             out = np.array(values, self.numbers, order="C")
             if self.scale is not None:
                 out *= self.numbers.type(self.scale)
             if self.offset is not None:
                 out += self.numbers.type(self.offset)
-        hidden = hidden | self._hidden(out, (), self.least, self.most)
         if self.hides:
-            out[hidden] = np.nan if out.dtype.kind == "f" else _NOT_A_TIME
+            out[hidden | _outside(out, self.bounds)] = np.nan if out.dtype.kind == "f" else _NOT_A_TIME
         if self.times is not None:
             return self.times.decode(out, self.dtype)
         return out.astype(self.dtype, copy=False)
-
-    @staticmethod
-    def _hidden(values: NDArray, missing: tuple[Any, ...], low: float | None, high: float | None) -> Any:
-        hidden: Any = np.False_
-        for value in missing:
-            hidden = hidden | (values == value)
-        if low is not None:
-            hidden = hidden | (values < low)
-        if high is not None:
-            hidden = hidden | (values > high)
-        return hidden
 
     def document(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The description for clients; ``unit`` is that of the decoded numbers, None for dates."""
@@ -189,6 +178,13 @@ class Decoder:
         }
 
 
+def _outside(values: NDArray, bounds: Bounds) -> Any:
+    """Whether each value is outside of bounds; NaN is not."""
+    low, high = bounds
+    below = np.False_ if low is None else values < low
+    return below if high is None else below | (values > high)
+
+
 def make_decoder(
     dtype: DType, attributes: Mapping[str, Any], fill: Any = None, *, named: bool = False, coordinate: bool = False
 ) -> Decoder:
@@ -198,9 +194,8 @@ def make_decoder(
     ``coordinate`` of its own axis, or it is a flag's value. ``named``: axes have names or values a unit, as in climate
     data, so that a fill value other than zero marks missing values on purpose.
     """
-    plain = Decoder(dtype, dtype, dtype)
     if dtype.kind not in "iuf" or dtype.isbuiltin == 2:  # the latter are of ml_dtypes
-        return plain
+        return Decoder(dtype, dtype, dtype)
     read = _Attributes(attributes, dtype)
     signed = read.signed()
     stored = signed or dtype
@@ -212,40 +207,32 @@ def make_decoder(
         own = None
     # NaN as a fill value hides nothing, but keeps xarray from choosing a wider dtype
     quiet = stored.kind == "f" and any(map(_is_nan, (own, *listed)))
-    listed = [value for value in listed if not _is_nan(value)]
-    missing = listed if own is None or _is_nan(own) else [*listed, own]
+    listed, own = [value for value in listed if not _is_nan(value)], None if _is_nan(own) else own
     bounds = read.bounds(stored, packed=scale is not None or offset is not None)
     times = read.times()
-    hides = bool(missing) or any(bound is not None for bound in bounds)
-    numbers = _numbers(stored, scale, offset, hides=hides, quiet=quiet, times=times is not None)
-    on_purpose = own is not None and named and own != 0 and not _is_nan(own)
-    is_cf = bool(listed or flags or times or signed or on_purpose) or any(
-        found is not None for found in (scale, offset, *bounds)
-    )
     decoder = Decoder(
-        dtype, numbers, numbers if times is None else times.dtype, signed, tuple(dict.fromkeys(missing)), *bounds,
-        scale=scale, offset=offset, times=times, flags=flags, is_cf=is_cf, problems=tuple(read.problems),
+        dtype, dtype, dtype, signed, tuple(dict.fromkeys(listed if own is None else [*listed, own])), *bounds,
+        scale=scale, offset=offset, times=times, flags=flags, problems=tuple(read.problems),
     )  # fmt: skip
-    if attributes.get("dtype") == "bool" and dtype.kind in "iu" and not hides and not decoder.is_packed:
-        return replace(decoder, dtype=np.dtype(bool), is_cf=True)
-    return decoder
+    numbers = _numbers(decoder, stored, quiet=quiet)
+    is_bounded = {*bounds[0], *bounds[1]} != {None}
+    is_marked = bool(listed or flags or times or signed or is_bounded) or (named and bool(own))
+    is_bool = attributes.get("dtype") == "bool" and dtype.kind in "iu" and not decoder.hides and not decoder.is_packed
+    found = np.dtype(bool) if is_bool else numbers if times is None else times.dtype
+    return replace(decoder, numbers=numbers, dtype=found, is_cf=is_marked or is_bool or decoder.is_packed)
 
 
-def _numbers(
-    stored: DType, scale: int | float | None, offset: float | None, *, hides: bool, quiet: bool, times: bool
-) -> DType:
+def _numbers(decoder: Decoder, stored: DType, *, quiet: bool) -> DType:
     """The dtype of decoded numbers, by xarray's rules; little endian unless it is the stored one."""
-    packed = scale is not None or offset is not None
-    if not packed and not hides:
+    scale, hides = decoder.scale, decoder.hides
+    if not decoder.is_packed and not hides:
         return stored
-    if not packed:
-        if stored.kind == "f":
-            return stored.newbyteorder("<")
-        return np.dtype("<i8" if times else "<f4" if stored.itemsize <= 2 else "<f8")
-    if quiet and not hides:
+    if not decoder.is_packed and stored.kind != "f":
+        return np.dtype("<i8" if decoder.times else "<f4" if stored.itemsize <= 2 else "<f8")
+    if not decoder.is_packed or (quiet and not hides):
         return stored.newbyteorder("<")
-    whole = offset is None and isinstance(scale, int) and abs(scale) < 2**53 and stored.kind in "iu" and not hides
-    return np.dtype("<i8" if whole else "<f8")
+    whole = isinstance(scale, int) and abs(scale) < 2**53 and stored.kind in "iu"
+    return np.dtype("<i8" if whole and decoder.offset is None and not hides else "<f8")
 
 
 def _is_nan(value: Any) -> bool:
@@ -309,25 +296,23 @@ class _Attributes:
         known = [(value, _stored(value, stored, wraps=stored.kind != self._dtype.kind)) for value in good]
         return [held for value, held in known if not (math.isinf(held) and math.isfinite(value))]
 
-    def bounds(self, stored: DType, *, packed: bool) -> tuple[float | None, float | None, float | None, float | None]:
+    def bounds(self, stored: DType, *, packed: bool) -> tuple[Bounds, Bounds]:
         """Bounds of stored values and of unpacked ones; bounds of packed integers are unpacked if one is a float."""
-        found = [self.number(name) if name in self._attributes else None for name in ("valid_min", "valid_max")]
+        low, high = [self.number(name) if name in self._attributes else None for name in ("valid_min", "valid_max")]
         if "valid_range" in self._attributes:
             pair = [_parsed(value) for value in self._list("valid_range")]
             if len(pair) != 2 or any(value is None or not math.isfinite(value) for value in pair):
                 self._wrong("valid_range", "two finite numbers")
             else:
-                found = pair
-        wraps = stored.kind != self._dtype.kind
-        if packed and stored.kind in "iu" and any(isinstance(bound, float) for bound in found):
-            low, high, unpacked = *found, True
-        else:
-            low, high = (None if bound is None else _stored(bound, stored, wraps=wraps) for bound in found)
-            unpacked = False
+                low, high = pair
+        unpacked = packed and stored.kind in "iu" and (isinstance(low, float) or isinstance(high, float))
+        if not unpacked:
+            wraps = stored.kind != self._dtype.kind
+            low, high = (None if bound is None else _stored(bound, stored, wraps=wraps) for bound in (low, high))
         if low is not None and high is not None and low > high:
             self.problems.append(f"the valid range from {low} to {high} holds no value; it is ignored")
-            return None, None, None, None
-        return (None, None, low, high) if unpacked else (low, high, None, None)
+            low = high = None
+        return ((None, None), (low, high)) if unpacked else ((low, high), (None, None))
 
     def flags(self) -> Iterator[Flag]:
         """Flags of ``flag_values``, ``flag_masks`` and ``flag_meanings``."""

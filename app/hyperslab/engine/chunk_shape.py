@@ -92,6 +92,7 @@ def _sizes(factor: float, ratios: list[float], caps: list[float]) -> list[int]:
 # --- requests ------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T", int, float)
+R = TypeVar("R")
 
 _USAGES: Final = ("chunk", "read_chunk", "write_chunk")
 """Members with constraints; of several soft ones the first counts, as in TensorStore."""
@@ -128,12 +129,21 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
         raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
 
-    shapes, soft_shapes = ([parse_chunk_shape(c.get("shape" + soft), rank) for c in chunks] for soft in ("", _SOFT))
-    ratios, soft_ratios = ([parse_aspect_ratio(c.get("aspect_ratio" + s), rank) for c in chunks] for s in ("", _SOFT))
+    def stated(name: str, parse: Callable[[Any], R]) -> tuple[list[R], list[R]]:
+        """Hard and soft constraints."""
+        hard, soft = ([parse(chunk.get(name + suffix)) for chunk in chunks] for suffix in ("", _SOFT))
+        return hard, soft
+
+    shapes, soft_shapes = stated("shape", lambda value: parse_chunk_shape(value, rank))
+    ratios, soft_ratios = stated("aspect_ratio", lambda value: parse_aspect_ratio(value, rank))
+    counts, soft_counts = stated("elements", parse_elements)
+    found = sorted({count for count in (hard.elements, *counts) if count is not None})
+    if len(found) > 1:
+        raise ValueError(f"a chunk cannot have both {found[0]} and {found[1]} elements")
     return ChunkLayout(
         chunk_shape=_merge([hard.chunk_shape, *shapes], [(), *soft_shapes], rank, "chunk shape"),
         aspect_ratio=_merge([hard.aspect_ratio, *ratios], [(), *soft_ratios], rank, "aspect ratio"),
-        elements=_merge_elements(chunks, hard.elements),
+        elements=next((count for count in (*found, *soft_counts) if count is not None), None),
         order=_merge_order(layout, rank, hard.order),
     )
 
@@ -141,10 +151,18 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
 def chosen_chunks(
     shape: tuple[int, ...], dtype: DataType, layout: ChunkLayout, most: int = DEFAULT_ELEMENTS
 ) -> tuple[int, ...]:
-    """The chunk shape for a layout, by default of ``most`` elements, or of 16 MiB if that is less."""
-    inner = _elements_of_item(dtype)
-    largest = (16 << 20) * inner // dtype.itemsize
-    default = 1 << 16 if dtype.numpy.hasobject else min(most, largest)
+    """The chunk shape for a layout, by default of ``most`` elements, or of 16 MiB if that is less.
+
+    Elements are TensorStore's: those of a field's subarray, and each byte of bytes; of several fields those of the one
+    with the most.
+    """
+
+    def elements(base: np.dtype[Any]) -> int:
+        return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
+
+    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
+    inner = max(count * elements(base) for base, count in fields)
+    default = 1 << 16 if dtype.numpy.hasobject else min(most, (16 << 20) * inner // dtype.itemsize)
     return choose_chunks(
         shape,
         chunk_shape=layout.chunk_shape,
@@ -152,17 +170,6 @@ def chosen_chunks(
         elements=default if layout.elements is None else layout.elements,
         inner=inner,
     )
-
-
-def _elements_of_item(dtype: DataType) -> int:
-    """Number of elements of an item in TensorStore's terms: those of a field's subarray, and each byte of bytes; of
-    several fields that with the most."""
-
-    def elements(base: np.dtype[Any]) -> int:
-        return base.itemsize if base.kind == "S" or (base.type is np.void and base.names is None) else 1
-
-    fields = [(field.numpy, math.prod(field.shape)) for field in dtype.fields] or [(dtype.numpy, 1)]
-    return max(count * elements(base) for base, count in fields)
 
 
 def requested_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -255,15 +262,6 @@ def _merge(hard: Sequence[Sequence[T]], soft: Sequence[Sequence[T]], rank: int, 
     for values in chain.from_iterable(zip(hard, soft, strict=True)):
         merged = [value or default for value, default in zip(merged, values or merged, strict=True)]
     return tuple(merged)
-
-
-def _merge_elements(chunks: Sequence[Mapping[str, Any]], requested: int | None) -> int | None:
-    found = [requested, *(parse_elements(chunk.get("elements")) for chunk in chunks)]
-    hard = sorted({number for number in found if number is not None})
-    if len(hard) > 1:
-        raise ValueError(f"a chunk cannot have both {hard[0]} and {hard[1]} elements")
-    soft = [parse_elements(chunk.get("elements" + _SOFT)) for chunk in chunks]
-    return next((number for number in (*hard, *soft) if number is not None), None)
 
 
 def _merge_order(layout: Mapping[str, Any], rank: int, requested: Order | None) -> Order | None:

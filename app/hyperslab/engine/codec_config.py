@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+import numcodecs
+from numcodecs.abc import Codec
 from numcodecs.registry import codec_registry
 
 from hyperslab.errors import BadMetadata, CodecRefused, shown
@@ -20,11 +22,19 @@ CodecConfig: TypeAlias = Mapping[str, Any]
 """Codec configuration as in a ``.zarray``: ``id`` and parameters."""
 
 
+TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
+"""numcodecs' filters from items to items, or to their bytes."""
+FROM_ITEMS: Final = ("zfpy", "pcodec")
+"""Codecs that compress items."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """Validation of a parameter; ``expected`` describes valid values.
 
-    ``whole``: an integer, also if written as a float. ``null_is_absent``: null means the default.
+    ``whole``: an integer, also if written as a float. ``null_is_absent``: null means the default. ``default``: that of
+    numcodecs, if documents are completed with it. ``writable``: the stricter rule for new arrays, as decoding does not
+    depend on levels.
     """
 
     accepts: Callable[[Any], bool]
@@ -32,14 +42,15 @@ class Parameter:
     required: bool = False
     whole: bool = False
     null_is_absent: bool = False
+    default: Any = None
+    writable: Parameter | None = None
 
 
-def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False) -> None:
+def check_codec_config(config: CodecConfig, *, key: str) -> None:
     """Check the configuration of a filter or compressor; ``key`` is that of the document.
 
-    ``creating``: also refuse parameters that can be read but not written, such as unsupported levels. Raises
-    `CodecRefused` for a codec that is unknown, not allowed or not installed, and `BadMetadata` for an unknown, missing
-    or invalid parameter.
+    Raises `CodecRefused` for a codec that is unknown, not allowed or not installed, and `BadMetadata` for an unknown,
+    missing or invalid parameter.
     """
     name = config.get("id")
     if not isinstance(name, str):
@@ -48,11 +59,9 @@ def check_codec_config(config: CodecConfig, *, key: str, creating: bool = False)
     if parameters is None:
         unknown = "this codec is unknown; known are " + ", ".join(sorted(CODECS))
         raise CodecRefused(key, name, _REFUSED.get(name, unknown))
-    if name in ("zfpy", "pcodec") and name not in codec_registry:  # numcodecs registers them if they are installed
+    if name in FROM_ITEMS and name not in codec_registry:  # numcodecs registers them if they are installed
         raise CodecRefused(key, name, "needs a library that is not installed: pip install 'hyperslab[codecs]'")
     _check_parameters(name, config, parameters, key)
-    if creating:
-        _check_parameters(name, config, {**parameters, **WRITABLE.get(name, {})}, key)
 
 
 def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) -> None:
@@ -65,20 +74,33 @@ def check_v3_config(name: str, configuration: Mapping[str, Any], *, key: str) ->
         check_codec_config({**configuration, "id": name.removeprefix("numcodecs.")}, key=key)
 
 
+def check_writable(config: CodecConfig, member: str, key: str) -> None:
+    """Raise `BadMetadata` for a parameter of a checked configuration that can be read but not written, such as an
+    unsupported level."""
+    for name, parameter in CODECS.get(config["id"], {}).items():
+        rule = parameter.writable
+        if rule is not None and name in config and not rule.accepts(config[name]):
+            raise BadMetadata(
+                key, member, f"{config['id']}.{name}: expected {rule.expected}, found {shown(config[name])}"
+            )
+
+
 def plain_config(config: CodecConfig) -> dict[str, Any]:
     """The configuration for numcodecs: integers instead of integral floats, which TensorStore accepts, and without
     nulls that mean the default."""
-    rules = CODECS.get(config["id"], {})
     plain = dict(config)
-    for name, value in config.items():
-        rule = rules.get(name)
-        if rule is None:
-            continue
+    for name, rule in CODECS.get(config["id"], {}).items():
+        value = plain.get(name)
         if rule.null_is_absent and value is None:
-            del plain[name]
+            plain.pop(name, None)
         elif rule.whole and type(value) is float and value.is_integer():
             plain[name] = int(value)
     return plain
+
+
+def codec_of(config: CodecConfig) -> Codec:
+    """numcodecs' codec of a checked configuration."""
+    return numcodecs.get_codec(dict(config))
 
 
 def _check_parameters(
@@ -99,22 +121,29 @@ def _check_parameters(
             raise BadMetadata(key, f"{name}.{parameter}", f"expected {rule.expected}, found {shown(value)}")
 
 
-def complete(config: CodecConfig, defaults: Mapping[str, CodecConfig] | None = None) -> dict[str, Any]:
+def complete(config: CodecConfig, defaults: CodecConfig | None = None) -> dict[str, Any]:
     """The configuration with default values of omitted members, by default those of numcodecs."""
-    codec = config["id"]
-    # ``astype`` of these filters defaults to ``dtype``
-    astype = (
-        {"astype": config["dtype"]} if codec in ("delta", "fixedscaleoffset", "quantize") and "dtype" in config else {}
-    )
-    return {"id": codec, **(DEFAULTS if defaults is None else defaults).get(codec, {}), **astype, **config}
+    rules = CODECS.get(config["id"], {})
+    if defaults is None:
+        defaults = {name: rule.default for name, rule in rules.items() if rule.default is not None}
+    has_astype = "dtype" in config and "astype" in rules and rules["astype"].null_is_absent
+    return {"id": config["id"], **defaults, **({"astype": config["dtype"]} if has_astype else {}), **config}
 
 
-def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
+def complete_as_tensorstore(config: CodecConfig) -> dict[str, Any]:
+    """The configuration with TensorStore's default values of omitted members."""
+    levels = {"level": 1} if config["id"] in ("bz2", "gzip", "zlib", "zstd") else {}
+    return complete(config, {**DEFAULT, "shuffle": -1} if config["id"] == "blosc" else levels)
+
+
+def complete_new(config: CodecConfig | None, chunk_nbytes: int) -> dict[str, Any] | None:
     """The complete configuration of a new array's compressor, in the form that all libraries read.
 
     ``chunk_nbytes`` is the size of its input. Raises `ValueError` for parameters that some library with this codec
     cannot read, and for chunks that are too large for it.
     """
+    if config is None:
+        return None
     codec, full = config["id"], complete(config)
     if codec == "blosc" and "typesize" in full:
         raise ValueError("typesize of blosc follows from the dtype; TensorStore and older numcodecs refuse the member")
@@ -129,21 +158,22 @@ def complete_new(config: CodecConfig, *, chunk_nbytes: int) -> dict[str, Any]:
 # --- kinds of parameters -------------------------------------------------------------------------------------------
 
 
-def _integer(low: int = -(2**63), high: int = 2**63 - 1, *, required: bool = False) -> Parameter:
+def _integer(low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> Parameter:
+    """An integer; ``options`` are further fields of the `Parameter`."""
     limits = "" if (low, high) == (-(2**63), 2**63 - 1) else f" from {low} to {high}"
 
     def accepts(value: Any) -> bool:
         return (type(value) is int or (type(value) is float and value.is_integer())) and low <= value <= high
 
-    return Parameter(accepts, f"an integer{limits}", required, whole=True)
+    return Parameter(accepts, f"an integer{limits}", whole=True, **options)
 
 
 def _number(*, required: bool = False) -> Parameter:
     return Parameter(lambda value: type(value) in (int, float), "a number", required)
 
 
-def _choice(*choices: str) -> Parameter:
-    return Parameter(lambda value: type(value) is str and value in choices, "one of " + ", ".join(choices))
+def _choice(*choices: str, **options: Any) -> Parameter:
+    return Parameter(lambda value: type(value) is str and value in choices, "one of " + ", ".join(choices), **options)
 
 
 def _required(expected: str) -> Parameter:
@@ -215,25 +245,31 @@ _TEXT_ENCODINGS: Final = frozenset(
 )
 """Text encodings that Python decodes in linear time."""
 _BOOLEAN: Final = Parameter(lambda value: type(value) is bool, "true or false")
-_LEVEL: Final = {"level": _integer()}
 _NUMERIC = "biufcmM"
 
 SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """Blosc's shuffles by their names in Zarr v3."""
 
+_BLOSC: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
-        "cname": _choice("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"),
-        "clevel": _integer(0, 9),
-        "shuffle": _integer(-1, 2),
-        "blocksize": _integer(0, 2**31 - 1),
+        "cname": _choice(*_BLOSC, default="lz4", writable=_choice(*[name for name in _BLOSC if name != "snappy"])),
+        "clevel": _integer(0, 9, default=5),
+        "shuffle": _integer(-1, 2, default=1),
+        "blocksize": _integer(0, 2**31 - 1, default=0),
         "typesize": _or_null(_integer(1, 2**31 - 1)),
     },
-    **dict.fromkeys(("zlib", "gzip", "bz2"), _LEVEL),
-    "zstd": {**_LEVEL, "checksum": _BOOLEAN},
-    "lz4": {"acceleration": _integer()},
+    # TensorStore refuses the level -1, the library's default
+    **{name: {"level": _integer(default=1, writable=_integer(0, 9))} for name in ("zlib", "gzip")},
+    "bz2": {"level": _integer(default=1, writable=_integer(1, 9))},
+    "zstd": {
+        "level": _integer(default=0, writable=_integer(-131072, 22)),
+        "checksum": replace(_BOOLEAN, default=False),
+    },
+    "lz4": {"acceleration": _integer(default=1)},
     "lzma": {
-        "format": _integer(0, 3),
+        "format": _integer(0, 3, writable=_integer(1, 3)),
         "check": _integer(-1, 15),
         "preset": _or_null(_integer(0, 2**32 - 1)),
         "filters": _or_null(Parameter(_are_lzma_filters, "a list of LZMA filters")),
@@ -260,7 +296,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "dtype": _dtype("OU", required=True),
         "astype": _dtype("iu"),
     },
-    "shuffle": {"elementsize": _integer(0, 2**31 - 1)},
+    "shuffle": {"elementsize": _integer(0, 2**31 - 1, default=4)},
     **{name: {"location": _choice("start", "end")} for name in ("crc32", "crc32c", "adler32")},
     "jenkins_lookup3": {
         "initval": _integer(0, 2**32 - 1),
@@ -281,7 +317,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
         "compression_kwargs": _or_null(Parameter(lambda value: isinstance(value, dict), "an object")),
     },
     "pcodec": {
-        "level": _integer(),
+        "level": _integer(writable=_integer(0, 12)),
         "mode_spec": _choice("auto", "classic"),
         "delta_spec": _choice("auto", "none", "try_consecutive", "try_lookback"),
         "paging_spec": _choice("equal_pages_up_to"),
@@ -325,17 +361,6 @@ V3_CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
 }
 """Codecs of Zarr v3 that are not in `CODECS`, or have other parameters."""
 
-WRITABLE: Final[Mapping[str, Mapping[str, Parameter]]] = {
-    "blosc": {"cname": _choice("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
-    "zlib": {"level": _integer(0, 9)},  # TensorStore refuses -1, the library's default
-    "gzip": {"level": _integer(0, 9)},
-    "bz2": {"level": _integer(1, 9)},
-    "zstd": {"level": _integer(-131072, 22)},
-    "lzma": {"format": _integer(1, 3)},
-    "pcodec": {"level": _integer(0, 12)},
-}
-"""Stricter parameters for new arrays: decoding does not depend on levels."""
-
 _LEVELS: Final = tuple([{"level": level} for level in (1, 3, 5, 7, 9)])
 
 OTHER_SPELLINGS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
@@ -356,20 +381,5 @@ _REFUSED: Final = {
     "n5_wrapper": "it is for N5 data, which this is not",
 }
 
-DEFAULTS: Final[Mapping[str, CodecConfig]] = {
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
-    **{name: {"level": 1} for name in ("bz2", "gzip", "zlib")},
-    "lz4": {"acceleration": 1},
-    "zstd": {"level": 0, "checksum": False},
-    "shuffle": {"elementsize": 4},
-}
-"""Defaults of omitted members in numcodecs."""
-
-DEFAULT: Final[CodecConfig] = {"id": "blosc", **DEFAULTS["blosc"]}
+DEFAULT: Final[CodecConfig] = complete({"id": "blosc"})
 """The default compressor of a new array: that of zarr-python 2, which TensorStore and zarr-python 3 also read."""
-
-TENSORSTORE_DEFAULTS: Final[Mapping[str, CodecConfig]] = {
-    "blosc": {**DEFAULTS["blosc"], "shuffle": -1},
-    **{name: {"level": 1} for name in ("bz2", "gzip", "zlib", "zstd")},
-}
-"""Defaults of omitted members in TensorStore."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ def make_codec(
     alone = configs[0] if len(configs) == 1 else None
     partial = make_partial(alone, chunks, dtype=dtype, order=order) if alone or not configs else None
     whole = alone is None or dtype.numpy.hasobject or dtype.has_idle_bits or stage.nbytes < MIN_STREAM
-    start = None if whole or alone is None else streams.STARTS.get(alone["id"])
+    start = None if whole or alone is None else streams.starter(alone["id"])
     fast = alone is not None and alone["id"] in ("blosc", "lz4") and alone.get("cname") not in ("zlib", "zstd")
     effort = 1.0 if fast else 4.0 if configs else 0.25
     last = links[-1].decoded if links else stage
@@ -189,57 +189,24 @@ def _check_size(items: Any, stage: Stage, key: str) -> None:
 
 # --- constructors of links ---------------------------------------------------------------------------------------
 
-Maker: TypeAlias = Callable[[CodecConfig, Stage], Link]
-Decoder: TypeAlias = Callable[[Buffer, NDArray | None, int], Any]
-Encoder: TypeAlias = Callable[[memoryview, CodecConfig], bytes]
+
+def _compressor_link(config: CodecConfig, stage: Stage) -> Link:
+    """A compressor of bytes."""
+    name, decode, encode = config["id"], streams.decoder(config), streams.encoder(config, stage.dtype.itemsize)
+    return Link(
+        name,
+        lambda data, out: decode(data, out, stage.nbytes),
+        lambda items: encode(flat_bytes(items).data),
+        stage,
+        stage.raw(-(-stage.nbytes // 3) * 4, exact=True) if name == "base64" else stage.compressed(),
+        into=name in ("blosc", "zstd", "lz4"),
+        lossless=True,
+    )
 
 
-def _stream(decode: Decoder, encode: Encoder, *, into: bool = False) -> Maker:
-    """Constructor of a link for a compressor of bytes."""
-
-    def make(config: CodecConfig, stage: Stage) -> Link:
-        return Link(
-            config["id"],
-            lambda data, out: decode(data, out, stage.nbytes),
-            lambda items: encode(flat_bytes(items).data, config),
-            stage,
-            stage.compressed(),
-            into,
-            lossless=True,
-        )
-
-    return make
-
-
-def _blosc_link(config: CodecConfig, stage: Stage) -> Link:
-    """Blosc, whose shuffle uses the size of items, also of records."""
-
-    def encode(data: memoryview, config: CodecConfig) -> bytes:
-        return blosc.compress(data, config, stage.dtype.itemsize)
-
-    return _stream(blosc.decompress, encode, into=True)(config, stage)
-
-
-def _lzma_link(config: CodecConfig, stage: Stage) -> Link:
-    return _stream(streams.lzma_decoder(config), streams.encode_lzma)(config, stage)
-
-
-def _base64_link(config: CodecConfig, stage: Stage) -> Link:
-    link = _stream(streams.decode_base64, streams.encode_base64)(config, stage)
-    return replace(link, encoded=stage.raw(-(-stage.nbytes // 3) * 4, exact=True))
-
-
-_MAKERS: Final[Mapping[str, Maker]] = {
-    "blosc": _blosc_link,
-    "zlib": _stream(streams.decode_zlib, streams.encode_zlib),
-    "gzip": _stream(streams.decode_gzip, streams.encode_gzip),
-    "bz2": _stream(streams.decode_bz2, streams.encode_bz2),
-    "zstd": _stream(streams.decode_zstd, streams.encode_zstd, into=True),
-    "lz4": _stream(streams.decode_lz4, streams.encode_lz4, into=True),
-    "lzma": _lzma_link,
-    "base64": _base64_link,
-    **dict.fromkeys(("delta", "fixedscaleoffset", "quantize"), filters.typed_link),
-    "astype": filters.astype_link,
+_MAKERS: Final[Mapping[str, Callable[[CodecConfig, Stage], Link]]] = {
+    **dict.fromkeys(("blosc", "zlib", "gzip", "bz2", "zstd", "lz4", "lzma", "base64"), _compressor_link),
+    **dict.fromkeys(("delta", "fixedscaleoffset", "quantize", "astype"), filters.item_link),
     "bitround": filters.bitround_link,
     "packbits": filters.packbits_link,
     "shuffle": filters.shuffle_link,

@@ -1,4 +1,7 @@
-"""Creation of Zarr v2 arrays: documents of new ones, and comparison of requests with stored ones."""
+"""Creation of arrays: the documents of new ones, in the form that zarr-python and TensorStore read alike.
+
+Omitted members have the defaults of zarr-python, 2 for arrays of Zarr v2 and 3 for those of Zarr v3.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +15,57 @@ import numpy as np
 
 from hyperslab.engine.chunk_shape import (
     ChunkLayout,
+    choose_chunks,
     chosen_chunks,
     parse_aspect_ratio,
     parse_chunk_layout,
+    parse_chunk_shape,
     parse_elements,
     requested_chunks,
-    without_soft,
 )
-from hyperslab.engine.codec_config import DEFAULT, CodecConfig, complete, complete_new, plain_config
+from hyperslab.engine.codec_config import DEFAULT, CodecConfig, check_writable, complete_new
 from hyperslab.engine.codecs import make_codec
-from hyperslab.engine.dtypes import DataType, canonical_json, named_dtype, parse_dtype
-from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, parse_new_item, same_object
+from hyperslab.engine.dtypes import (
+    OBJECTS,
+    DataType,
+    canonical_json,
+    data_type_of,
+    dtype_of,
+    endian_of,
+    named_configuration,
+    named_dtype,
+    named_type,
+    parse_dtype,
+)
+from hyperslab.engine.fill_value import (
+    check_new_item,
+    fill_of,
+    format_fill,
+    format_fill_value,
+    has_no_unit,
+    parse_new_item,
+    zero_item,
+)
 from hyperslab.engine.metadata import (
     REQUIRED,
     ArrayMetadata,
     check_codecs,
+    integral,
     parse_compressor,
     parse_filters,
-    parse_format,
     parse_order,
     parse_separator,
     parse_shape,
 )
-from hyperslab.engine.schema import schema_document
-from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable
+from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, parse_names
+from hyperslab.engine.v3_codecs import Chain, NamedConfig, check_filters, codecs_of, completed, parse_codecs, sharded
+from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 from hyperslab.wire import numpy_dtype
 
 T = TypeVar("T")
+Sizes = tuple[int, ...]
 
-MEMBERS: Final = (
+V2_MEMBERS: Final = (
     "zarr_format",
     "shape",
     "dtype",
@@ -55,19 +80,26 @@ MEMBERS: Final = (
     "dimension_separator",
 )
 """Members of a request; ``shape`` and ``dtype`` are required."""
-
+V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
+"""Members only for new arrays of Zarr v3."""
+MEMBERS: Final = (*V2_MEMBERS, *V3_MEMBERS, "dimension_names")
 
 NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
 """Members for which null is a value; for others it means absent."""
+INNER_ELEMENTS: Final = 1 << 18
+"""Target number of elements of a chunk in a shard, as readers fetch such chunks one by one."""
+SHARD_BYTES: Final = 64 << 20
+"""Target size of a shard, as partial changes read and store all of it."""
+V3_DEFAULT: Final[CodecConfig] = {"id": "zstd", "level": 0, "checksum": False}
 
 
 class Request:
     """Parser of a request's members, whose errors name the member; raises `BadDefinition` for others than ``known``."""
 
-    def __init__(self, members: Mapping[str, Any], known: Sequence[str]) -> None:
+    def __init__(self, members: Mapping[str, Any], known: Sequence[str], what: str = "an array") -> None:
         for name in members:
             if name not in known:
-                raise BadDefinition(name, f"is no member of an array; known are {', '.join(known)}")
+                raise BadDefinition(name, f"is no member of {what}; known are {', '.join(known)}")
         self.members = members
 
     def leaves_open(self, name: str) -> bool:
@@ -86,32 +118,39 @@ class Request:
             raise BadDefinition(name, str(error)) from None
 
 
-def read_layout(read: Request, shape: tuple[int, ...], dtype: DataType) -> ChunkLayout:
-    """The constraints of a request on chunks and order."""
-    rank = len(shape)
-    hard = ChunkLayout(
-        # with the extent for a whole axis, as -1 in a ``chunk_layout`` would be a soft constraint
-        chunk_shape=read("chunks", lambda value: requested_chunks(value, shape, dtype.itemsize), None),
-        aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
-        elements=read("chunk_elements", parse_elements, None),
-        order=read("order", lambda value: None if value is None else parse_order(value), None),
-    )
-    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+def requested_format(members: Mapping[str, Any]) -> int:
+    """The Zarr format requested for an array or a group, by default 2; raises `BadDefinition`."""
+    found = integral(members.get("zarr_format", 2) or 2)
+    if found not in (2, 3):
+        raise BadDefinition("zarr_format", f"expected 2 or 3, found {shown(members['zarr_format'])}")
+    of_v3 = next((name for name in V3_MEMBERS if members.get(name) is not None), None)
+    if found == 2 and of_v3 is not None:
+        raise BadDefinition(of_v3, 'is a member of arrays of Zarr v3: add "zarr_format": 3')
+    return found
 
 
-def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete ``.zarray`` of a new array, in the form that zarr-python 2 and 3 and TensorStore read alike.
+def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The complete ``.zarray`` of a new array, or of Zarr v3 the ``zarr.json``, which holds the ``attributes``.
 
     ``chunks`` is a list (a size, 0 for free, -1 or null for the whole axis; omitted axes are whole), one size for all
     axes, true for zarr-python's guess or false for one chunk; without it, ``chunk_elements``, ``chunk_aspect_ratio``
-    and TensorStore's ``chunk_layout`` apply. Defaults: order C, Blosc with LZ4 (``compressor: null`` for none), no
-    filters, a fill value of zero, separator ``"."``. Raises `BadDefinition`, also for unknown members.
+    and TensorStore's ``chunk_layout`` apply. Defaults of Zarr v2: order C, Blosc with LZ4 (``compressor: null`` for
+    none), no filters, a fill value of zero, separator ``"."``.
+
+    Zarr v3 also has ``data_type`` for ``dtype``; ``shards``, the shape of a stored object: a list (0 for free, -1 or
+    null for the whole axis), one size for all axes, true or ``"auto"``; ``codecs`` for ``compressor``, ``filters`` and
+    ``order``: those of a chunk, or with ``sharding_indexed`` all; ``chunk_grid`` as stored; ``chunk_key_encoding`` for
+    ``dimension_separator``; ``dimension_names``. Defaults: no shards, Zstandard, keys like ``c/0/0``, a fill value of
+    zero (``"NaT"`` for a time without a unit), also for null. Raises `BadDefinition`, which names the member.
     """
-    read = Request(request, MEMBERS)
-    read("zarr_format", lambda value: parse_format(value, 2), 2)
+    return _new_v2(request) if requested_format(request) == 2 else _new_v3(request, attributes or {})
+
+
+def _new_v2(request: Mapping[str, Any]) -> dict[str, Any]:
+    read = Request(request, V2_MEMBERS)
     shape = read("shape", parse_shape)
-    dtype = read("dtype", lambda value: new_dtype(parse_dtype(value)))
-    layout = read_layout(read, shape, dtype)
+    dtype = read("dtype", lambda value: _not_too_large(parse_dtype(value)))
+    layout = _read_layout(read, shape, dtype)
     filters = read("filters", parse_filters, None)
     document = {
         "zarr_format": 2,
@@ -124,20 +163,49 @@ def new_document(request: Mapping[str, Any]) -> dict[str, Any]:
         "filters": None if filters is None else list(filters),
         "dimension_separator": read("dimension_separator", parse_separator, "."),
     }
-    metadata = _checked(document)
+    metadata = checked(document)
     check_usable(metadata)
-    draft, nbytes = metadata.compressor, 0 if metadata.filters else metadata.chunk_nbytes
-    compressor = read(
-        "compressor", lambda _: None if draft is None else complete_new(draft, chunk_nbytes=nbytes), DEFAULT
-    )
-    if not read.leaves_open("fill_value"):
-        fill_value = read("fill_value", partial(_encode_fill, metadata))
-    else:  # zero, as in zarr-python 2; null for dtypes without a zero that all libraries read
-        fill_value = (
-            None if dtype.json in ("float8_e8m0fnu", "float4_e2m1fn") else format_fill_value(metadata.fill, dtype)
-        )
+    nbytes = 0 if metadata.filters else metadata.chunk_nbytes
+    document["compressor"] = read("compressor", lambda _: complete_new(metadata.compressor, nbytes), DEFAULT)
     document["filters"] = None if metadata.filters is None else list(metadata.filters)
-    return document | {"compressor": compressor, "fill_value": fill_value}
+    if not read.leaves_open("fill_value"):
+        document["fill_value"] = read("fill_value", partial(_encode_fill, metadata))
+    elif dtype.json not in ("float8_e8m0fnu", "float4_e2m1fn"):  # these have no zero that all libraries read
+        document["fill_value"] = format_fill_value(metadata.fill, dtype)
+    return document
+
+
+def _new_v3(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    read = Request(_with_grid(request), MEMBERS)
+    shape = read("shape", parse_shape)
+    data_type, dtype = _read_type(read)
+    layout = _read_layout(read, shape, dtype)
+    shards = read("shards", lambda value: parse_shards(value, len(shape)), None)
+    ordered = not read.leaves_open("dtype") and not dtype.fields and dtype.json != "bfloat16"
+    complete = partial(completed, dtype=dtype, rank=len(shape), ordered=ordered)
+    requested = None if read.leaves_open("codecs") else read("codecs", complete)
+    if requested is not None:
+        for name in ("compressor", "filters", "order"):
+            if read.members.get(name) is not None:
+                raise BadDefinition(name, "is said by codecs")
+    if requested is not None and has_shards(requested):
+        if shards is None or min(shards, default=1) < 1:
+            raise BadDefinition("shards", "expected the shape of a shard, as codecs say what it holds")
+        stored, codecs, chunks = shards, requested, requested_chain(requested, shards, data_type).shape
+        if any(wanted not in (0, size) for wanted, size in zip(layout.chunk_shape, chunks, strict=False)):
+            raise BadDefinition("chunks", f"expected {list(chunks)}, the chunk_shape of the codec sharding_indexed")
+    else:
+        chunks = stored = _chunks(shape, dtype, layout, shards)
+        codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if requested is None else requested
+        if shards is not None:
+            stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
+    fill = read("fill_value", lambda value: format_fill(new_fill(value, data_type, dtype), dtype), None)
+    names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
+    document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
+    metadata = checked(document)
+    read("codecs", lambda _: check_filters(metadata.dtype.numpy, metadata.codecs), None)
+    check_usable(metadata)
+    return document
 
 
 def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,32 +213,33 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
 
     The text ``"null"`` means null where that is a value, as TOML has no null. Raises `BadDefinition`.
     """
-    known = (*REQUIRED, "dimension_separator")
-    for name in stated:
-        if name not in known:
-            raise BadDefinition(name, f"is no member of a .zarray; known are {', '.join(known)}")
+    Request(stated, (*REQUIRED, "dimension_separator"), "a .zarray")
     document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
     document |= {"dtype": named_dtype(document["dtype"])} if "dtype" in document else {}
     if any(name not in document for name in REQUIRED):
         shaping = ("shape", "dtype", "chunks", "filters")
-        document = new_document({name: document[name] for name in shaping if name in document}) | document
-    _checked(document, creating=False)
+        document = _new_v2({name: document[name] for name in shaping if name in document}) | document
+    with of_request():
+        ArrayMetadata.from_document(document, ".zarray")
     return document
 
 
-def new_dtype(dtype: DataType) -> DataType:
-    """The dtype; raises `ValueError` if its items are too large for a new array."""
-    most = 1 << 20  # so that fill values fit into documents
-    if dtype.itemsize > most:
-        raise ValueError(f"an item of more than {most} bytes")
-    return dtype
+# --- checks of the document of a request -----------------------------------------------------------------------------
 
 
-def _checked(document: Mapping[str, Any], *, creating: bool = True) -> ArrayMetadata:
-    """The parsed draft; ``creating``: also check that its codecs can be written. Raises `BadDefinition`."""
+def checked(document: Mapping[str, Any]) -> ArrayMetadata:
+    """The array of a ``.zarray`` or ``zarr.json`` of a request. Raises `BadDefinition`, also for codecs without an
+    encoder."""
     with of_request():
-        metadata = ArrayMetadata.from_document(document, ".zarray")
-        check_codecs(metadata.filters, metadata.compressor, ".zarray", creating=creating)
+        if document["zarr_format"] == 2:
+            metadata: ArrayMetadata | None = ArrayMetadata.from_document(document, ".zarray")
+        else:
+            metadata = from_document(document, "zarr.json").array
+        if metadata is None:
+            raise BadDefinition("node_type", "expected 'array', found 'group'")
+        for index, config in enumerate(metadata.codecs):
+            is_filter = metadata.zarr_format == 2 and index < len(metadata.filters or ())
+            check_writable(config, f"filters[{index}]" if is_filter else "compressor", "")
     return metadata
 
 
@@ -188,38 +257,71 @@ def of_request() -> Iterator[None]:
 def check_usable(metadata: ArrayMetadata) -> None:
     """Raise `BadDefinition` if the codecs cannot encode the fill value in this dtype. Small chunks are tried first, and
     larger ones before an error, as some codecs require a multiple of some size."""
-    refusal = _refusal(metadata, _cut(metadata, 1 << 12)) and _refusal(metadata, _cut(metadata, 16 << 20))
+    refusal = _refusal(metadata, 1 << 12) and _refusal(metadata, 16 << 20)
     if refusal is not None:
         member = "codecs" if metadata.zarr_format == 3 else "filters" if metadata.filters else "compressor"
         raise BadDefinition(member, f"nothing could be stored: {refusal}")
 
 
-def _cut(metadata: ArrayMetadata, nbytes: int) -> tuple[int, ...]:
-    """The shape of a chunk, reduced to about ``nbytes``."""
-    shape = list(metadata.chunks)
-    for axis, size in enumerate(shape):
-        shape[axis] = max(1, min(size, nbytes * size // (math.prod(shape) * metadata.itemsize)))
-    return tuple(shape)
-
-
-def _refusal(metadata: ArrayMetadata, chunks: tuple[int, ...]) -> NotRepresentable | None:
-    """The error of encoding and decoding a chunk of this shape with the fill value, if any."""
+def _refusal(metadata: ArrayMetadata, nbytes: int) -> NotRepresentable | None:
+    """The error of encoding and decoding a chunk of about ``nbytes`` with the fill value, if any."""
+    chunks = list(metadata.chunks)
+    for axis, size in enumerate(chunks):
+        chunks[axis] = max(1, min(size, nbytes * size // (math.prod(chunks) * metadata.itemsize)))
     codecs = [config for config in metadata.codecs if config["id"] != "transpose"]  # its shape is that of the chunk
-    codec = make_codec(chunks, metadata.dtype, metadata.order, codecs)
-    zeros = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
-    zeros[...] = metadata.fill
+    codec = make_codec(tuple(chunks), metadata.dtype, metadata.order, codecs)
+    filled = np.empty(chunks, metadata.dtype.numpy, order=metadata.order)
+    filled[...] = metadata.fill
     if metadata.dtype.numpy.hasobject and metadata.codecs[0]["id"] == "vlen-array":  # needs items of its dtype
         item = np.zeros(1, numpy_dtype(metadata.codecs[0]["dtype"]))
-        zeros = np.fromiter([item] * zeros.size, object, zeros.size).reshape(chunks, order=metadata.order)
+        filled = np.fromiter([item] * filled.size, object, filled.size).reshape(chunks, order=metadata.order)
     try:
-        codec.encode_readably(zeros, ".zarray")
+        codec.encode_readably(filled, ".zarray")
     except NotRepresentable as error:
         return error
     return None
 
 
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+def _read_layout(read: Request, shape: Sizes, dtype: DataType) -> ChunkLayout:
+    """The constraints of a request on chunks and order."""
+    rank = len(shape)
+    hard = ChunkLayout(
+        # with the extent for a whole axis, as -1 in a ``chunk_layout`` would be a soft constraint
+        chunk_shape=read("chunks", lambda value: requested_chunks(value, shape, dtype.itemsize), None),
+        aspect_ratio=read("chunk_aspect_ratio", lambda value: parse_aspect_ratio(value, rank), None),
+        elements=read("chunk_elements", parse_elements, None),
+        order=read("order", lambda value: None if value is None else parse_order(value), None),
+    )
+    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+
+
+def _read_type(read: Request) -> tuple[Any, DataType]:
+    """The data type, in the byte order of a v2 ``dtype``. Records are always little-endian, as zarr-python reads no
+    others."""
+    if read.leaves_open("data_type") == read.leaves_open("dtype"):
+        raise BadDefinition("data_type", "expected either data_type, or dtype as in Zarr v2")
+    if not read.leaves_open("data_type"):
+        dtype = read("data_type", lambda value: _not_too_large(dtype_of(value)))
+        name, configuration = named_type(read.members["data_type"])
+        return {"name": name, "configuration": configuration} if configuration else name, dtype
+    requested = read("dtype", lambda value: _not_too_large(parse_dtype(value, v3=True)))
+    filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
+    data_type = read("dtype", lambda value: data_type_of(value, filters[0]["id"]))
+    return data_type, dtype_of(data_type, ">" if not requested.fields and endian_of(requested.json) == "big" else "<")
+
+
+def _not_too_large(dtype: DataType) -> DataType:
+    most = 1 << 20  # so that fill values fit into documents
+    if dtype.itemsize > most:
+        raise ValueError(f"an item of more than {most} bytes")
+    return dtype
+
+
 def _encode_fill(metadata: ArrayMetadata, value: Any) -> Any:
-    """The JSON of a new fill value; raises `ValueError` if other libraries would read another one."""
+    """The JSON of a new fill value of Zarr v2; raises `ValueError` if other libraries would read another one."""
     encoded = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
     parts = encoded if isinstance(encoded, list) else [encoded]
     if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
@@ -227,77 +329,113 @@ def _encode_fill(metadata: ArrayMetadata, value: Any) -> Any:
     return encoded
 
 
-# --- comparison with a stored array ----------------------------------------------------------------------------
+def new_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
+    """The item of a requested fill value of Zarr v3; raises `ValueError`."""
+    if value is None:
+        if has_no_unit(dtype.numpy):
+            return np.array("NaT", dtype.numpy)
+        return zero_item(dtype, [{"id": OBJECTS[named_type(data_type)[0]]}] if dtype.numpy.hasobject else ())
+    item = fill_of(value, data_type, dtype)
+    if has_no_unit(dtype.numpy) and not np.isnat(item):
+        raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
+    if not dtype.numpy.hasobject:
+        check_new_item(value, item)
+    return item
 
 
-Fits = Mapping[str, Callable[[ArrayMetadata, Any], bool]]
-"""Predicates by member: whether a stored array matches the requested value; they raise `ValueError` if invalid."""
+def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request with its ``chunk_grid`` expressed as ``chunks`` or ``shards``."""
+    if request.get("chunk_grid") is None:
+        return request
+    try:
+        name, configuration = named_configuration(request["chunk_grid"], "a chunk grid")
+    except ValueError as error:
+        raise BadDefinition("chunk_grid", str(error)) from None
+    shape = configuration.get("chunk_shape")
+    are_sizes = isinstance(shape, list) and all((integral(size) or 0) > 0 for size in shape)
+    if name != "regular" or configuration.keys() != {"chunk_shape"} or not are_sizes:
+        raise BadDefinition("chunk_grid", "expected a regular grid, with its chunk_shape")
+    codecs, shards = request.get("codecs"), request.get("shards")
+    is_sharded = (shards is not None and shards is not False) or (isinstance(codecs, list) and has_shards(codecs))
+    member = "shards" if is_sharded else "chunks"
+    stated = request.get(member)
+    if stated is not None and stated is not True and stated not in ("auto", shape):
+        raise BadDefinition("chunk_grid", f"says {shown(shape)}, and {member} {shown(stated)}")
+    return {name: value for name, value in request.items() if name != "chunk_grid"} | {member: shape}
 
 
-def first_difference(
-    wanted: Mapping[str, Any], stored: ArrayMetadata, fits: Fits | None = None
-) -> tuple[str, Any, Any] | None:
-    """The first requested member that a stored array does not match: name, requested and stored value.
-
-    ``fits`` has predicates for the allowed members, by default `FITS`. Equivalent notations are equal, and soft
-    constraints match everything. Unlike in TensorStore, the separator is compared with the effective one. Raises
-    `BadDefinition` for invalid members.
-    """
-    known = FITS if fits is None else fits
-    read = Request(wanted, tuple(known))
-    for name, does_fit in known.items():
-        if not read.leaves_open(name) and not read(name, partial(does_fit, stored)):
-            found = schema_document(stored) if name == "chunk_layout" else stored.document
-            return name, wanted[name], found.get(name, getattr(stored, name, None))
-    return None
+def parse_shards(value: Any, rank: int) -> Sizes | None:
+    """Sizes by axis, 0 for free and -1 for the whole axis; None without shards. Raises `ValueError`."""
+    if value is None or value is False:
+        return None
+    if value is True or value == "auto":
+        return (0,) * rank
+    size = integral(value)
+    return parse_chunk_shape(value if size is None else [size] * rank, rank)
 
 
-def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
-    sizes = () if value is True else requested_chunks(value, stored.shape, stored.itemsize)
-    return all(size in (0, chunk) for size, chunk in zip(sizes, stored.chunks, strict=False))
+def has_shards(codecs: Sequence[Any]) -> bool:
+    """Whether ``sharding_indexed`` is among codecs, in any form."""
+    return "sharding_indexed" in [codec.get("name") if isinstance(codec, dict) else codec for codec in codecs]
 
 
-def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
-    """Compares hard constraints on shape and order only, as TensorStore does."""
-    rank = len(stored.shape)
-    parse_chunk_layout(value, rank, ChunkLayout())
-    hard = parse_chunk_layout(without_soft(value), rank, ChunkLayout())
-    sizes = zip(hard.chunk_shape, stored.chunks, strict=True)
-    return all(size in (0, -1, chunk) for size, chunk in sizes) and (rank < 2 or hard.order in (None, stored.order))
+def requested_chain(codecs: Any, shape: Sizes, data_type: Any) -> Chain:
+    """`parse_codecs` of a request; raises `BadDefinition`."""
+    with of_request():
+        return parse_codecs(codecs, shape, data_type, "zarr.json")
 
 
-def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
-    members = {} if config is None else complete(plain_config(config))
-    return {name: value for name, value in members.items() if name != "typesize"} or None  # implied by the dtype
+def _chunks(shape: Sizes, dtype: DataType, layout: ChunkLayout, shards: Sizes | None) -> Sizes:
+    """The shape of chunks; a chosen one divides the shards."""
+    if shards is None:
+        return chosen_chunks(shape, dtype, layout)
+    within = tuple([min(size, shard) if shard > 0 else size for size, shard in zip(shape, shards, strict=True)])
+    chunks = list(chosen_chunks(within, dtype, layout, INNER_ELEMENTS))
+    requested = layout.chunk_shape or (0,) * len(shape)
+    for axis, (chunk, fixed, shard) in enumerate(zip(chunks, requested, shards, strict=True)):
+        if not fixed and shard > 0:  # few enough divisors to search
+            parts = range(min(-(-shard // chunk), 1 << 16), 0, -1)
+            chunks[axis] = shard // next(count for count in parts if shard % count == 0)
+    return tuple(chunks)
 
 
-def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
-    return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
+def _shards(requested: Sizes, shape: Sizes, chunks: Sizes, dtype: DataType) -> Sizes:
+    """The shape of shards of whole chunks, of about `SHARD_BYTES` along free axes."""
+    counts = tuple([size // chunk if size > 0 else size for size, chunk in zip(requested, chunks, strict=True)])
+    for axis, (size, chunk) in enumerate(zip(requested, chunks, strict=True)):
+        if size > 0 and size % chunk:
+            raise BadDefinition("shards", f"axis {axis}: {size} is no multiple of {chunk}, the size of a chunk")
+    grid = tuple([max(1, -(-n // chunk)) for n, chunk in zip(shape, chunks, strict=True)])
+    most = max(1, SHARD_BYTES // (math.prod(chunks) * dtype.itemsize))
+    counts = choose_chunks(grid, chunk_shape=counts, elements=most)
+    return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
 
 
-def same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
-    """Whether two fill values of a dtype have the same bits; -0.0 is not 0.0."""
-    return same_object(wanted[()], found[()]) if found.dtype.hasobject else wanted.tobytes() == found.tobytes()
+def _codecs_of_v2(
+    read: Request, data_type: Any, dtype: DataType, layout: ChunkLayout, chunks: Sizes
+) -> list[NamedConfig]:
+    """The codecs of a chunk, from filters, compressor and order."""
+    filters = read("filters", parse_filters, None) or ()
+    if dtype.numpy.hasobject and not filters:
+        filters = ({"id": OBJECTS[named_type(data_type)[0]]},)
+    named, compressor, behind = read.members.get("compressor"), None, list[NamedConfig]()
+    if isinstance(named, dict) and "name" in named:  # Zarr v3 form
+        behind = read("compressor", lambda value: completed([value], dtype, len(chunks)))
+    else:
+        compressor = read("compressor", parse_compressor, V3_DEFAULT)
+    with of_request():
+        check_codecs(filters, compressor, "zarr.json", creating=True)
+    nbytes = 0 if filters else math.prod(chunks) * dtype.itemsize
+    full = read("compressor", lambda _: complete_new(compressor, nbytes), V3_DEFAULT)
+    configs = (*filters, *([] if full is None else [full]))
+    at_fault = "filters" if filters else "compressor"
+    return [*read(at_fault, lambda _: codecs_of(dtype, layout.order or "C", configs, len(chunks)), None), *behind]
 
 
-def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
-    """Compares fill values; null differs from zero."""
-    wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
-    return wanted is found if wanted is None or found is None else same_item(wanted, found)
-
-
-FITS: Final[Fits] = {
-    "zarr_format": lambda stored, value: value == stored.zarr_format,
-    "shape": lambda stored, value: parse_shape(value) == stored.shape,
-    "dtype": lambda stored, value: parse_dtype(value).numpy == stored.dtype.numpy,
-    "chunks": _fits_chunks,
-    "chunk_layout": _fits_layout,
-    "chunk_elements": lambda _, value: parse_elements(value) is not None,
-    "chunk_aspect_ratio": lambda stored, value: parse_aspect_ratio(value, len(stored.shape)) != (),
-    "order": lambda stored, value: parse_order(value) == stored.order,
-    "compressor": lambda stored, value: _complete(parse_compressor(value)) == _complete(stored.compressor),
-    "filters": _fits_filters,
-    "fill_value": _fits_fill_value,
-    "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
-}
-"""Predicates for arrays of Zarr v2."""
+def _key_encoding(read: Request) -> NamedConfig:
+    separator = read("dimension_separator", lambda value: value and parse_separator(value), None)
+    default = {"name": "default", "configuration": {"separator": separator or "/"}}
+    if separator is not None and not read.leaves_open("chunk_key_encoding"):
+        raise BadDefinition("dimension_separator", "is said by chunk_key_encoding")
+    prefix, separator = read("chunk_key_encoding", parse_key_encoding, default)
+    return {"name": "default" if prefix else "v2", "configuration": {"separator": separator}}

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS
+from hyperslab.engine.codec_config import TO_ITEMS
+from hyperslab.engine.dtypes import kind_of, named_configuration
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.v3_codecs import TO_ITEMS
-from hyperslab.engine.v3_dtypes import named_configuration
 from hyperslab.errors import BrokenData
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
@@ -41,8 +40,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     dtype = metadata.dtype
     fill = format_fill_value(metadata.fill_value, dtype)
     parts = fill if isinstance(fill, list) else [fill]
-    is_float = dtype.numpy.kind in "fc" or dtype.numpy.name in EXTENSION_FLOATS
-    if is_float and any(isinstance(part, str) and part.startswith("0x") for part in parts):
+    if kind_of(dtype.numpy) in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has one NaN, and the fill value is another")
     codecs: list[dict[str, Any]] = []
     for config in metadata.codecs:

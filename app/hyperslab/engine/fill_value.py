@@ -1,7 +1,8 @@
-"""Fill values: JSON to an item and back, bit for bit (specification "Fill value encoding").
+"""Fill values: JSON of Zarr v2 and v3 to an item and back, bit for bit.
 
 Items are 0-d arrays, as scalars lose the payload of NaN and the byte order. The table at the end has both directions by
-numpy's kind of dtype.
+kind of dtype; Zarr v3 allows fewer forms, as those of old writers exist in v2 only. [Zarr v2 specification, "Fill value
+encoding"; Zarr v3 core specification, "Fill value"; zarr-extensions, "data-types"]
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS, DataType
+from hyperslab.engine.dtypes import DataType, fields_of, kind_of, limits_of, named_type
 from hyperslab.engine.jsontext import NON_FINITE, json_float
 from hyperslab.errors import shown
 
@@ -37,23 +38,28 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
     `ValueError`."""
     if value is None:
         return None
-    if dtype.numpy.hasobject:
-        codec = object_codec(codecs)
-        if codec == "vlen-bytes":
-            value = b"" if _is_zero(value) else from_base64(value)
-        elif codec in ("vlen-utf8", "categorize"):
-            value = _plain_text(value)
-        item = object_item(value)
-    else:
-        item = parse_item(value, dtype.numpy)
-        item = dtype.clean(item.reshape(1)).reshape(())  # the bytes of a record may have any bools
-    item.setflags(write=False)
-    return item
+    if not dtype.numpy.hasobject:
+        return _cleaned(parse_item(value, dtype.numpy), dtype)
+    codec = object_codec(codecs)
+    if codec == "vlen-bytes":
+        value = b"" if _is_zero(value) else _from_base64(value)
+    elif codec in ("vlen-utf8", "categorize"):
+        value = _plain_text(value)
+    return _object_item(value)
+
+
+def fill_of(value: Any, data_type: Any, dtype: DataType) -> Item:
+    """The item of the ``fill_value`` of a ``zarr.json``, 0-d and read-only; raises `ValueError`."""
+    if not dtype.numpy.hasobject:
+        return _cleaned(_parse_v3(value, data_type, dtype.numpy), dtype)
+    is_text = named_type(data_type)[0] == "string"
+    _check(value, not is_text or isinstance(value, str), "a string")
+    return _object_item(value if is_text else _v3_bytes(value))
 
 
 def parse_item(value: Any, dtype: DType) -> Item:
     """An item of a dtype other than object, with the bits of the JSON; raises `ValueError`."""
-    return _kind(dtype)[0](value, dtype)
+    return _KINDS[kind_of(dtype)][0](value, dtype)
 
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -61,16 +67,16 @@ def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | N
     dtype, and for text that would be truncated. Stored ones are read like that by other libraries."""
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.numpy.hasobject:
-        check_new_item(value, item, dtype)
+        check_new_item(value, item)
     return item
 
 
-def check_new_item(value: Any, item: Item, dtype: DataType) -> None:
+def check_new_item(value: Any, item: Item) -> None:
     """Raise `ValueError` if an item parsed from ``value`` was truncated, or is not finite although ``value`` is."""
-    kind = dtype.numpy.kind
-    if kind == "U" and len(_plain_text(value).rstrip("\0")) > dtype.itemsize // 4:
-        raise ValueError(f"{shown(value)} is longer than {dtype.itemsize // 4}")
-    parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" or dtype.numpy.name in EXTENSION_FLOATS else []
+    kind = kind_of(item.dtype)
+    if kind == "U" and len(_plain_text(value).rstrip("\0")) > item.dtype.itemsize // 4:
+        raise ValueError(f"{shown(value)} is longer than {item.dtype.itemsize // 4}")
+    parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" else []
     if kind == "c":
         # text is base64
         parts = [*zip(value if isinstance(value, list) else [value], (item.real, item.imag), strict=False)]
@@ -92,18 +98,31 @@ def format_fill_value(item: Item | None, dtype: DataType) -> Any:
     if dtype.numpy.hasobject:
         value: Any = item[()]
         return _to_base64(value) if isinstance(value, bytes) else value
-    return _kind(dtype.numpy)[1](item)
+    return _to_base64(item.tobytes()) if item.dtype.name == _FLOAT4 else _KINDS[kind_of(item.dtype)][1](item)
+
+
+def format_fill(item: Item, dtype: DataType) -> Any:
+    """The JSON of an item as the ``fill_value`` of Zarr v3; the inverse of `fill_of`."""
+    if dtype.fields:
+        little = item.astype(item.dtype.newbyteorder("<"))  # zarr-python reads these in native order
+        return _to_base64(little.tobytes())
+    if item.dtype.kind == "S":
+        return _to_base64(item.tobytes().rstrip(b"\0"))
+    return float(item) if item.dtype.name == _FLOAT4 else format_fill_value(item, dtype)
+
+
+def number_of(value: Any, dtype: DType) -> Item:
+    """A number of a codec's configuration, 0-d, in any form of a fill value; raises `ValueError`."""
+    value = "Infinity" if value == "+Infinity" else value  # form of the specification of cast_value
+    _check(value, value is not None, "a number")
+    return parse_item(value, dtype) if kind_of(dtype) in "iu" else _v3_float(value, dtype)
 
 
 def zero_item(dtype: DataType, codecs: Codecs = ()) -> Item:
     """The item for a fill value of null: zero bytes, or for objects ``""``, ``b""`` or None by codec."""
-    if dtype.numpy.hasobject:
-        empty = {"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}
-        item = object_item(empty.get(object_codec(codecs)))
-    else:
-        item = np.zeros((), dtype.numpy)
-    item.setflags(write=False)
-    return item
+    if not dtype.numpy.hasobject:
+        return _cleaned(np.zeros((), dtype.numpy), dtype)
+    return _object_item({"vlen-utf8": "", "categorize": "", "vlen-bytes": b""}.get(object_codec(codecs)))
 
 
 def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
@@ -155,26 +174,34 @@ def object_codec(codecs: Codecs) -> str:
 # --- objects, text and bytes -------------------------------------------------------------------------------------
 
 
-def object_item(value: Any) -> Item:
-    """A 0-d array with an object, which may be a list."""
+def _object_item(value: Any) -> Item:
+    """A read-only 0-d array with an object, which may be a list."""
     item = np.empty(1, object)
     item[0] = value
+    item.setflags(write=False)
     return item.reshape(())
+
+
+def _cleaned(item: Item, dtype: DataType) -> Item:
+    """The item without unused bits, which the bytes of a record may have; read-only."""
+    item = dtype.clean(item.reshape(1)).reshape(())
+    item.setflags(write=False)
+    return item
 
 
 def _parse_bytes(value: Any, dtype: DType) -> Item:
     """base64 of the item's bytes. Kind ``S`` is padded with NUL; 0, of old writers, is empty."""
     padded = dtype.kind == "S"
-    raw = b"" if padded and _is_zero(value) else from_base64(value)
+    raw = b"" if padded and _is_zero(value) else _from_base64(value)
     if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
         raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
-    return item_from_bytes(raw, dtype)
+    return _item_of(raw, dtype)
 
 
 def _parse_text(value: Any, dtype: DType) -> Item:
     """A string, truncated to the length of the item; 0 is the empty one."""
     text = _plain_text(value)[: dtype.itemsize // 4]
-    return item_from_bytes(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
+    return _item_of(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
 
 
 def _plain_text(value: Any) -> str:
@@ -186,14 +213,12 @@ def _plain_text(value: Any) -> str:
     raise ValueError(f"expected a string, found {shown(value)}")
 
 
-def item_from_bytes(raw: bytes, dtype: DType) -> Item:
+def _item_of(raw: bytes, dtype: DType) -> Item:
     """The item with these first bytes, others zero."""
-    item = np.zeros(1, dtype)
-    item.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
-    return item.reshape(())
+    return np.frombuffer(raw.ljust(dtype.itemsize, b"\0"), dtype).reshape(()).copy()
 
 
-def from_base64(value: Any) -> bytes:
+def _from_base64(value: Any) -> bytes:
     if isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
@@ -204,10 +229,6 @@ def from_base64(value: Any) -> bytes:
 
 def _to_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode("ascii")
-
-
-def _format_bytes(item: Item) -> str:
-    return _to_base64(item.tobytes())
 
 
 def _is_zero(value: Any) -> bool:
@@ -225,13 +246,10 @@ def _parse_bool(value: Any, dtype: DType) -> Item:
 
 
 def _parse_integer(value: Any, dtype: DType) -> Item:
-    if dtype.name in NARROW_INTEGERS:  # sign-extended to the byte, as TensorStore stores a fill value
-        if dtype.name.startswith("u"):
-            return np.array(_integer(value, 0, 2 ** NARROW_INTEGERS[dtype.name] - 1), np.uint8).view(dtype)
-        high = 2 ** (NARROW_INTEGERS[dtype.name] - 1) - 1
-        return np.array(_integer(value, -high - 1, high), np.int8).view(dtype)
-    limits = np.iinfo(dtype)
-    return np.array(_integer(value, int(limits.min), int(limits.max)), dtype)
+    number = _integer(value, *limits_of(dtype))
+    if dtype.kind == "V":  # sign-extended to the byte, as TensorStore stores a fill value
+        return np.array(number, f"{kind_of(dtype)}1").view(dtype)
+    return np.array(number, dtype)
 
 
 def _parse_time(value: Any, dtype: DType) -> Item:
@@ -276,7 +294,12 @@ def _parse_float(value: Any, dtype: DType) -> Item:
         if not math.isfinite(_float(value)):
             raise ValueError(f"{dtype.name} has no {shown(value)}")
     elif isinstance(value, str) and re.fullmatch(r"0x(?:[0-9a-fA-F]{2})+", value):
-        return _nan_from_bits(value, dtype)
+        if len(value) != 2 + 2 * dtype.itemsize:
+            raise ValueError(f"{shown(value)} is not {dtype.itemsize} bytes of bits")
+        item = _item_of_bits(value, dtype)
+        if not math.isnan(float(item)):  # TensorStore parses such text as a number
+            raise ValueError(f"{shown(value)} is not the bits of a NaN; write the number itself")
+        return item
     return _rounded(_float(value), dtype)
 
 
@@ -310,15 +333,10 @@ def _float(value: Any) -> float:
     raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {shown(value)}")
 
 
-def _nan_from_bits(text: str, dtype: DType) -> Item:
-    """A NaN with a payload. Bits of other numbers are refused, as TensorStore parses such text as a number."""
+def _item_of_bits(text: str, dtype: DType) -> Item:
+    """The item of ``0x`` and hexadecimal digits of its bits, most significant first."""
     bits = bytes.fromhex(text[2:])
-    if len(bits) != dtype.itemsize:
-        raise ValueError(f"{shown(text)} is not {dtype.itemsize} bytes of bits")
-    item = np.frombuffer(bits if dtype.byteorder == ">" else bits[::-1], dtype).reshape(()).copy()
-    if not math.isnan(float(item)):
-        raise ValueError(f"{shown(text)} is not the bits of a NaN; write the number itself")
-    return item
+    return _item_of(bits if dtype.byteorder == ">" else bits[::-1], dtype)
 
 
 def _format_float(item: Item) -> float | str:
@@ -329,37 +347,89 @@ def _format_float(item: Item) -> float | str:
 
 
 def _parse_complex(value: Any, dtype: DType) -> Item:
-    """[real, imaginary], assigned by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
     if isinstance(value, str):
         return _parse_bytes(value, dtype)
     parts = [value, 0.0] if type(value) in (int, float) else value
     if not isinstance(parts, list) or len(parts) != 2:
         raise ValueError(f"expected [real, imaginary], found {shown(value)}")
+    return _complex_of(parts, dtype, _parse_float)
+
+
+def _complex_of(parts: list[Any], dtype: DType, parse: Callable[[Any, DType], Item]) -> Item:
+    """[real, imaginary], assigned by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
     item = np.zeros((), dtype)
-    item.real[...], item.imag[...] = (_parse_float(part, item.real.dtype) for part in parts)
+    item.real[...], item.imag[...] = (parse(part, item.real.dtype) for part in parts)
     return item
 
 
-def _format_complex(item: Item) -> list[Any]:
-    return [_format_float(item.real), _format_float(item.imag)]
-
-
-_Kind = tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]
-"""Parser and formatter of the items of a kind."""
-
-
-def _kind(dtype: DType) -> _Kind:
-    if dtype.name == _FLOAT4:
-        return _parse_float, _format_bytes
-    return _KINDS["f" if dtype.name in EXTENSION_FLOATS else "i" if dtype.name in NARROW_INTEGERS else dtype.kind]
-
-
-_KINDS: Final[Mapping[str, _Kind]] = {
+_KINDS: Final[Mapping[str, tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]]] = {
     "b": (_parse_bool, bool),
     **dict.fromkeys("iu", (_parse_integer, int)),
     "f": (_parse_float, _format_float),
-    "c": (_parse_complex, _format_complex),
+    "c": (_parse_complex, lambda item: [_format_float(item.real), _format_float(item.imag)]),
     **dict.fromkeys("mM", (_parse_time, _format_time)),
     "U": (_parse_text, lambda item: str(item[()])),
-    **dict.fromkeys("SV", (_parse_bytes, _format_bytes)),
+    **dict.fromkeys("SV", (_parse_bytes, lambda item: _to_base64(item.tobytes()))),
 }
+"""Parser and formatter of the items of a kind."""
+
+
+# --- forms of Zarr v3 ------------------------------------------------------------------------------------------------
+
+
+def _parse_v3(value: Any, data_type: Any, dtype: DType) -> Item:
+    """An item of a dtype other than object."""
+    if dtype.names is not None:
+        return _record(value, fields_of(named_type(data_type)[1]), dtype)
+    match kind_of(dtype):
+        case "c":
+            _check(value, isinstance(value, list) and len(value) == 2, "[real, imaginary]")
+            return _complex_of(value, dtype, _v3_float)
+        case "f":
+            return _v3_float(value, dtype)
+        case "S" | "V" as kind:
+            raw, nbytes = _v3_bytes(value), dtype.itemsize
+            _check(value, len(raw) == nbytes or (kind == "S" and len(raw) < nbytes), f"{nbytes} bytes")
+            return _item_of(raw, dtype)
+        case "U":
+            _check(value, isinstance(value, str) and 4 * len(value) <= dtype.itemsize, "a string that fits")
+        case "i" | "u" | "m" | "M":
+            _check(value, type(value) is int or (dtype.kind in "mM" and value == "NaT"), "an integer")
+    return parse_item(value, dtype)
+
+
+def _record(value: Any, fields: list[tuple[str, Any]], dtype: DType) -> Item:
+    """A record of an object with a member for each field, or of its bytes."""
+    item = np.zeros(1, dtype)
+    if isinstance(value, dict):
+        _check(value, value.keys() == {field for field, _ in fields}, "a member for each field")
+        for field, kind in fields:
+            item[field] = _parse_v3(value[field], kind, dtype[field])
+    else:
+        raw = _v3_bytes(value)
+        _check(value, len(raw) == dtype.itemsize, f"{dtype.itemsize} bytes")
+        # zarr-python writes the bytes of an item in native order, whatever the codec
+        item[:] = np.frombuffer(raw, dtype.newbyteorder("<"))
+    return item.reshape(())
+
+
+def _v3_bytes(value: Any) -> bytes:
+    """Bytes from base64, or from a list of their numbers."""
+    if isinstance(value, list) and all(type(number) is int and 0 <= number < 256 for number in value):
+        return bytes(value)
+    return _from_base64(value)
+
+
+def _v3_float(value: Any, dtype: DType) -> Item:
+    """A float from a number, a name, or the digits of its bits."""
+    if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]+", value):
+        _check(value, len(value) == 2 + 2 * dtype.itemsize, f"{2 * dtype.itemsize} digits")
+        return _item_of_bits(value, dtype)
+    is_number = value in NON_FINITE if isinstance(value, str) else type(value) in (int, float)
+    _check(value, is_number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
+    return parse_item(value, dtype)
+
+
+def _check(value: Any, condition: bool, expected: str) -> None:
+    if not condition:
+        raise ValueError(f"expected {expected}, found {shown(value)}")

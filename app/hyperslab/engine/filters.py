@@ -12,75 +12,82 @@ from dataclasses import replace
 from typing import Any, Final
 
 import ml_dtypes
-import numcodecs
 import numpy as np
 import numpy.typing as npt
-from numcodecs.abc import Codec
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
-from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.dtypes import NARROW_INTEGERS, parse_dtype
-from hyperslab.engine.v3_dtypes import number_of
+from hyperslab.engine.codec_config import CodecConfig, codec_of
+from hyperslab.engine.dtypes import NARROW_INTEGERS, kind_of, limits_of, parse_dtype
+from hyperslab.engine.fill_value import number_of
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
 
-def typed_link(config: CodecConfig, stage: Stage) -> Link:
-    """``delta``, ``fixedscaleoffset`` and ``quantize``, from ``dtype`` to ``astype``."""
-    before = numpy_dtype(config["dtype"])
-    behind = numpy_dtype(config["astype"]) if "astype" in config else before
-    link = _item_link(config, stage, before, behind)
+def item_link(config: CodecConfig, stage: Stage) -> Link:
+    """``delta``, ``fixedscaleoffset`` and ``quantize``, from ``dtype`` to ``astype``, and ``astype``, which casts,
+    towards zero for integers."""
+    parts = ("decode_dtype", "encode_dtype") if config["id"] == "astype" else ("dtype", "astype")
+    before, behind = (numpy_dtype(config.get(part, config.get("dtype"))) for part in parts)
+
+    def check(data: Buffer) -> None:
+        if len(data) // behind.itemsize * before.itemsize > stage.nbytes:
+            raise ValueError(f"{len(data)} bytes hold more items than the chunk")
+
     wraps_around = config["id"] == "delta" and before == behind and before.kind in "iu"
-    return replace(link, lossless=wraps_around)
-
-
-def astype_link(config: CodecConfig, stage: Stage) -> Link:
-    """``astype``: casts, towards zero for integers."""
-    return _item_link(config, stage, numpy_dtype(config["decode_dtype"]), numpy_dtype(config["encode_dtype"]))
+    return _checked_link(config, stage, stage.typed(before, behind), check, lossless=wraps_around)
 
 
 def bitround_link(config: CodecConfig, stage: Stage) -> Link:
     """``bitround``: floats rounded to fewer bits, decoded unchanged."""
-    codec = codec_of(config)
-    return Link("bitround", lambda data, _out: data, codec.encode, stage, Stage(stage.nbytes, stage.exact, stage.dtype))
+    return _checked_link(config, stage, Stage(stage.nbytes, stage.exact, stage.dtype), lambda _: None)
 
 
 def packbits_link(config: CodecConfig, stage: Stage) -> Link:
     """``packbits`` of Zarr v2: a byte with the number of padding bits, then eight bools per byte."""
-    codec = codec_of(config)
 
-    def decode(data: Buffer, _out: NDArray | None) -> Any:
+    def check(data: Buffer) -> None:
         if not len(data) or data[0] > 7:
             raise ValueError("the first byte does not count bits of padding")
-        return codec.decode(data)
 
     encoded = stage.raw(1 + -(-stage.nbytes // 8), exact=True)
-    return Link("packbits", decode, codec.encode, stage, encoded, lossless=stage.dtype == np.dtype(bool))
-
-
-def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
-    """``shuffle``: the first bytes of all elements, then the second bytes, and so on."""
-    codec = codec_of(config)
-
-    def encode(items: NDArray) -> Encoded:
-        encoded: Encoded = codec.encode(flat_bytes(items))
-        return encoded
-
-    return Link("shuffle", codec.decode, encode, stage, stage.raw(stage.nbytes, exact=True), into=True, lossless=True)
+    return _checked_link(config, stage, encoded, check, lossless=stage.dtype == np.dtype(bool))
 
 
 def checksum_link(config: CodecConfig, stage: Stage) -> Link:
     """Checksums of four bytes, before or after the data."""
+
+    def check(data: Buffer) -> None:
+        if len(data) < 4:
+            raise ValueError(f"{len(data)} bytes are too few for a checksum")
+
+    link = _checked_link(config, stage, stage.raw(stage.nbytes + 4, exact=True), check, lossless=True)
+    return replace(link, encode=lambda items: link.encode(flat_bytes(items)))
+
+
+def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
+    """``shuffle``: the first bytes of all elements, then the second bytes, and so on."""
+    codec, encoded = codec_of(config), stage.raw(stage.nbytes, exact=True)
+    link = Link("shuffle", codec.decode, codec.encode, stage, encoded, into=True, lossless=True)
+    return replace(link, encode=lambda items: codec.encode(flat_bytes(items)))
+
+
+def _checked_link(
+    config: CodecConfig, stage: Stage, encoded: Stage, check: Callable[[Buffer], None], *, lossless: bool = False
+) -> Link:
+    """The link of a codec of numcodecs, with a ``check`` of encoded data that raises `ValueError`."""
     codec = codec_of(config)
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
-        if len(data) < 4:
-            raise ValueError(f"{len(data)} bytes are too few for a checksum")
-        return codec.decode(data)
+        check(data)
+        with np.errstate(all="ignore"):
+            return codec.decode(data)
 
-    encoded = stage.raw(stage.nbytes + 4, exact=True)
-    return Link(config["id"], decode, lambda items: codec.encode(flat_bytes(items)), stage, encoded, lossless=True)
+    def encode(items: NDArray) -> Any:
+        with np.errstate(all="ignore"):
+            return codec.encode(items)
+
+    return Link(config["id"], decode, encode, stage, encoded, lossless=lossless)
 
 
 def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
@@ -129,28 +136,6 @@ def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
         return decode_as(encoded, target, last)
 
     return Link("pcodec", decode, codec.encode, stage, stage.compressed(), into=True, lossless=True)
-
-
-def codec_of(config: CodecConfig) -> Codec:
-    """numcodecs' codec of a checked configuration."""
-    return numcodecs.get_codec(dict(config))
-
-
-def _item_link(config: CodecConfig, stage: Stage, before: np.dtype[Any], behind: np.dtype[Any]) -> Link:
-    codec = codec_of(config)
-
-    def decode(data: Buffer, _out: NDArray | None) -> Any:
-        if len(data) // behind.itemsize * before.itemsize > stage.nbytes:
-            raise ValueError(f"{len(data)} bytes hold more items than the chunk")
-        with np.errstate(all="ignore"):
-            return codec.decode(data)
-
-    def encode(items: NDArray) -> Encoded:
-        with np.errstate(all="ignore"):
-            encoded: NDArray = codec.encode(items)
-        return encoded
-
-    return Link(config["id"], decode, encode, stage, stage.typed(before, behind))
 
 
 # --- Zarr v3 [Zarr v3 core: ``transpose``, ``bytes``; zarr-extensions: the others] ---------------------------------
@@ -211,7 +196,7 @@ def bits_link(config: CodecConfig, stage: Stage) -> Link:
     packed = -(-count * width // 8)
     idle = 8 * packed - count * width
     nbytes = packed + (padding != "none")
-    signed = dtype.kind == "i" or dtype.name in ("int2", "int4")
+    signed = kind_of(dtype) == "i"
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         raw = np.frombuffer(data, BYTE)
@@ -247,7 +232,7 @@ def scale_offset_link(config: CodecConfig, stage: Stage) -> Link:
     offset, scale = number_of(config.get("offset", 0), dtype), number_of(config.get("scale", 1), dtype)
     if scale == 0:
         raise ValueError("scale_offset.scale: expected another number than 0")
-    whole = dtype.kind in "iu" or dtype.name in NARROW_INTEGERS
+    whole = kind_of(dtype) in "iu"
 
     def decode(data: Buffer, _out: NDArray | None) -> NDArray:
         items = np.frombuffer(data, dtype)
@@ -271,20 +256,13 @@ def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], 
     """A linear ``formula`` of integers that divides by ``divisor``. Raises `ValueError` for a remainder or a result out
     of the range of ``dtype``; within the range, wrapping arithmetic is exact."""
     values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
-    low, high = _limits(dtype)
+    low, high = limits_of(dtype)
     if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
         raise ValueError(f"a value is out of range for {dtype}")
     if (values % divisor).any():
         raise ValueError(f"a value is no multiple of the scale, {divisor}")
     with np.errstate(all="ignore"):
         return np.asarray(formula(values)).astype(dtype)
-
-
-def _limits(integers: np.dtype[Any]) -> tuple[int, int]:
-    """Minimum and maximum of an integer dtype."""
-    width = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
-    signed = integers.kind == "i" or integers.name in ("int2", "int4")
-    return (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
 
 
 def cast_value_link(config: CodecConfig, stage: Stage) -> Link:
@@ -332,15 +310,15 @@ _ROUNDINGS: Final[Mapping[str, Callable[[NDArray], NDArray]]] = {
 
 
 def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
-    if target.kind not in "iu" and target.name not in NARROW_INTEGERS:
+    if kind_of(target) not in "iu":
         return _as_floats(items, target, rounding, limits)
-    whole = items.dtype.kind in "iub" or items.dtype.name in NARROW_INTEGERS
+    whole = kind_of(items.dtype) in "iub"
     values = items.astype(np.int8) if items.dtype.name in NARROW_INTEGERS else items
     if not whole:
         values = _ROUNDINGS[rounding](items.astype(np.float64))
         if not np.isfinite(values).all():
             raise ValueError(f"NaN and infinity have no value in {target}")
-    low, high = _limits(target)
+    low, high = limits_of(target)
     below, above = values < low, values >= high + 1.0 if not whole else values > high
     if limits == "clamp":
         inside = np.where(below | above, 0, values)

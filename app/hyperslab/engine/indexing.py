@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,16 +99,6 @@ class ChunkProjection:
         if not (view.flags.c_contiguous if order == "C" else view.flags.f_contiguous):
             return None
         return view.reshape([part.length for part in self.parts], order="C" if order == "C" else "F")
-
-    def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
-        """Number of first items of the stored chunk that contain all selected cells."""
-        last: list[int] = []
-        for _, inside, _, length, *_ in self.parts:
-            if isinstance(inside, slice):
-                last.append(inside.start + max(0, (length - 1) * inside.step))
-            else:
-                last.append(int(np.max(inside)))
-        return 1 + (int(np.ravel_multi_index(last, tuple(chunks), order=order)) if last else 0)
 
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """Runs of the stored chunk with the selected cells; see `runs.chunk_runs`."""
@@ -228,7 +218,15 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
     """Number of chunks of a selection, by arithmetic."""
-    return math.prod(map(_chunks_on_axis, selection.axes, grid.axes)) if selection.size else 0
+    if not selection.size:
+        return 0
+    count = 1
+    for axis, chunks in zip(selection.axes, grid.axes, strict=True):
+        if isinstance(axis, ListAxis):
+            count *= len(np.unique(chunks.cells(axis.indices)))
+        elif isinstance(axis, SliceAxis):
+            count *= chunks.count_touched(axis.start, axis.step, axis.count)
+    return count
 
 
 # --- one axis ----------------------------------------------------------------------------------------------------
@@ -300,15 +298,6 @@ def _as_slice(indices: Indices) -> slice | Indices:
 def _progression_slice(start: int, step: int, count: int) -> slice:
     stop = start + (count - 1) * step + (1 if step > 0 else -1)
     return slice(start, stop if stop >= 0 else None, step)
-
-
-def _chunks_on_axis(axis: Axis, grid: GridAxis) -> int:
-    """Number of chunks of a selection along an axis."""
-    if isinstance(axis, IndexAxis):
-        return 1
-    if isinstance(axis, ListAxis):
-        return len(np.unique(grid.cells(axis.indices)))
-    return grid.count_touched(axis.start, axis.step, axis.count)
 
 
 def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...]]:
@@ -425,19 +414,12 @@ class PointProjection:
         """Assign ``values`` to the output: one for each point of the chunk, or the same for all."""
         out[self.positions] = values
 
-    def items(self, chunks: Sequence[int], order: str = "C") -> Indices:
-        """Indices of the points in the stored chunk, in its order."""
-        if not chunks:
-            return np.zeros(len(self.positions), np.int64)
-        return np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
-
-    def reach(self, chunks: Sequence[int], order: Literal["C", "F"]) -> int:
-        """Number of first items of the stored chunk that contain all points."""
-        return 1 + int(self.items(chunks, order).max())
-
     def item_runs(self, chunks: Sequence[int], order: str = "C", *, gap: int = 0, limit: int = 1024) -> list[Run]:
         """Runs of the stored chunk with the points; see `runs.chunk_runs`."""
-        return bounded(merge_runs(runs_of(self.items(chunks, order)), gap), limit)
+        items = np.zeros(len(self.positions), np.int64)  # of rank 0
+        if chunks:
+            items = np.ravel_multi_index(self.inside, tuple(chunks), order="C" if order == "C" else "F")
+        return bounded(merge_runs(runs_of(items), gap), limit)
 
 
 def broadcast_points(

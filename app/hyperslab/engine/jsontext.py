@@ -8,18 +8,18 @@ import math
 import re
 import secrets
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Maximum size of a document."""
 MAX_DEPTH: Final = 200
 """Maximum nesting, so that recursion over a document is safe."""
-
+_TOO_DEEP: Final = f"JSON nested more than {MAX_DEPTH} levels deep"
 MAX_VALUES: Final = 8 << 20
-"""Maximum number of values in a document, which take some 64 bytes of memory each."""
+"""Maximum number of values in a document, estimated by commas and brackets; they take some 64 bytes of memory each."""
 
 NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Floats without strict JSON, by their text in Zarr."""
@@ -34,7 +34,20 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
     raw = bytes(data).removeprefix(codecs.BOM_UTF8)
-    _check_depth(raw)
+    brackets = raw.count(b"[") + raw.count(b"{")
+    if brackets + raw.count(b",") > MAX_VALUES:
+        raise ValueError(f"JSON of more than {MAX_VALUES} values")
+    value = _parse(raw)
+    level, depth = [value] if brackets > MAX_DEPTH else [], 0
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+        level = [*chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)]
+    return value
+
+
+def _parse(raw: bytes) -> Any:
     if not re.search(rb"[0-9]{19}", raw):  # orjson would round an integer beyond 64 bits
         with suppress(ValueError):  # may be a bare NaN
             return orjson.loads(raw)
@@ -47,14 +60,9 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
         raise ValueError(f"not Unicode text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     return value
-
-
-def check_values(data: bytes | memoryview) -> None:
-    """Raise `ValueError` for a document of more than `MAX_VALUES` values, estimated by commas and brackets."""
-    raw = bytes(data)
-    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
-        raise ValueError(f"JSON of more than {MAX_VALUES} values")
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
@@ -106,19 +114,3 @@ def dump_copy(value: Any) -> bytes:
 
 def _dump(value: Any, *, allow_nan: bool = False) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan, separators=(",", ":")).encode("utf-8")
-
-
-def _check_depth(raw: bytes) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return
-    text = np.frombuffer(raw.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)  # without escaped quotes
-    quotes = depth = 0
-    for start in range(0, len(text), 1 << 20):
-        piece = text[start : start + (1 << 20)]
-        brackets = piece & 0xDF  # maps braces to square brackets
-        steps = (brackets == ord("[")).astype(np.int8) - (brackets == ord("]"))
-        counts = quotes + np.cumsum(piece == ord('"'), dtype=np.int64)
-        depths = depth + np.cumsum(steps * (counts % 2 == 0), dtype=np.int64)
-        if depths.max() > MAX_DEPTH:
-            raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
-        quotes, depth = int(counts[-1]), int(depths[-1])

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.engine.chain import Inflates
-from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, plain_config
+from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, check_writable, plain_config
 from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, check_values, dump_copy, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_copy, dump_json, parse_json
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 
@@ -90,7 +90,11 @@ class ArrayMetadata:
         read.require(*REQUIRED)
         read("zarr_format", lambda value: parse_format(value, 2))
         shape = read("shape", parse_shape)
-        dtype = read("dtype", lambda value: _check_rank(parse_dtype(value), len(shape)))
+        dtype = read("dtype", parse_dtype)
+        inner = max((len(field.shape) for field in dtype.fields), default=0)
+        if len(shape) + inner > MAX_RANK:
+            reason = f"{len(shape)} axes and {inner} of a subarray, the limit is {MAX_RANK}"
+            raise BadMetadata(key, "dtype", reason)
         compressor, filters = read("compressor", parse_compressor), read("filters", parse_filters)
         check_codecs(filters, compressor, key)
         compressor = None if compressor is None else plain_config(compressor)
@@ -266,11 +270,13 @@ def check_codecs(
     members = [(f"filters[{index}]", config) for index, config in enumerate(filters or ())]
     for member, config in [*members, *([("compressor", compressor)] if compressor else [])]:
         try:
-            check_codec_config(config, key=key, creating=creating)
+            check_codec_config(config, key=key)
         except BadMetadata as error:
             raise BadMetadata(key, member, f"{error.member}: {error.reason}") from None
         except CodecRefused as error:
             raise CodecRefused(key, error.codec, error.reason, member) from None
+        if creating:
+            check_writable(config, member, key)
 
 
 class Members:
@@ -298,7 +304,6 @@ def _chain(filters: tuple[CodecConfig, ...] | None, compressor: CodecConfig | No
 
 def parse_object(data: bytes | memoryview, key: str, *, limit: int) -> dict[str, Any]:
     try:
-        check_values(data)
         value = parse_json(data, limit=limit)
     except ValueError as error:
         raise BadMetadata(key, None, str(error)) from None
@@ -355,13 +360,6 @@ def integral(value: Any) -> int | None:
     if type(value) is int:
         return value
     return int(value) if type(value) is float and value.is_integer() else None
-
-
-def _check_rank(dtype: DataType, rank: int) -> DataType:
-    inner = max((len(field.shape) for field in dtype.fields), default=0)
-    if rank + inner > MAX_RANK:
-        raise ValueError(f"{rank} axes and {inner} of a subarray, the limit is {MAX_RANK}")
-    return dtype
 
 
 def parse_order(value: Any) -> Order:

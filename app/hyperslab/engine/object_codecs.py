@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Decode, Link, Stage
-from hyperslab.engine.codec_config import CodecConfig
-from hyperslab.engine.filters import codec_of, transposing
+from hyperslab.engine.codec_config import CodecConfig, codec_of
+from hyperslab.engine.filters import transposing
 from hyperslab.wire import numpy_dtype
 
 NDArray = npt.NDArray[Any]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.engine.blosc import HEADER_BYTES, BloscFrame, BloscHeader, Source, decompress
+from hyperslab.engine.blosc import HEADER_BYTES, STORED, BloscFrame, BloscHeader, Source, decompress
 from hyperslab.engine.chain import Buffer, flat_bytes, reason_of
 from hyperslab.engine.codec_config import CodecConfig
 from hyperslab.engine.dtypes import DataType
@@ -60,7 +60,9 @@ class PartialDecoder:
 
     def __init__(self, chunks: tuple[int, ...], dtype: DataType, order: Literal["C", "F"], *, is_blosc: bool) -> None:
         self._chunks, self._dtype, self._order, self._is_blosc = chunks, dtype, order, is_blosc
-        self._nbytes = math.prod(chunks) * dtype.itemsize
+        self._nbytes = nbytes = math.prod(chunks) * dtype.itemsize
+        self._whole = BloscHeader(2, 1, STORED, 1, nbytes, nbytes, nbytes)
+        """What a header would say of an uncompressed chunk."""
         self._block: int | None = None
         """Block size of the latest frame, as an estimate for the next one."""
         self.may_pay = True
@@ -93,29 +95,27 @@ class PartialDecoder:
         """Byte ranges of a stored chunk (of ``size`` bytes, if known) with ``runs``; None if fetching all is no
         slower."""
         try:
-            header = self._header(head, size)
-            if header is not None and len(head) < header.table_stop:
+            header, start = self._header(head, size)
+            if self._is_blosc and len(head) < header.table_stop:
                 return None
-            if header is None or header.stored:
-                start = 0 if header is None else HEADER_BYTES
+            if header.stored:
                 extents = [(start + first, start + last) for first, last in self._spans(runs)]
             else:
                 frame = BloscFrame(header, head)
                 extents = sorted(extent for part in self._blocks(frame, runs) for extent in frame.extents(*part))
         except ValueError as error:
-            raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
+            raise ChunkCorrupt(key, "blosc" if self._is_blosc else None, reason_of(error)) from error
         spans = merge_runs(extents, RANGE_GAP_BYTES)
-        return spans if _length(spans) <= WORTH_SHARE * (header.cbytes if header else self._nbytes) else None
+        return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
 
     def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str) -> NDArray:
         """Decode ``runs`` from the `ranges` of a stored chunk."""
         source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8)
         try:
-            header = self._header(head)
-            if header is not None and not header.stored:
+            header, at = self._header(head)
+            if not header.stored:
                 frame = BloscFrame(header, head)
                 return self._decode(frame, source, self._blocks(frame, runs), runs, raw)
-            at = 0 if header is None else HEADER_BYTES
             for start, stop in self._spans(runs):
                 raw[start:stop] = flat_bytes(source(at + start, at + stop))
         except (ValueError, RuntimeError) as error:
@@ -125,8 +125,8 @@ class PartialDecoder:
     def decode_runs(self, data: Buffer, runs: Sequence[Run], *, key: str) -> NDArray | None:
         """Decode ``runs`` from a whole stored chunk; None if decoding all of it is as fast."""
         try:
-            header = self._header(data, len(data) if self._is_blosc else None)
-            if header is None or header.stored or header.nblocks < 2:
+            header, _ = self._header(data, len(data) if self._is_blosc else None)
+            if header.stored or header.nblocks < 2:
                 return None
             frame = BloscFrame(header, data)
             blocks = self._blocks(frame, runs)
@@ -152,18 +152,19 @@ class PartialDecoder:
             decompress(frame.part(source, first, last), raw[start:stop], stop - start)
         return self._finished(raw, runs)
 
-    def _header(self, head: Buffer, size: int | None = None) -> BloscHeader | None:
-        """The header of a frame (of ``size`` bytes, if known), None for uncompressed chunks; updates the estimates."""
+    def _header(self, head: Buffer, size: int | None = None) -> tuple[BloscHeader, int]:
+        """The header of a frame (of ``size`` bytes, if known), and where data that are not compressed start; updates
+        the estimates. An uncompressed chunk is like a frame of that kind that starts with the data."""
         if not self._is_blosc:
             if size not in (None, self._nbytes):
                 raise ValueError(f"{size} bytes, expected {self._nbytes}")
-            return None
+            return self._whole, 0
         header = BloscHeader.parse(head, self._nbytes)
         if size is not None and header.cbytes != size:
             raise ValueError(f"the header says {header.cbytes} bytes, there are {size}")
         self._block = None if header.stored else header.blocksize or None
         self.may_pay = header.stored or header.nblocks < 1 or _pays(header, 1, header.block_nbytes(0))
-        return header
+        return header, HEADER_BYTES
 
     def _work(self, runs: Sequence[Run], block: int) -> int:
         if not self._is_blosc:

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from hyperslab.engine.codec_config import TENSORSTORE_DEFAULTS, complete
+from hyperslab.engine.codec_config import complete_as_tensorstore
+from hyperslab.engine.dtypes import NUMBERS, OBJECTS, TIMES, kind_of, named_configuration
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import json_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
-from hyperslab.engine.v3_dtypes import NUMBERS, OBJECTS, TIMES, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """Numbers of a fill value above which it is omitted."""
@@ -35,7 +35,7 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     """
     dtype, inner, fill = _view(metadata, field)
     rank, outer = metadata.rank + len(inner), range(metadata.rank)
-    compressor = None if metadata.compressor is None else complete(metadata.compressor, TENSORSTORE_DEFAULTS)
+    compressor = None if metadata.compressor is None else complete_as_tensorstore(metadata.compressor)
     filters = None if metadata.filters is None else [dict(config) for config in metadata.filters]
     codec: dict[str, Any] = {"driver": "zarr", "compressor": compressor, "filters": filters}
     if metadata.zarr_format == 3:
@@ -91,9 +91,8 @@ def _spelled(fill: np.ndarray) -> Any:
     if fill.dtype.hasobject:
         item: Any = fill[()]
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
-    value, dtype = fill.tolist(), fill.dtype
-    is_float = dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
-    return json_float(float(value)) if is_float else value
+    value = fill.tolist()
+    return json_float(float(value)) if kind_of(fill.dtype) == "f" else value
 
 
 # --- zarr-python 3, which refuses groups with unsupported arrays in their .zmetadata -------------------------------
@@ -111,7 +110,17 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
     known = r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*"
     if not all(len(field) == 2 and isinstance(field[1], str) and re.fullmatch(known, field[1]) for field in fields):
         return False
-    return fill is None or _knows_fill(fill, dtype[1] if isinstance(dtype, str) else "V")
+    kind = dtype[1] if isinstance(dtype, str) else "V"
+    match kind:
+        case "S" | "U" | "V":
+            is_known = isinstance(fill, str)
+        case "c":
+            is_known = isinstance(fill, list)
+        case "f":
+            is_known = not isinstance(fill, str) or not fill.startswith("0x")
+        case _:
+            is_known = kind in "biu" or isinstance(fill, int) or fill == "NaT"
+    return fill is None or is_known
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
@@ -143,31 +152,22 @@ def _knows_type(data_type: Any) -> bool:
 
 def _knows_codecs(codecs: Any, shape: Sequence[int]) -> bool:
     """Whether zarr-python knows all codecs, for input of this ``shape`` (empty for codecs of an index)."""
-    return all(_knows_codec(codec, shape) for codec in codecs)
-
-
-def _knows_codec(codec: Any, shape: Sequence[int]) -> bool:
-    if isinstance(codec, str) or ("configuration" not in codec and codec["name"] not in BARE):
-        return False
-    name, members = codec["name"], codec.get("configuration", {})
-    if name == "transpose":
-        return isinstance(members["order"], list)
-    if name == "sharding_indexed":
-        chunk = members["chunk_shape"]
-        divides = all(size % inner == 0 for size, inner in zip(shape, chunk, strict=True))  # without transposes before
-        return divides and _knows_codecs(members["codecs"], chunk) and _knows_codecs(members["index_codecs"], ())
-    return name in _ZARR3_CODECS or (name.startswith("numcodecs.") and name not in _NOT_ZARR3_CODECS)
+    for codec in codecs:
+        if isinstance(codec, str) or ("configuration" not in codec and codec["name"] not in BARE):
+            return False
+        name, members = codec["name"], codec.get("configuration", {})
+        if name == "sharding_indexed":
+            chunk = members["chunk_shape"]
+            divides = all(size % inner == 0 for size, inner in zip(shape, chunk, strict=True))  # without transposes
+            known = divides and _knows_codecs(members["codecs"], chunk) and _knows_codecs(members["index_codecs"], ())
+        elif name == "transpose":
+            known = isinstance(members["order"], list)
+        else:
+            known = name in _ZARR3_CODECS or (name.startswith("numcodecs.") and name not in _NOT_ZARR3_CODECS)
+        if not known:
+            return False
+    return True
 
 
 _ZARR3_CODECS: Final = (*BARE, "blosc", "gzip", "zstd")
 _NOT_ZARR3_CODECS: Final = ("numcodecs.base64", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes")
-
-
-def _knows_fill(fill: Any, kind: str) -> bool:
-    if kind in "SUV":
-        return isinstance(fill, str)
-    if kind == "c":
-        return isinstance(fill, list)
-    if kind == "f" and isinstance(fill, str):
-        return not fill.startswith("0x")
-    return kind in "biuf" or isinstance(fill, int) or fill == "NaT"

@@ -55,20 +55,9 @@ class ShardLevel:
         """The number of chunks of a shard along each axis of the array."""
         return tuple([size // chunk for size, chunk in zip(self.shape, self.chunks, strict=True)])
 
-    def local(self, origin: Coords) -> Coords:
-        """Coordinates within its shard of the chunk with the first item ``origin``."""
-        shapes = zip(origin, self.shape, self.chunks, strict=True)
-        return tuple([at % size // chunk for at, size, chunk in shapes])
-
-    def position(self, local: Coords) -> int:
-        """Position in the index of a chunk, from its coordinates within the shard."""
-        counts, at = self.counts, 0
-        for axis in self.axes:
-            at = at * counts[axis] + local[axis]
-        return at
-
     def positions(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions in the index of chunks, from their first items ``origins`` within the shard, one in each row."""
+        """Positions in the index of chunks, from their first items ``origins`` in the array or shard, one in each
+        row."""
         counts, at = self.counts, np.zeros(len(origins), np.int64)
         for axis in self.axes:
             at = at * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
@@ -123,16 +112,13 @@ class ShardLevel:
     def pieces(self, data: Buffer, key: str) -> dict[int, Buffer]:
         """Contents of a whole shard (after `unwrap`) by position in its index, in order of offset; raises
         `ChunkCorrupt`, also if their total size exceeds the limit."""
-        index, size = self.split(data, key), np.uint64(len(data))
+        index, view = self.split(data, key), memoryview(data)
         stored = np.flatnonzero((index != _ABSENT).any(axis=1))
         stored = stored[np.argsort(index[stored, 0], kind="stable")]
-        starts, sizes = index[stored, 0], index[stored, 1]
-        if ((starts > size) | (sizes > size - np.minimum(starts, size))).any():
-            raise ChunkCorrupt(key, "sharding_indexed", f"a chunk is said to lie beyond its {size} bytes")
-        if sum(sizes.tolist()) > self.max_stored_bytes:
+        extents = self.extents(index, stored, len(data), key)
+        if int(index[stored, 1].sum()) > self.max_stored_bytes:
             raise ChunkCorrupt(key, "sharding_indexed", "the chunks in it are said to be more than it could hold")
-        view, places = memoryview(data), zip(stored.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-        return {position: view[start : start + nbytes] for position, start, nbytes in places}
+        return {at: view[slice(*extent)] for at, extent in zip(stored.tolist(), extents, strict=True) if extent}
 
     def join(self, pieces: Mapping[int, Buffer]) -> bytes:
         """A shard of exactly these ``pieces``, in their order; raises `NotRepresentable`."""
@@ -141,19 +127,16 @@ class ShardLevel:
         first = np.uint64(self.index_nbytes if self.at_start else 0)
         index[[*pieces]] = np.stack([np.cumsum(sizes) - sizes + first, sizes], axis=1)
         encoded = self.encode_index(index)
-        items: Any = b"".join([encoded, *pieces.values()] if self.at_start else [*pieces.values(), encoded])
-        link: Link | None = None
-        try:
-            for link in self.after:
-                items = link.encode(flat_bytes(items))
-            items = items if isinstance(items, bytes) else flat_bytes(items).tobytes()
-        except Exception as error:
-            raise NotRepresentable("a shard", link.id if link else "bytes", reason_of(error)) from error
-        if len(items) > self.max_stored_bytes:
-            raise NotRepresentable(
-                "a shard", "sharding_indexed", f"{len(items)} bytes, at most {self.max_stored_bytes}"
-            )
-        return bytes(items)
+        data = b"".join([encoded, *pieces.values()] if self.at_start else [*pieces.values(), encoded])
+        for link in self.after:
+            try:
+                data = flat_bytes(link.encode(flat_bytes(data))).tobytes()
+            except Exception as error:
+                raise NotRepresentable("a shard", link.id, reason_of(error)) from error
+        if len(data) > self.max_stored_bytes:
+            reason = f"{len(data)} bytes, at most {self.max_stored_bytes}"
+            raise NotRepresentable("a shard", "sharding_indexed", reason)
+        return data
 
 
 def _decoded(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
@@ -201,8 +184,9 @@ def merge_shard(
     level, deeper = levels[0], levels[1:]
     pieces = {} if data is None else level.pieces(level.unwrap(data, key), key)
     inner: dict[int, dict[Coords, Buffer | None]] = {}
-    for origin, piece in changes.items():
-        inner.setdefault(level.position(level.local(origin)), {})[origin] = piece
+    positions = level.positions(np.array([*changes], np.int64).reshape(len(changes), len(level.shape)))
+    for position, (origin, piece) in zip(positions.tolist(), changes.items(), strict=True):
+        inner.setdefault(position, {})[origin] = piece
     for position, changed in inner.items():
         if deeper:
             merged: Buffer | None = merge_shard(deeper, pieces.get(position), changed, key)
@@ -222,12 +206,12 @@ def reordered(levels: Sequence[ShardLevel], data: Buffer, filler: Buffer, key: s
     pieces = level.pieces(level.unwrap(data, key), key)
     if len(pieces) > 1:
         return level.join(dict(random.sample([*pieces.items()], len(pieces))))
-    places = [tuple(random.randrange(count) for count in level.counts) for _ in range(8)]
-    free = next((local for local in places if level.position(local) not in pieces), None)
-    if free is None:
-        return bytes(data)
-    origin = tuple([at * size for at, size in zip(free, level.chunks, strict=True)])
-    return merge_shard(levels, data, {origin: filler}, key) or b""
+    chunks = zip(level.counts, level.chunks, strict=True)
+    origins = np.array([[random.randrange(count) * size for _ in range(8)] for count, size in chunks], np.int64).T
+    for origin, position in zip(origins.tolist(), level.positions(origins).tolist(), strict=True):
+        if position not in pieces:
+            return merge_shard(levels, data, {tuple(origin): filler}, key) or b""
+    return bytes(data)
 
 
 def stored_chunks(levels: Sequence[ShardLevel], data: Buffer, key: str) -> Iterator[Buffer]:

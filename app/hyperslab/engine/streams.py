@@ -1,8 +1,4 @@
-"""Compressors of byte streams, with limits on decoded sizes.
-
-Each ``decode_*`` takes encoded bytes, an optional destination (uint8, of ``limit`` bytes), and ``limit``, and returns
-the destination or new bytes, whose size the caller checks. Raises `ValueError` and exceptions of the libraries.
-"""
+"""Compressors of byte streams, with limits on decoded sizes."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import cramjam
@@ -19,50 +16,71 @@ from isal import isal_zlib
 from numcodecs import lz4, zstd
 from numpy.typing import NDArray
 
+from hyperslab.engine import blosc
 from hyperslab.engine.chain import Buffer
-from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig
+from hyperslab.engine.codec_config import LZ4_MAX_BYTES, LZMA_MEMORY, CodecConfig, codec_of
 
 Out = NDArray[Any] | None
+Decoder: TypeAlias = Callable[[Buffer, Out, int], Any]
+"""Takes encoded bytes, an optional destination (uint8, of ``limit`` bytes), and ``limit``, and returns the destination
+or new bytes, whose size the caller checks. Raises `ValueError` and exceptions of the libraries."""
 MakeStream: TypeAlias = Callable[[], Any]
 """Creates a decoder of a stream of zlib, bz2 or lzma, which have the same interface."""
 Start: TypeAlias = Callable[[Buffer, NDArray[Any]], bool]
 """Fills the destination with the beginning of a decoded stream; returns False if the stream must be decoded whole."""
 
 _GZIP_WINDOW: Final = 31
+_STREAMS: Final[Mapping[str, MakeStream]] = {
+    "zlib": isal_zlib.decompressobj,
+    "gzip": partial(isal_zlib.decompressobj, _GZIP_WINDOW),
+    "bz2": bz2.BZ2Decompressor,
+}
+_LEVELS: Final = {
+    **dict.fromkeys(("zlib", "gzip"), ("level", -1, 9)),
+    "bz2": ("level", 1, 9),
+    "zstd": ("level", -131072, 22),
+    "lz4": ("acceleration", 1, 65537),
+}
+"""Levels of the libraries: those of existing arrays, which may be others, are clipped to them."""
+
+
+def decoder(config: CodecConfig) -> Decoder:
+    """The decoder of a checked configuration: of any number of streams or members, of zlib of one."""
+    name = config["id"]
+    if name == "lzma":
+        return partial(_decode_streams, partial(_lzma_stream, config))
+    if name in _STREAMS:
+        return partial(_decode_streams, _STREAMS[name], single=name == "zlib")
+    return {"blosc": blosc.decompress, "zstd": _decode_zstd, "lz4": _decode_lz4, "base64": _decode_base64}[name]
+
+
+def encoder(config: CodecConfig, itemsize: int) -> Callable[[memoryview], bytes]:
+    """The encoder of a checked configuration; ``itemsize`` of the data. It raises exceptions of the libraries."""
+    name, *limits = _LEVELS.get(config["id"], ("", 0, 0))
+    if name in config:
+        config = {**config, name: min(max(config[name], limits[0]), limits[1])}
+    if config["id"] == "gzip":
+        # with a time of zero in the header, so that equal chunks have equal bytes
+        return lambda data: zlib.compress(data, config.get("level", 1), _GZIP_WINDOW)
+    if config["id"] == "blosc":
+        return lambda data: blosc.compress(data, config, itemsize)
+    encode: Callable[[memoryview], bytes] = codec_of(config).encode
+    return encode
+
+
+def starter(name: str) -> Start | None:
+    """The decoder of beginnings of a codec's streams, if it has one."""
+    if name == "zstd":
+        return _start_zstd
+    return partial(_start_stream, _STREAMS[name]) if name in ("zlib", "gzip") else None
 
 
 # --- zlib, gzip, bz2, lzma ---------------------------------------------------------------------------------------
 
 
-def decode_zlib(data: Buffer, _out: Out, limit: int) -> bytes:
-    """A single stream, without trailing data. [RFC 1950]"""
-    return _decode_streams(isal_zlib.decompressobj, data, limit, single=True)
-
-
-def decode_gzip(data: Buffer, _out: Out, limit: int) -> bytes:
-    """Any number of members, with optional zero padding after each. [RFC 1952]"""
-    return _decode_streams(lambda: isal_zlib.decompressobj(_GZIP_WINDOW), data, limit)
-
-
-def decode_bz2(data: Buffer, _out: Out, limit: int) -> bytes:
-    """Any number of streams."""
-    return _decode_streams(bz2.BZ2Decompressor, data, limit)
-
-
-def lzma_decoder(config: CodecConfig) -> Callable[[Buffer, Out, int], bytes]:
-    """The decoder of an ``lzma`` configuration: xz, lzma-alone, or raw with its filters."""
-    format_, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
-
-    def make() -> Any:
-        if format_ == lzma.FORMAT_RAW:
-            return lzma.LZMADecompressor(format_, filters=filters)
-        return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + (1 << 20))  # besides its dictionary
-
-    return lambda data, _out, limit: _decode_streams(make, data, limit)
-
-
-def _decode_streams(make: MakeStream, data: Buffer, limit: int, *, single: bool = False) -> bytes:
-    """Decode concatenated streams; the first, nearly always the only one, gets all input at once."""
+def _decode_streams(make: MakeStream, data: Buffer, _out: Out, limit: int, *, single: bool = False) -> bytes:
+    """Decode concatenated streams, with optional zero padding after each, or if ``single``, one without trailing data.
+    The first, nearly always the only one, gets all input at once. [RFC 1950, 1952]"""
     view, decoded, at, size = memoryview(data), [], 0, len(data)
     while at < len(view) or not at:
         stream = make()
@@ -83,39 +101,25 @@ def _decode_streams(make: MakeStream, data: Buffer, limit: int, *, single: bool 
     return decoded[0] if len(decoded) == 1 else b"".join(decoded)
 
 
-def encode_zlib(data: memoryview, config: CodecConfig) -> bytes:
-    return zlib.compress(data, _within(config.get("level", 1), -1, 9))
+def _lzma_stream(config: CodecConfig) -> Any:
+    """A decoder of xz, lzma-alone, or raw with its filters."""
+    format_ = config.get("format", lzma.FORMAT_XZ)
+    if format_ == lzma.FORMAT_RAW:
+        return lzma.LZMADecompressor(format_, filters=config.get("filters"))
+    return lzma.LZMADecompressor(format_, memlimit=LZMA_MEMORY + (1 << 20))  # besides its dictionary
 
 
-def encode_gzip(data: memoryview, config: CodecConfig) -> bytes:
-    """gzip, with a time of zero in the header, so that equal chunks have equal bytes."""
-    stream = zlib.compressobj(_within(config.get("level", 1), -1, 9), zlib.DEFLATED, _GZIP_WINDOW)
-    return stream.compress(data) + stream.flush()
+def _start_stream(make: MakeStream, data: Buffer, out: NDArray[Any]) -> bool:
+    found = make().decompress(data, out.nbytes)
+    if is_whole := len(found) == out.nbytes:
+        out[:] = np.frombuffer(found, np.uint8)
+    return is_whole
 
 
-def encode_bz2(data: memoryview, config: CodecConfig) -> bytes:
-    return bz2.compress(data, _within(config.get("level", 1), 1, 9))
+# --- zstd, lz4, base64 -------------------------------------------------------------------------------------------
 
 
-def encode_lzma(data: memoryview, config: CodecConfig) -> bytes:
-    format_, options = config.get("format", lzma.FORMAT_XZ), {n: config.get(n) for n in ("preset", "filters")}
-    return lzma.compress(data, format_, check=config.get("check", -1), **options)
-
-
-def _start_of(make: MakeStream) -> Start:
-    def start(data: Buffer, out: NDArray[Any]) -> bool:
-        found = make().decompress(data, out.nbytes)
-        if is_whole := len(found) == out.nbytes:
-            out[:] = np.frombuffer(found, np.uint8)
-        return is_whole
-
-    return start
-
-
-# --- zstd --------------------------------------------------------------------------------------------------------
-
-
-def decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
+def _decode_zstd(data: Buffer, out: Out, limit: int) -> Any:
     """Any number of frames, with or without content size. [RFC 8878]
 
     The one-shot decoder of numcodecs is faster, but does not return the decoded size, so that must be known.
@@ -138,11 +142,6 @@ def _start_zstd(data: Buffer, out: NDArray[Any]) -> bool:
     return False
 
 
-def encode_zstd(data: memoryview, config: CodecConfig) -> bytes:
-    frame: bytes = zstd.compress(data, _within(config.get("level", 0), -131072, 22), config.get("checksum", False))
-    return frame
-
-
 def _zstd_content(data: Buffer) -> int | None:
     """The content size in the header of the first frame, if stated."""
     flags = _little(data, 4, 1) if data[:4] == b"\x28\xb5\x2f\xfd" else 0
@@ -157,10 +156,7 @@ def _little(data: Buffer, at: int, width: int) -> int:
     return int.from_bytes(data[at : at + width], "little")
 
 
-# --- lz4, base64 -------------------------------------------------------------------------------------------------
-
-
-def decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
+def _decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
     """The decoded size as uint32, then an LZ4 block."""
     size = _little(data, 0, 4)
     if size > limit or (out is not None and size != limit) or len(data) > LZ4_MAX_BYTES:
@@ -168,29 +164,6 @@ def decode_lz4(data: Buffer, out: Out, limit: int) -> Any:
     return lz4.decompress(data, out)
 
 
-def encode_lz4(data: memoryview, config: CodecConfig) -> bytes:
-    if data.nbytes > LZ4_MAX_BYTES:
-        raise ValueError(f"lz4 takes at most {LZ4_MAX_BYTES} bytes, the chunk has {data.nbytes}")
-    block: bytes = lz4.compress(data, _within(config.get("acceleration", 1), 1, 65537))
-    return block
-
-
-def decode_base64(data: Buffer, _out: Out, _limit: int) -> bytes:
+def _decode_base64(data: Buffer, _out: Out, _limit: int) -> bytes:
     """base64 in the standard alphabet with padding, without other characters. [RFC 4648 §4]"""
     return binascii.a2b_base64(data, strict_mode=True)
-
-
-def encode_base64(data: memoryview, _config: CodecConfig) -> bytes:
-    return binascii.b2a_base64(data, newline=False)
-
-
-STARTS: Final[Mapping[str, Start]] = {
-    "zlib": _start_of(isal_zlib.decompressobj),
-    "gzip": _start_of(lambda: isal_zlib.decompressobj(_GZIP_WINDOW)),
-    "zstd": _start_zstd,
-}
-
-
-def _within(value: int, low: int, high: int) -> int:
-    """A level clipped to the library's range: existing arrays may have others."""
-    return min(max(value, low), high)

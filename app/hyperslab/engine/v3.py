@@ -15,6 +15,8 @@ import numpy as np
 
 from hyperslab.engine.chain import Inflates
 from hyperslab.engine.codecs import ChunkCodec, make_codec
+from hyperslab.engine.dtypes import data_type_of, dtype_of, named_configuration
+from hyperslab.engine.fill_value import fill_of, format_fill
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.engine.metadata import (
@@ -31,7 +33,6 @@ from hyperslab.engine.metadata import (
 )
 from hyperslab.engine.sharding import make_levels
 from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
-from hyperslab.engine.v3_dtypes import data_type_of, dtype_of, fill_of, format_fill, named_configuration
 from hyperslab.errors import BadMetadata, shown
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")

@@ -15,21 +15,26 @@ import numpy as np
 
 from hyperslab.engine.codec_config import (
     CODECS,
+    FROM_ITEMS,
     SHUFFLES,
+    TO_ITEMS,
     V3_CODECS,
     CodecConfig,
     check_v3_config,
     complete,
     plain_config,
 )
-from hyperslab.engine.dtypes import MAX_RANK, NARROW_INTEGERS, DataType, parse_dtype
-from hyperslab.engine.v3_dtypes import (
+from hyperslab.engine.dtypes import (
+    MAX_RANK,
+    NARROW_INTEGERS,
     OBJECTS,
+    DataType,
     dtype_of,
     endian_of,
-    has_no_order,
-    name_of,
+    kind_of,
     named_configuration,
+    named_type,
+    parse_dtype,
 )
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
@@ -37,10 +42,6 @@ from hyperslab.wire import numpy_dtype
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and optional ``configuration``."""
 
-TO_ITEMS: Final = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits")
-"""numcodecs' filters before the conversion of items to bytes."""
-FROM_ITEMS: Final = ("zfpy", "pcodec")
-"""Codecs that convert items to bytes themselves."""
 _OBJECT_CODECS: Final = ("vlen-utf8", "vlen-bytes")
 OWN_CODECS: Final = ("transpose", "byteswap", "bits", "scale_offset", "cast_value")
 """Ids of configurations specific to arrays of Zarr v3."""
@@ -80,26 +81,9 @@ class Chain:
         return self.configs[:-1] or None, self.configs[-1]
 
 
-@dataclass(slots=True)
-class _Reading:
-    """State of the parser of a list of codecs."""
-
-    key: str
-    data_type: Any
-    shape: tuple[int, ...]
-    """In the order of the array's axes."""
-    axes: list[int]
-    items: list[CodecConfig]
-    shards: list[Shard]
-    reshaped: tuple[int, ...] | None = None
-    """The shape after a ``reshape``, whose axes are not those of the array."""
-    recast: bool = False
-    """Whether a codec has converted the items to others, whose byte order differs from the array's."""
-
-    @property
-    def stored(self) -> tuple[int, ...]:
-        """The shape in stored order."""
-        return tuple([self.shape[axis] for axis in self.axes]) if self.reshaped is None else self.reshaped
+MAX_INDEX: Final = 1 << 22
+"""Maximum number of chunks per shard, whose index takes 16 bytes for each."""
+_TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 
 
 def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
@@ -107,159 +91,258 @@ def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -
 
     Raises `CodecRefused` for an unknown or forbidden codec, `BadMetadata` for other faults.
     """
-    return _parse(value, _Reading(key, data_type, shape, [*range(len(shape))], [], []), "codecs")
+    return _Parser(key, data_type, shape).parse(value, "codecs")
 
 
-def _parse(value: Any, reading: _Reading, member: str) -> Chain:
-    if not isinstance(value, list) or not 0 < len(value) <= 64:
-        raise BadMetadata(reading.key, member, f"expected a list of codecs, found {shown(value)}")
-    # an optional codec is refused too: without it, all values would be wrong
-    places = [f"{member}[{index}]" for index in range(len(value))]
-    named = [(*_named(each, reading, place), place) for each, place in zip(value, places, strict=True)]
-    to_bytes = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
-    at = next((index for index, (name, _, _) in enumerate(named) if name in to_bytes), None)
-    if at is None:
-        raise BadMetadata(reading.key, member, "no codec turns items into bytes, such as 'bytes'")
-    for name, configuration, place in named[:at]:
-        _read_filter(name, configuration, reading, place)
-    after = [_compressor(name, configuration, reading, place) for name, configuration, place in named[at + 1 :]]
-    name, configuration, place = named[at]
-    if name == "sharding_indexed":
-        return _read_shard(configuration, after, reading, place)
-    return _read_last(name, configuration, after, reading, place)
+class _Parser:
+    """Parser of a list of codecs, and of those in its shards, for items of ``data_type``.
 
+    ``shape`` is that of the shard or chunk, by axis of the array; ``axes``: the array's axis of each stored axis;
+    ``reshaped``: the shape after a ``reshape``, whose axes are not those of the array. ``items``: configurations of
+    codecs of items; ``recast``: one converts them to others, whose byte order differs from the array's.
+    """
 
-def _named(value: Any, reading: _Reading, member: str) -> tuple[str, dict[str, Any]]:
-    """Name and configuration, validated independently of other codecs. The prefix of numcodecs' codecs is removed if v3
-    has no form of its own; a missing dtype or item size is that of the array, as in zarr-python."""
-    try:
-        name, configuration = named_configuration(value, "a codec", optional=True)
-    except ValueError as error:
-        raise BadMetadata(reading.key, member, str(error)) from None
-    bare = name.removeprefix("numcodecs.")
-    if bare not in CODECS and name not in V3_CODECS:
-        raise CodecRefused(reading.key, name, "this codec is unknown", member)
-    name = name if bare in V3_CODECS else bare
-    dtype = dtype_of(reading.data_type)
-    part = {"fixedscaleoffset": "dtype", "quantize": "dtype", "astype": "decode_dtype"}.get(name)
-    if part is not None and configuration.get(part) is None and not dtype.fields:
-        configuration = {**configuration, part: dtype.json}
-    if name == "shuffle" and configuration.get("elementsize") is None:
-        configuration = {**configuration, "elementsize": dtype.itemsize}
-    for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
-        if isinstance(configuration.get(part), str):
-            with suppress(TypeError, ValueError, SyntaxError):  # the check reports other values
-                configuration = {**configuration, part: numpy_dtype(configuration[part]).str}
-    try:
-        check_v3_config(name, configuration, key=reading.key)
-    except BadMetadata as error:
-        raise BadMetadata(reading.key, f"{member}: {error.member}", error.reason) from None
-    except CodecRefused as error:
-        raise CodecRefused(reading.key, error.codec, error.reason, member) from None
-    return name, configuration
+    def __init__(self, key: str, data_type: Any, shape: tuple[int, ...]) -> None:
+        self.key, self.data_type, self.shape = key, data_type, shape
+        self.axes = [*range(len(shape))]
+        self.items: list[CodecConfig] = []
+        self.shards: list[Shard] = []
+        self.reshaped: tuple[int, ...] | None = None
+        self.recast = False
 
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape in stored order."""
+        return tuple([self.shape[axis] for axis in self.axes]) if self.reshaped is None else self.reshaped
 
-def _read_filter(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    """Read a codec from items to items."""
-    if name in ("transpose", "reshape"):
-        (_read_transpose if name == "transpose" else _read_reshape)(configuration, reading, member)
-        return
-    config = plain_config({"id": name.removeprefix("numcodecs."), **configuration})
-    reading.recast = True
-    if name in ("scale_offset", "cast_value"):
-        config["dtype"] = _numbers(reading.data_type, reading, member)
-        if name == "cast_value":
-            reading.data_type = config.pop("data_type")
-            config["astype"] = _numbers(reading.data_type, reading, member)
-        for kind in (config["dtype"], config.get("astype", config["dtype"])):
-            if kind[0] in "<>|" and kind[1] not in "iuf":
-                raise BadMetadata(reading.key, member, f"takes integers and floats, not {kind!r}")
-        if config.get("out_of_range") == "wrap" and config["astype"].lstrip("<|")[0] not in "iu":
-            raise BadMetadata(reading.key, f"{member}.out_of_range", "only integers wrap round")
-    elif config["id"] not in TO_ITEMS:
-        raise CodecRefused(reading.key, name, "comes before the items are bytes", member)
-    reading.items.append(config)
+    def wrong(self, member: str, reason: str) -> BadMetadata:
+        return BadMetadata(self.key, member, reason)
 
+    def parse(self, value: Any, member: str) -> Chain:
+        if not isinstance(value, list) or not 0 < len(value) <= 64:
+            raise self.wrong(member, f"expected a list of codecs, found {shown(value)}")
+        # an optional codec is refused too: without it, all values would be wrong
+        places = [f"{member}[{index}]" for index in range(len(value))]
+        named = [(*self._named(each, place), place) for each, place in zip(value, places, strict=True)]
+        at = next((index for index, (name, _, _) in enumerate(named) if name in _TO_BYTES), None)
+        if at is None:
+            raise self.wrong(member, "no codec turns items into bytes, such as 'bytes'")
+        for name, configuration, place in named[:at]:
+            self._read_filter(name, configuration, place)
+        after = [self._compressor(name, configuration, place) for name, configuration, place in named[at + 1 :]]
+        name, configuration, place = named[at]
+        if name == "sharding_indexed":
+            self._read_shard(configuration, after, place)
+            return self.parse(configuration["codecs"], f"{place}.codecs")
+        return self._chain(name, self._serializer(name, configuration, place), after, place)
 
-def _read_transpose(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    stored = reading.stored
-    order, rank = configuration["order"], len(stored)
-    if order in ("C", "F"):  # form of early drafts of the specification
-        order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
-    if not isinstance(order, list) or any(type(axis) is not int for axis in order) or sorted(order) != [*range(rank)]:
-        expected = f"expected the {rank} axes in some order, found {shown(order)}"
-        raise BadMetadata(reading.key, f"{member}.order", expected)
-    if reading.reshaped is not None:
-        reading.reshaped = tuple([stored[axis] for axis in order])
-    else:
-        reading.axes = [reading.axes[axis] for axis in order]
-    if order != [*range(rank)]:
-        reading.items.append({"id": "transpose", "order": tuple(order)})
+    def _named(self, value: Any, member: str) -> tuple[str, dict[str, Any]]:
+        """Name and configuration, validated independently of other codecs. The prefix of numcodecs' codecs is removed
+        if v3 has no form of its own; a missing dtype or item size is that of the array, as in zarr-python."""
+        try:
+            name, configuration = named_configuration(value, "a codec", optional=True)
+        except ValueError as error:
+            raise self.wrong(member, str(error)) from None
+        bare = name.removeprefix("numcodecs.")
+        if bare not in CODECS and name not in V3_CODECS:
+            raise CodecRefused(self.key, name, "this codec is unknown", member)
+        name = name if bare in V3_CODECS else bare
+        dtype = dtype_of(self.data_type)
+        part = {"fixedscaleoffset": "dtype", "quantize": "dtype", "astype": "decode_dtype"}.get(name)
+        if part is not None and configuration.get(part) is None and not dtype.fields:
+            configuration = {**configuration, part: dtype.json}
+        if name == "shuffle" and configuration.get("elementsize") is None:
+            configuration = {**configuration, "elementsize": dtype.itemsize}
+        for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+            if isinstance(configuration.get(part), str):
+                with suppress(TypeError, ValueError, SyntaxError):  # the check reports other values
+                    configuration = {**configuration, part: numpy_dtype(configuration[part]).str}
+        try:
+            check_v3_config(name, configuration, key=self.key)
+        except BadMetadata as error:
+            raise self.wrong(f"{member}: {error.member}", error.reason) from None
+        except CodecRefused as error:
+            raise CodecRefused(self.key, error.codec, error.reason, member) from None
+        return name, configuration
 
+    # --- from items to items ---
 
-def _read_reshape(configuration: Mapping[str, Any], reading: _Reading, member: str) -> None:
-    """Another shape of the same items in the same order. [zarr-extensions, "reshape"]"""
-    stored, sizes = reading.stored, configuration["shape"]
-    count, after = math.prod(stored), -1
-    shape: list[int] = []
-    free: list[int] = []
-    for at, size in enumerate(sizes if isinstance(sizes, list) and len(sizes) <= MAX_RANK else [None]):
-        if isinstance(size, list) and all(type(axis) is int and axis < len(stored) for axis in size):
-            if [after, *size] != sorted({after, *size}):
-                raise BadMetadata(reading.key, f"{member}.shape", f"the axes of {shown(sizes)} are not in order")
-            after = max([after, *size])
-            shape.append(math.prod([stored[axis] for axis in size]))
-        elif type(size) is int and (size > 0 or (size == -1 and not free)):
-            free += [at] * (size == -1)
-            shape.append(max(size, 1))
+    def _read_filter(self, name: str, configuration: Mapping[str, Any], member: str) -> None:
+        if name == "transpose":
+            self._read_transpose(configuration["order"], f"{member}.order")
+            return
+        if name == "reshape":
+            self.reshaped = self._reshaped(configuration["shape"], f"{member}.shape")
+            self.items.append({"id": "reshape", "shape": self.reshaped})
+            return
+        config = plain_config({"id": name.removeprefix("numcodecs."), **configuration})
+        self.recast = True
+        if name in ("scale_offset", "cast_value"):
+            config["dtype"] = self._numbers(member)
+            if name == "cast_value":
+                self.data_type = config.pop("data_type")
+                config["astype"] = self._numbers(member)
+            for kind in (config["dtype"], config.get("astype", config["dtype"])):
+                if kind[0] in "<>|" and kind[1] not in "iuf":
+                    raise self.wrong(member, f"takes integers and floats, not {kind!r}")
+            if config.get("out_of_range") == "wrap" and config["astype"].lstrip("<|")[0] not in "iu":
+                raise self.wrong(f"{member}.out_of_range", "only integers wrap round")
+        elif config["id"] not in TO_ITEMS:
+            raise CodecRefused(self.key, name, "comes before the items are bytes", member)
+        self.items.append(config)
+
+    def _read_transpose(self, order: Any, member: str) -> None:
+        stored = self.stored
+        rank = len(stored)
+        if order in ("C", "F"):  # form of early drafts of the specification
+            order = [*range(rank)] if order == "C" else [*reversed(range(rank))]
+        is_list = isinstance(order, list) and all(type(axis) is int for axis in order)
+        if not is_list or sorted(order) != [*range(rank)]:
+            raise self.wrong(member, f"expected the {rank} axes in some order, found {shown(order)}")
+        if self.reshaped is not None:
+            self.reshaped = tuple([stored[axis] for axis in order])
         else:
-            raise BadMetadata(reading.key, f"{member}.shape", f"expected sizes or lists of axes, found {shown(sizes)}")
-    for at in free:
-        shape[at] = count // math.prod(shape)
-    lists = [(at, size[0]) for at, size in enumerate(sizes or ()) if isinstance(size, list) and size]
-    fits = all(math.prod(shape[:at]) == math.prod(stored[:first]) for at, first in lists)
-    if math.prod(shape) != count or not fits:
-        raise BadMetadata(reading.key, f"{member}.shape", f"{shown(sizes)} does not hold the items of {[*stored]}")
-    reading.reshaped = tuple(shape)
-    reading.items.append({"id": "reshape", "shape": reading.reshaped})
+            self.axes = [self.axes[axis] for axis in order]
+        if order != [*range(rank)]:
+            self.items.append({"id": "transpose", "order": tuple(order)})
 
+    def _reshaped(self, sizes: Any, member: str) -> tuple[int, ...]:
+        """Another shape of the same items in the same order: sizes, of which one is -1 for the rest, or lists of axes
+        to join. [zarr-extensions, "reshape"]"""
+        stored, after, free, fits = self.stored, -1, -1, True
+        shape: list[int] = []
+        for size in sizes if isinstance(sizes, list) and len(sizes) <= MAX_RANK else [None]:
+            if isinstance(size, list) and all(type(axis) is int and axis < len(stored) for axis in size):
+                if [after, *size] != sorted({after, *size}):
+                    raise self.wrong(member, f"the axes of {shown(sizes)} are not in order")
+                after = max([after, *size])
+                shape.append(math.prod([stored[axis] for axis in size]))
+            elif type(size) is int and (size > 0 or (size == -1 and free < 0)):
+                free = len(shape) if size == -1 else free
+                shape.append(max(size, 1))
+            else:
+                raise self.wrong(member, f"expected sizes or lists of axes, found {shown(sizes)}")
+        if free >= 0:
+            shape[free] = math.prod(stored) // math.prod(shape)
+        for at, size in enumerate(sizes or ()):
+            if isinstance(size, list) and size:
+                fits &= math.prod(shape[:at]) == math.prod(stored[: size[0]])
+        if math.prod(shape) != math.prod(stored) or not fits:
+            raise self.wrong(member, f"{shown(sizes)} does not hold the items of {[*stored]}")
+        return tuple(shape)
 
-def _read_last(
-    name: str, configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str
-) -> Chain:
-    """The codec from items to bytes, other than a shard."""
-    kind, configs, big = reading.data_type, reading.items, False
-    stored_by = OBJECTS.get(name_of(kind))
-    if stored_by != (name if name in _OBJECT_CODECS else None):
-        raise BadMetadata(reading.key, member, f"{name!r} does not store items of {name_of(kind)!r}")
-    if name == "bytes":
+    # --- from items to bytes ---
+
+    def _serializer(self, name: str, configuration: Mapping[str, Any], member: str) -> CodecConfig | None:
+        """The codec from items to bytes, other than a shard; None for ``bytes`` in the little order. Its id is
+        ``bytes`` for the big one."""
+        kind = named_type(self.data_type)[0]
+        if OBJECTS.get(kind) != (name if name in _OBJECT_CODECS else None):
+            raise self.wrong(member, f"{name!r} does not store items of {kind!r}")
+        if name == "packbits":
+            return self._packbits(configuration, member)
+        if name != "bytes":
+            return plain_config({"id": name, **configuration})
         if "index_codecs" in member and "endian" not in configuration:
-            raise BadMetadata(reading.key, f"{member}.endian", "is missing: expected little or big")
-        big = configuration.get("endian") == "big" and not has_no_order(kind)
-    elif name == "packbits":
-        configs = [*configs, _packbits(configuration, reading, member)]
-    else:
-        configs = [*configs, plain_config({"id": name, **configuration})]
-    if big and (reading.recast or not _swaps(kind)):
-        configs, big = [*configs, {"id": "byteswap", "dtype": _numbers(kind, reading, member)}], False
-    shape, fortran = reading.shape, False
-    rank = len(shape)
-    if configs and configs[0] == {"id": "transpose", "order": (*reversed(range(rank)),)}:
-        configs, fortran = configs[1:], True
-    configs = _with_shapes(configs, shape, fortran)
-    if stored_by and configs[0]["id"] == "transpose":
-        if reading.reshaped is not None:
-            raise BadMetadata(reading.key, member, "items of any length are transposed or reshaped, not both")
-        order = configs[0]["order"]
-        for transpose in configs[1:-1]:
-            order = tuple([order[axis] for axis in transpose["order"]])
-        configs = [{"id": name, "transpose": {**configs[0], "order": order}}]
-    return Chain(shape, (*configs, *after), big, fortran, tuple(reading.shards))
+            raise self.wrong(f"{member}.endian", "is missing: expected little or big")
+        if configuration.get("endian") != "big" or endian_of(dtype_of(self.data_type).json) is None:
+            return None
+        numpy = dtype_of(self.data_type, ">").numpy
+        is_time = numpy.kind in "mM" and np.datetime_data(numpy)[0] == "generic"
+        if not self.recast and not is_time and numpy.isbuiltin != 2:  # numpy has these in native order only
+            return {"id": "bytes"}
+        return {"id": "byteswap", "dtype": self._numbers(member)}
+
+    def _chain(self, name: str, last: CodecConfig | None, after: list[CodecConfig], member: str) -> Chain:
+        configs, big, reverse = self.items, last == {"id": "bytes"}, tuple(reversed(range(len(self.shape))))
+        if last is not None and not big:
+            configs = [*configs, last]
+        fortran = bool(configs) and configs[0] == {"id": "transpose", "order": reverse}
+        if fortran:
+            configs = configs[1:]
+        configs = _with_shapes(configs, self.shape[::-1] if fortran else self.shape)
+        if name in _OBJECT_CODECS and configs[0]["id"] == "transpose":
+            if self.reshaped is not None:
+                raise self.wrong(member, "items of any length are transposed or reshaped, not both")
+            order = configs[0]["order"]
+            for transpose in configs[1:-1]:
+                order = tuple([order[axis] for axis in transpose["order"]])
+            configs = [{"id": name, "transpose": {**configs[0], "order": order}}]
+        return Chain(self.shape, (*configs, *after), big, fortran, tuple(self.shards))
+
+    def _numbers(self, member: str) -> str:
+        """numpy's type string of the data type; raises unless it is numeric."""
+        try:
+            found = dtype_of(self.data_type)
+        except ValueError as error:
+            raise self.wrong(f"{member}.data_type", str(error)) from None
+        if not isinstance(found.json, str) or found.numpy.hasobject:
+            raise self.wrong(member, f"takes numbers, not {shown(self.data_type)}")
+        return found.json
+
+    def _packbits(self, configuration: Mapping[str, Any], member: str) -> CodecConfig:
+        numbers, nbytes = self._numbers(member), dtype_of(self.data_type).itemsize
+        if numbers[1] == "c":  # of each part
+            nbytes //= 2
+            numbers = f"<f{nbytes}"
+        width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)
+        first, last = configuration.get("first_bit"), configuration.get("last_bit")
+        first, last = 0 if first is None else first, width - 1 if last is None else last
+        if not first <= last < width:
+            raise self.wrong(member, f"expected bits of {width}, found {shown([first, last])}")
+        padding = configuration.get("padding_encoding", "none")
+        return {"id": "bits", "dtype": numbers, "padding": padding, "first": first, "last": last}
+
+    def _read_shard(self, configuration: Mapping[str, Any], after: list[CodecConfig], member: str) -> None:
+        if len(self.shards) == _MAX_DEPTH:
+            raise self.wrong(member, f"shards in shards, more than {_MAX_DEPTH} deep")
+        if self.reshaped is not None:
+            raise self.wrong(member, "a reshape comes before the shards")
+        if any(config["id"] not in ("transpose", "scale_offset", "cast_value") for config in self.items):
+            raise self.wrong(member, "a filter that looks at neighbours comes before the shards")
+        stored, chunk = self.stored, configuration["chunk_shape"]
+        if not isinstance(chunk, list) or len(chunk) != len(stored):
+            raise self.wrong(f"{member}.chunk_shape", f"expected {len(stored)} sizes, found {shown(chunk)}")
+        for size, inner in zip(stored, chunk, strict=True):
+            if type(inner) is not int or inner < 1 or size % inner:
+                raise self.wrong(f"{member}.chunk_shape", f"{shown(inner)} does not divide {size}")
+        counts = tuple([size // inner for size, inner in zip(stored, chunk, strict=True)])
+        if (entries := math.prod(counts)) > MAX_INDEX:
+            raise self.wrong(f"{member}.chunk_shape", f"{entries} chunks a shard, the limit is {MAX_INDEX}")
+        index = _Parser(self.key, "uint64", (*counts, 2)).parse_index(
+            configuration["index_codecs"], f"{member}.index_codecs"
+        )
+        at_start = configuration.get("index_location") == "start"
+        self.shards.append(Shard(self.shape, tuple(self.axes), *index, at_start, tuple(after)))
+        by_axis = dict(zip(self.axes, chunk, strict=True))
+        self.shape = tuple([by_axis[axis] for axis in range(len(stored))])
+
+    def parse_index(self, value: Any, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
+        """Codecs of known size for an index, and whether it is big-endian: ``bytes``, preceded by transposes and
+        followed by checksums."""
+        chain = self.parse(value, member)
+        known = ("transpose", "crc32c", "crc32", "adler32")
+        if chain.shards or any(config["id"] not in known for config in chain.configs):
+            raise self.wrong(member, "the encoded size of the index has to be known: expected bytes, and a checksum")
+        reverse = {"id": "transpose", "order": tuple(reversed(range(len(self.shape)))), "shape": self.shape}
+        return ((reverse, *chain.configs) if chain.fortran else chain.configs), chain.big
+
+    # --- from bytes to bytes ---
+
+    def _compressor(self, name: str, configuration: Mapping[str, Any], member: str) -> CodecConfig:
+        bare = name.removeprefix("numcodecs.")
+        if bare not in CODECS or bare in (*TO_ITEMS, *FROM_ITEMS) or "vlen" in bare:
+            raise self.wrong(member, f"{name!r} does not follow a codec that makes bytes")
+        config = plain_config({"id": bare, **configuration})
+        if name == "blosc":
+            config["shuffle"] = SHUFFLES[config["shuffle"]]
+        elif name == "crc32c":
+            config["location"] = "end"
+        return config
 
 
-def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran: bool) -> list[CodecConfig]:
-    """The configurations, with the input shape of each transpose."""
-    shape = shape[::-1] if fortran else shape
+def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...]) -> list[CodecConfig]:
+    """The configurations, with the input shape of each transpose; ``shape`` is that of the first."""
     found: list[CodecConfig] = []
     for config in configs:
         if config["id"] == "reshape":
@@ -270,97 +353,6 @@ def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...], fortran
         else:
             found.append(config)
     return found
-
-
-def _read_shard(configuration: Mapping[str, Any], after: list[CodecConfig], reading: _Reading, member: str) -> Chain:
-    if len(reading.shards) == _MAX_DEPTH:
-        raise BadMetadata(reading.key, member, f"shards in shards, more than {_MAX_DEPTH} deep")
-    if reading.reshaped is not None:
-        raise BadMetadata(reading.key, member, "a reshape comes before the shards")
-    if any(config["id"] not in ("transpose", "scale_offset", "cast_value") for config in reading.items):
-        raise BadMetadata(reading.key, member, "a filter that looks at neighbours comes before the shards")
-    stored = [reading.shape[axis] for axis in reading.axes]
-    chunk = configuration["chunk_shape"]
-    if not isinstance(chunk, list) or len(chunk) != len(stored):
-        raise BadMetadata(reading.key, f"{member}.chunk_shape", f"expected {len(stored)} sizes, found {shown(chunk)}")
-    for size, inner in zip(stored, chunk, strict=True):
-        if type(inner) is not int or inner < 1 or size % inner:
-            raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{shown(inner)} does not divide {size}")
-    entries = math.prod(stored) // math.prod(chunk)
-    if entries > MAX_INDEX:
-        raise BadMetadata(reading.key, f"{member}.chunk_shape", f"{entries} chunks a shard, the limit is {MAX_INDEX}")
-    counts = tuple([size // inner for size, inner in zip(stored, chunk, strict=True)])
-    index = _index_codecs(configuration["index_codecs"], counts, reading.key, f"{member}.index_codecs")
-    axes, at_start = tuple(reading.axes), configuration.get("index_location") == "start"
-    reading.shards.append(Shard(reading.shape, axes, *index, at_start, tuple(after)))
-    inner_shape = [0] * len(axes)
-    for axis, size in zip(axes, chunk, strict=True):
-        inner_shape[axis] = size
-    reading.shape = tuple(inner_shape)
-    return _parse(configuration["codecs"], reading, f"{member}.codecs")
-
-
-MAX_INDEX: Final = 1 << 22
-"""Maximum number of chunks per shard, whose index takes 16 bytes for each."""
-
-
-def _index_codecs(value: Any, counts: tuple[int, ...], key: str, member: str) -> tuple[tuple[CodecConfig, ...], bool]:
-    """Codecs of the index, two numbers for each of ``counts`` chunks, of known size: ``bytes``, preceded by transposes
-    and followed by checksums."""
-    shape = (*counts, 2)
-    chain = _parse(value, _Reading(key, "uint64", shape, [*range(len(shape))], [], []), member)
-    if chain.shards or any(c["id"] not in ("transpose", "crc32c", "crc32", "adler32") for c in chain.configs):
-        raise BadMetadata(key, member, "the encoded size of the index has to be known: expected bytes, and a checksum")
-    if chain.fortran:
-        reverse = {"id": "transpose", "order": (*reversed(range(len(shape))),), "shape": shape}
-        return (reverse, *chain.configs), chain.big
-    return chain.configs, chain.big
-
-
-def _swaps(kind: Any) -> bool:
-    """Whether numpy supports both byte orders of the type; not for times without a unit."""
-    numpy = dtype_of(kind, ">").numpy
-    if numpy.kind in "mM":
-        return np.datetime_data(numpy)[0] != "generic"
-    return numpy.kind != "V" or numpy.names is not None or numpy.type is np.void
-
-
-def _numbers(kind: Any, reading: _Reading, member: str) -> str:
-    """numpy's type string of a data type; raises unless it is numeric."""
-    try:
-        found = dtype_of(kind)
-    except ValueError as error:
-        raise BadMetadata(reading.key, f"{member}.data_type", str(error)) from None
-    if not isinstance(found.json, str) or found.numpy.hasobject:
-        raise BadMetadata(reading.key, member, f"takes numbers, not {shown(kind)}")
-    return found.json
-
-
-def _packbits(configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
-    padding = configuration.get("padding_encoding", "none")
-    numbers, nbytes = _numbers(reading.data_type, reading, member), dtype_of(reading.data_type).itemsize
-    if numbers[1] == "c":  # of each part
-        nbytes //= 2
-        numbers = f"<f{nbytes}"
-    width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)
-    first, last = configuration.get("first_bit"), configuration.get("last_bit")
-    first, last = 0 if first is None else first, width - 1 if last is None else last
-    if not first <= last < width:
-        raise BadMetadata(reading.key, member, f"expected bits of {width}, found {shown([first, last])}")
-    return {"id": "bits", "dtype": numbers, "padding": padding, "first": first, "last": last}
-
-
-def _compressor(name: str, configuration: Mapping[str, Any], reading: _Reading, member: str) -> CodecConfig:
-    """A codec from bytes to bytes."""
-    bare = name.removeprefix("numcodecs.")
-    if bare not in CODECS or bare in (*TO_ITEMS, *FROM_ITEMS) or "vlen" in bare:
-        raise BadMetadata(reading.key, member, f"{name!r} does not follow a codec that makes bytes")
-    config = plain_config({"id": bare, **configuration})
-    if name == "blosc":
-        config["shuffle"] = SHUFFLES[config["shuffle"]]
-    elif name == "crc32c":
-        config["location"] = "end"
-    return config
 
 
 # --- from Zarr v2 ----------------------------------------------------------------------------------------------------
@@ -443,7 +435,7 @@ def check_filters(items: np.dtype[Any], configs: Sequence[CodecConfig]) -> None:
 
 
 def _is_whole(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biumM" or dtype.name in NARROW_INTEGERS
+    return kind_of(dtype) in "biumM"
 
 
 def codecs_of(

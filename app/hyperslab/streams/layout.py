@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine import creation, v3_creation
+from hyperslab.engine.creation import new_document
 from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
 from hyperslab.storage.keys import HIDDEN, as_prefix, join, normalise_path, prefixes
@@ -231,14 +231,11 @@ class StreamPlan:
         `BadPath`."""
         version, arrays = settings.zarr_format, list[StreamArray]()
         groups: dict[str, Mapping[str, Any]] = {}
-        checked: set[str] = set()  # the fields of a plate are mostly alike
+        checked: set[str] = set()
         for member, key, array in all_arrays(settings):
             made = _array(array, key, member, version, home=path, stream=stream, number=len(arrays))
             arrays.append(made)
-            definition = made.levels[0].definition
-            if repr(definition) not in checked:
-                _check(member, definition)
-                checked.add(repr(definition))
+            _check(member, made.levels[0].definition, checked)
             if made.levels[0].path != made.path:
                 halvings = [level.halvings for level in made.levels]
                 document = ome.image(array, made.path.rpartition("/")[2], halvings, version)
@@ -343,14 +340,15 @@ def _level(
     )
 
 
-def _check(member: str, definition: Mapping[str, Any]) -> None:
-    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created."""
+def _check(member: str, definition: Mapping[str, Any], checked: set[str]) -> None:
+    """Raise `BadDefinition`, with the path of the member in the settings, for an array that cannot be created, unless
+    an equal one was ``checked``: the fields of a plate are mostly alike."""
+    if repr(definition) in checked:
+        return
+    checked.add(repr(definition))
     members = {name: value for name, value in definition.items() if name not in ("dimension_names", "attributes")}
     try:
-        if definition["zarr_format"] == 2:
-            creation.new_document(members)
-        else:
-            v3_creation.new_document(members, {})
+        new_document(members)
     except BadDefinition as error:
         named = "dimensions" if error.member in ("shape", "chunks", "shards") else error.member
         where = re.sub(r"\[(\d+)\]", r".\1", named)  # filters[0]

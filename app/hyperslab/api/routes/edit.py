@@ -16,7 +16,7 @@ from hyperslab.api.writing import node_check
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
-from hyperslab.engine.v3_creation import MEMBERS
+from hyperslab.engine.creation import MEMBERS
 from hyperslab.errors import BadDefinition, BadParameter, shown
 from hyperslab.wire import MERGE_PATCH
 

@@ -1,0 +1,199 @@
+"""Comparison of a request with a stored array: whether that is what a new one would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from hyperslab.engine.chunk_shape import (
+    ChunkLayout,
+    parse_aspect_ratio,
+    parse_chunk_layout,
+    parse_elements,
+    requested_chunks,
+    without_soft,
+)
+from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config
+from hyperslab.engine.creation import V3_MEMBERS, Request, has_shards, new_fill, parse_shards, requested_chain
+from hyperslab.engine.dtypes import OBJECTS, dtype_of, named_configuration, named_type, parse_dtype
+from hyperslab.engine.fill_value import parse_fill_value, same_object
+from hyperslab.engine.metadata import (
+    ArrayMetadata,
+    parse_compressor,
+    parse_filters,
+    parse_order,
+    parse_separator,
+    parse_shape,
+)
+from hyperslab.engine.schema import schema_document
+from hyperslab.engine.v3 import parse_key_encoding, parse_names
+from hyperslab.engine.v3_codecs import completed
+
+
+def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
+    """The first requested member that a stored array does not match: name, requested and stored value.
+
+    Equivalent notations are equal, and soft constraints match everything. Unlike in TensorStore, the separator is
+    compared with the effective one. Raises `BadDefinition` for invalid members.
+    """
+    if stored.zarr_format == 2:
+        fits, is_v3 = FITS, wanted.get("zarr_format") == 3
+        members = {name: value for name, value in wanted.items() if name not in V3_MEMBERS or not is_v3}
+    else:
+        fits, of_codecs = FITS_V3, () if wanted.get("codecs") is None else ("compressor", "filters", "order")
+        members = {name: value for name, value in wanted.items() if value is not None or name not in of_codecs}
+        filters = members.get("filters")
+        if isinstance(filters, list) and len(filters) >= len(stored.codecs):  # then the last one is not a compressor
+            stored = replace(stored, filters=stored.codecs or None, compressor=None)
+    read = Request(members, tuple(fits))
+    for name, does_fit in fits.items():
+        if not read.leaves_open(name) and not read(name, partial(does_fit, stored)):
+            found = schema_document(stored) if name == "chunk_layout" else stored.document
+            return name, members[name], found.get(name, getattr(stored, name, None))
+    return None
+
+
+def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
+    sizes = () if value is True else requested_chunks(value, stored.shape, stored.itemsize)
+    return all(size in (0, chunk) for size, chunk in zip(sizes, stored.chunks, strict=False))
+
+
+def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
+    """Compares hard constraints on shape and order only, as TensorStore does."""
+    parse_chunk_layout(value, stored.rank, ChunkLayout())
+    hard = parse_chunk_layout(without_soft(value), stored.rank, ChunkLayout())
+    sizes = zip(hard.chunk_shape, stored.chunks, strict=True)
+    return all(size in (0, -1, chunk) for size, chunk in sizes) and (
+        stored.rank < 2 or hard.order in (None, stored.order)
+    )
+
+
+def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
+    members = {} if config is None else complete(plain_config(config))
+    return {name: value for name, value in members.items() if name != "typesize"} or None  # implied by the dtype
+
+
+def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
+    return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
+
+
+def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:
+    return _complete(parse_compressor(value)) == _complete(stored.compressor)
+
+
+def _same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether two fill values of a dtype have the same bits; -0.0 is not 0.0."""
+    return same_object(wanted[()], found[()]) if found.dtype.hasobject else wanted.tobytes() == found.tobytes()
+
+
+def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
+    """Compares fill values; null differs from zero."""
+    wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
+    return wanted is found if wanted is None or found is None else _same_item(wanted, found)
+
+
+FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
+    "zarr_format": lambda stored, value: value == stored.zarr_format,
+    "shape": lambda stored, value: parse_shape(value) == stored.shape,
+    "dtype": lambda stored, value: parse_dtype(value).numpy == stored.dtype.numpy,
+    "chunks": _fits_chunks,
+    "chunk_layout": _fits_layout,
+    "chunk_elements": lambda _, value: parse_elements(value) is not None,
+    "chunk_aspect_ratio": lambda stored, value: parse_aspect_ratio(value, stored.rank) != (),
+    "order": lambda stored, value: parse_order(value) == stored.order,
+    "compressor": _fits_compressor,
+    "filters": _fits_filters,
+    "fill_value": _fits_fill_value,
+    "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
+}
+"""Predicates by member: whether a stored array of Zarr v2 matches the requested value; they raise `ValueError`."""
+
+
+# --- Zarr v3 ---------------------------------------------------------------------------------------------------------
+
+_RECASTING: Final = (*TO_ITEMS, *FROM_ITEMS, "scale_offset", "cast_value", "byteswap", "bits")
+"""Codecs that hide the byte order of the array's items."""
+
+
+def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether byte order fits, that of the stored items: irrelevant for records, which are little-endian, and behind
+    codecs that change it."""
+    dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
+    if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
+        return dtype.newbyteorder("<") == found.newbyteorder("<")
+    return dtype == found
+
+
+def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether the types are equal; ``variable_length_bytes`` is ``bytes``, and ``structured`` is ``struct``."""
+    wanted, found = ((dtype_of(kind).numpy, OBJECTS.get(named_type(kind)[0])) for kind in (value, _data_type(stored)))
+    return wanted == found
+
+
+def _data_type(stored: ArrayMetadata) -> Any:
+    return stored.document["data_type"]
+
+
+def _fits_grid(stored: ArrayMetadata, value: Any) -> bool:
+    wanted, found = (named_configuration(grid, "a chunk grid") for grid in (value, stored.document["chunk_grid"]))
+    return wanted == found
+
+
+def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
+    wanted = parse_shards(value, stored.rank)
+    if wanted is None or not stored.levels:
+        return wanted is None and not stored.levels
+    found = zip(wanted, stored.levels[0].shape, stored.shape, strict=True)
+    return all(size in (0, shard) or (size == -1 and shard >= n) for size, shard, n in found)
+
+
+def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether codecs of a chunk fit, or with ``sharding_indexed`` all."""
+    data_type, whole = _data_type(stored), stored.stored_grid.chunks
+    is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
+    codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype, stored.rank)
+    found = requested_chain(stored.document["codecs"], whole, data_type)
+    if has_shards(codecs):
+        return requested_chain(codecs, whole, data_type) == found
+    return requested_chain(codecs, stored.chunks, data_type) == replace(found, shards=())
+
+
+def _fits_v3_filters(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether filters fit; the codec of variable-length items is implied."""
+    is_implied = stored.dtype.numpy.hasobject and not value and len(stored.filters or ()) == 1
+    return _fits_filters(stored, value) or is_implied
+
+
+def _fits_v3_compressor(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether a compressor of Zarr v2 or v3 fits. Null fits an array with filters only."""
+    found = stored.compressor
+    if value is None and found is not None:
+        return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
+    if isinstance(value, dict) and "name" in value:
+        codecs = ["bytes", *completed([value], stored.dtype, stored.rank)]
+        value = requested_chain(codecs, stored.chunks, "uint8").configs[-1]
+    elif isinstance(value, dict) and value.get("shuffle") == -1:
+        itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
+        value = {**value, "shuffle": 1 if itemsize > 1 else 2}
+    return _fits_compressor(stored, value)
+
+
+FITS_V3: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
+    **FITS,
+    "dtype": _fits_dtype,
+    "data_type": _fits_data_type,
+    "chunk_grid": _fits_grid,
+    "shards": _fits_shards,
+    "codecs": _fits_codecs,
+    "compressor": _fits_v3_compressor,
+    "filters": _fits_v3_filters,
+    "order": lambda stored, value: stored.rank < 2 or FITS["order"](stored, value),
+    "fill_value": lambda stored, value: _same_item(new_fill(value, _data_type(stored), stored.dtype), stored.fill),
+    "chunk_key_encoding": lambda of, value: parse_key_encoding(value) == (of.grid.prefix, of.grid.separator),
+    "dimension_names": lambda stored, value: parse_names(value, stored.rank) == stored.dimension_names,
+}
+"""Predicates for arrays of Zarr v3."""
