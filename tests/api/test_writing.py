@@ -574,12 +574,20 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("crc32c", google_crc32c.value(body).to_bytes(4, "big")),
     ):
         good, bad = (base64.b64encode(value).decode() for value in (digest, digest[::-1]))
-        problem(client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{bad}:"}), 400, "digest-mismatch")
+        refused = client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{bad}:"})
+        told = problem(refused, 400, "digest-mismatch")
+        assert (told["algorithm"], told["expected"]) == (name, bad)
         assert snapshot(tmp_path) == before
-        assert client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{good}:"}).status_code == 204
+        for header in (
+            f"{name}=:{good}:",
+            f"unixsum=:AAAA:, {name}=:{good}:",
+            "sha=:AAAA:",
+        ):
+            assert client.put(SLICE, content=body, headers={"Content-Digest": header}).status_code == 204
         client.put(SLICE, content="0", headers=JSON)
 
 
+NO_DIGESTS = ("sha-256", "sha-256=abc", "sha-256=:?:", "sha-256=:A:", "=:AAAA:", "sha-256=:AAAA: x")
 BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 193, {}, 400, "bad-body"),
@@ -605,6 +613,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 192, {"Array-Shape": "[8,6]"}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 192, {"Array-Dtype": '"<u4"'}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 192, {"Content-Encoding": "gzip"}, 415, "unsupported-media-type"),
+    *(("PUT", SLICE, b"\0" * 192, {"Content-Digest": text}, 400, "bad-parameter") for text in NO_DIGESTS),
     ("PUT", SLICE, b"\0" * 192, {"Content-Range": "bytes 0-191/1000"}, 400, "bad-parameter"),
     ("PUT", "/zarr/data/a/.zattrs", b"{}", {"Content-Encoding": "gzip"}, 415, "unsupported-media-type"),
     ("PUT", SLICE + "?select=6", b"1", JSON, 422, "index-out-of-range"),

@@ -62,17 +62,6 @@ def test_02_head_has_the_status_and_the_headers_of_get(example: Running, target:
     assert head.body == b""
 
 
-def test_03_every_answer_has_a_content_length(example: Running, example_store: Path) -> None:
-    """obstore and GDAL refuse chunked answers."""
-    stored = (example_store / "cube" / "0.0.0").read_bytes()
-
-    answer = request(example.url, "/zarr/data/cube/0.0.0")
-
-    assert answer.headers["content-length"] == str(len(stored))
-    assert "transfer-encoding" not in answer.headers
-    assert answer.body == stored
-
-
 @pytest.mark.parametrize(
     ("spec", "part"),
     [("5-9", slice(5, 10)), ("5-", slice(5, None)), ("-7", slice(-7, None)), ("0-99999999", slice(None))],
