@@ -202,17 +202,20 @@ def test_a_shard_that_says_it_holds_more_than_it_can_is_not_copied(tmp_path: Pat
 
 
 def test_a_shard_that_is_too_large_is_read_and_not_rewritten(tmp_path: Path) -> None:
-    make(tmp_path, CODECS["plain"], (60, 90), (60, 90))
+    make(tmp_path, CODECS["plain"], (60, 87), (60, 90))
+    with service_on(tmp_path) as service:
+        service.writer.write(A, (), np.asarray(1, "<i4"))
     with service_on(tmp_path, max_chunk_bytes=16384) as service:
-        assert service.reader.read(plan_items(service.reader, service.catalog.open_array(A), (0, 0)))[0] == 7
+        assert service.reader.read(plan_items(service.reader, service.catalog.open_array(A), (0, 0)))[0] == 1
         for change in (
             lambda: service.writer.write(A, (0, 0), np.asarray(3, "<i4")),
-            lambda: service.appender.append(A, np.ones((1, 90), "<i4")),
-            lambda: service.resizer.resize(A, (50, 90)),
+            lambda: service.appender.append(A, np.ones((1, 87), "<i4")),
+            lambda: service.resizer.resize(A, (50, 87)),
+            lambda: service.resizer.resize(A, (60, 90)),  # what lies beyond the edge would be set to the fill value
         ):
             with pytest.raises(TooLarge, match="shard"):
                 change()
-        assert read_all(service).shape == (60, 90)
+        assert read_all(service).shape == (60, 87)
 
 
 def test_the_memory_of_a_write_is_that_of_its_shards(tmp_path: Path) -> None:
