@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.conditional import Conditions, http_date, strong_etag
+from hyperslab.api.conditional import Conditions
+from hyperslab.api.response import http_date, strong_etag
 from hyperslab.errors import BadParameter, PreconditionFailed
 
 NOW = ('"a"', 1_700_000_000.5)

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import formatdate, parsedate_to_datetime
-from functools import lru_cache
+from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
+from hyperslab.api.response import http_date
 from hyperslab.errors import BadParameter, PreconditionFailed
 
 Tags = tuple[str, ...] | Literal["*"]
 """Entity tags as sent, with quotes and ``W/``; ``*`` matches any."""
-
-
-def strong_etag(version: str) -> str:
-    """A strong entity tag from the version of a key, without doubled quotes; long versions, as of other web servers,
-    are hashed to keep headers small."""
-    bare = version.removeprefix("W/").strip('"')
-    if len(bare) > 512:
-        return etag_of(bare.encode())
-    if not re.fullmatch(r"[\x21\x23-\x7e]+", bare):
-        bare = bare.encode().hex()
-    return f'"{bare}"'
-
-
-def etag_of(data: bytes) -> str:
-    """A strong entity tag from a digest of bytes, those of the body or of its inputs."""
-    return f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
-
-
-@lru_cache(4096)
-def http_date(seconds: float) -> str:
-    """An HTTP date from seconds since 1970, as ``Sun, 06 Nov 1994 08:49:37 GMT``."""
-    return formatdate(int(seconds), usegmt=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from hyperslab.api.conditional import UNCONDITIONAL, http_date
+from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.replay import Sources
 from hyperslab.api.request import Request
-from hyperslab.api.response import Buffer, Headers, Pieces, Response
+from hyperslab.api.response import Buffer, Headers, Pieces, Response, http_date
 from hyperslab.arrays.cancel import Cancel
 
 _PIECE: Final = 1 << 20

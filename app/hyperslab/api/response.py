@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
 
@@ -106,6 +109,28 @@ def json_response(document: Any, *, status: int = 200, headers: Headers = ()) ->
     """A JSON document without a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
     return Response(status, described, dump_json(document))
+
+
+def strong_etag(version: str) -> str:
+    """A strong entity tag from the version of a key, without doubled quotes; long versions, as of other web servers,
+    are hashed to keep headers small."""
+    bare = version.removeprefix("W/").strip('"')
+    if len(bare) > 512:
+        return etag_of(bare.encode())
+    if not re.fullmatch(r"[\x21\x23-\x7e]+", bare):
+        bare = bare.encode().hex()
+    return f'"{bare}"'
+
+
+def etag_of(data: bytes) -> str:
+    """A strong entity tag from a digest of bytes, those of the body or of its inputs."""
+    return f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+
+
+@lru_cache(4096)
+def http_date(seconds: float) -> str:
+    """An HTTP date from seconds since 1970, as ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    return formatdate(int(seconds), usegmt=True)
 
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:

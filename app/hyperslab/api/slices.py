@@ -13,15 +13,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.conditional import UNCONDITIONAL, etag_of
+from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.replay import MAX_KEYS, Sources
 from hyperslab.api.representation import Body, Content, Representation
 from hyperslab.api.request import Context, Query, Request, runs_on_loop
-from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers
+from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
+    TEXT_FORMS,
     add_objects,
     bytes_of,
     check_form,
@@ -73,10 +74,6 @@ class ArrayQuery:
     words: str
     nbytes: int
     prefix: bytes
-
-    @property
-    def is_text(self) -> bool:
-        return self.form in ("json", "csv")
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Read values in the dtype of the response."""
@@ -181,13 +178,16 @@ class _Values:
         self._cached = cached
         self._in_flight = context.service.in_flight
         self._slab_bytes = 0
-        self.is_binary = not (query.is_text or query.bins is not None or plan.dtype.hasobject)
+        # memory of CF decoding, by byte of stored values: four arrays
+        decoded = 0 if query.decoder is None else 4 * max(8, query.dtype.itemsize)
+        self._decoding = decoded // plan.dtype.itemsize if decoded else 0
+        self.is_binary = not (query.form in TEXT_FORMS or query.bins is not None or plan.dtype.hasobject)
 
     def streamed(self) -> Body:
         """A body that is read as it is sent, for binary forms; CF decoding takes memory in addition to its slabs."""
         query = self._query
         self._slab_bytes = slab = self._reader.choose_slab(self._plan, self._in_flight)
-        memory = self._reader.stream_memory(self._plan, slab) + self._decoding(min(self._plan.nbytes, slab))
+        memory = self._reader.stream_memory(self._plan, slab) + self._decoding * min(self._plan.nbytes, slab)
         return Body(len(query.prefix) + query.nbytes, memory, self.open, cost=self.cost)
 
     def whole(self) -> Body:
@@ -197,7 +197,7 @@ class _Values:
             slab = reader.choose_slab(plan)
             memory = reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
         elif self.is_binary:
-            memory = plan.nbytes + self._decoding(plan.nbytes) + reader.working_memory(plan)
+            memory = plan.nbytes + self._decoding * plan.nbytes + reader.working_memory(plan)
         else:
             decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
             memory = TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
@@ -236,7 +236,7 @@ class _Values:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
-        elif query.is_text or query.decoder is not None or not plan.nbytes:
+        elif query.form in TEXT_FORMS or query.decoder is not None or not plan.nbytes:
             values, plan = reader.read(plan, cancel, self._statistics)
             cancel.check()
             data = encode(query.decode(values), query.form)
@@ -250,11 +250,6 @@ class _Values:
         unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
         return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
-
-    def _decoding(self, nbytes: int) -> int:
-        """Memory of CF decoding, four arrays of ``nbytes`` stored ones."""
-        decoder, query = self._query.decoder, self._query
-        return 0 if decoder is None else 4 * nbytes // self._plan.dtype.itemsize * max(8, query.dtype.itemsize)
 
     def _objects(self, cancel: Cancel) -> Buffer:
         """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
@@ -276,7 +271,7 @@ class _Values:
                 boxes = boxes_that_fit(plan.array, plan.selection, each, self._max_object_bytes)
                 nbytes = each * plan.selection.size
                 raise TooLarge("a selection of objects, as raw", nbytes, self._max_object_bytes, boxes=boxes)
-        return encode(values, self._query.form) if self._query.is_text else packer.finish()
+        return encode(values, self._query.form) if self._query.form in TEXT_FORMS else packer.finish()
 
     def _reduced(self, cancel: Cancel) -> Buffer:
         """Bins of the last axis, reduced slab by slab; subarrays of a field count as their length."""
@@ -326,7 +321,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
         plan = await look_up(request, plan)
         cached = reader.count_cached(plan)
-    elif not query.is_text and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+    elif not (query.form in TEXT_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
     values = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})

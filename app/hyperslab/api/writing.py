@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from hyperslab.api.conditional import Conditions, strong_etag
+from hyperslab.api.conditional import Conditions
 from hyperslab.api.request import Request
-from hyperslab.api.response import Response
+from hyperslab.api.response import Response, strong_etag
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.slices import values_etag
 from hyperslab.api.values_out import MEDIA_TYPES

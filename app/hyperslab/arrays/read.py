@@ -164,14 +164,15 @@ class Reader:
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` if every chunk is absent, or cached in its present version; else None."""
         array, cache = plan.array, self.cache
-        keys = {coords: array.chunk_key(coords) for coords in plan.coords()}
-        names = [cache_key(array, key) for key in keys.values()]
-        if any(cache.any_version(name) is None for name in names):
+        keys: dict[Coords, str] = {}
+        for each in plan.objects():
+            keys[each.coords] = key = array.chunk_key(each.coords)
+            if cache.any_version(cache_key(array, key)) is None:
+                return None
+        found = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
+        if any(v is not None and not cache.holds(cache_key(array, keys[at]), v) for at, v in found.items()):
             return None
-        found = array.mount.versions.look_up(array.prefix, [*keys.values()])
-        if any(v is not None and not cache.holds(name, v) for name, v in zip(names, found, strict=True)):
-            return None
-        return replace(plan, found=ChunkVersions(dict(zip(keys, found, strict=True))))
+        return replace(plan, found=ChunkVersions(found))
 
     def stream(
         self,
@@ -308,8 +309,6 @@ class Reader:
         caching: Caching | None = None,
     ) -> None:
         """Read ``count`` stored objects, a task for each. The versions that were read are put into ``found``."""
-        if cancel is not None:
-            cancel.check()
         cost.add(touched=plan.touched)
         head = plan.array.head
         if head is not None:

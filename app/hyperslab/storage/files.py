@@ -45,7 +45,7 @@ _SECOND: Final = 1_000_000_000
 
 def version_of(stat: os.stat_result) -> str:
     """The version of a file: time of modification, inode and size. Unique for each write of `FileWriter`."""
-    return f"{stat.st_mtime_ns:x}-{stat.st_ino:x}-{stat.st_size:x}"
+    return "%x-%x-%x" % (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # noqa: UP031 - half the time of an f-string
 
 
 def entry_of(key: str, stat: os.stat_result) -> Entry:

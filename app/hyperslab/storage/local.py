@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as modes
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -224,7 +225,7 @@ class LocalStore(Store):
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent."""
-        for _ in attempts(10, 0.01, 0.01):
+        for _ in range(10):
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
             except OSError as error:
@@ -244,6 +245,7 @@ class LocalStore(Store):
                 os.close(descriptor)
             if before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
                 return before, found
+            time.sleep(0.01)
         raise StoreError(self.name, key, "another program is rewriting it in place")
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:

@@ -6,11 +6,10 @@ from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import quote
 
-from hyperslab.api.conditional import etag_of
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
-from hyperslab.api.response import caching
+from hyperslab.api.response import caching, etag_of
 from hyperslab.api.slices import DECODINGS
 from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode

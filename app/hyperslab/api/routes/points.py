@@ -16,12 +16,7 @@ from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
 from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
-from hyperslab.api.values_out import (
-    check_form,
-    choose_format,
-    encode,
-    media_types,
-)
+from hyperslab.api.values_out import TEXT_FORMS, check_form, choose_format, encode, media_types
 from hyperslab.api.writing import values_check, written_response
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
@@ -63,7 +58,7 @@ async def _gather(request: Request) -> Response:
         values, found = reader.read(plan, cancel, cost)
         return found, cost, encode(values if decoder is None else decoder(values), form)
 
-    growth = TEXT_IS_LARGER if form in ("json", "csv") else 1
+    growth = TEXT_IS_LARGER if form in TEXT_FORMS else 1
     if decoder is not None:
         growth += TEXT_IS_LARGER * decoder.dtype.itemsize // plan.dtype.itemsize
     cancel = await request.hold(growth * plan.nbytes + reader.working_memory(plan))

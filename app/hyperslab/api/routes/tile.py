@@ -15,11 +15,10 @@ from time import perf_counter
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from hyperslab.api.conditional import etag_of
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Body, Content, Reply, Representation
 from hyperslab.api.request import Request, query_pairs
-from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, immutable_for
+from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, etag_of, immutable_for
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost

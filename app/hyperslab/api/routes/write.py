@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from hyperslab.api.conditional import strong_etag
 from hyperslab.api.request import Request
-from hyperslab.api.response import Response, json_response
+from hyperslab.api.response import Response, json_response, strong_etag
 from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.routes.read import open_chunk
 from hyperslab.api.threads import cancelled_when_gone

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from functools import partial
 from urllib.parse import quote
 
-from hyperslab.api.conditional import CONDITIONAL, etag_of, strong_etag
+from hyperslab.api.conditional import CONDITIONAL
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.replay import Sources
 from hyperslab.api.representation import Body, Reply, Representation
 from hyperslab.api.request import Request, runs_on_loop
-from hyperslab.api.response import Buffer, caching
+from hyperslab.api.response import Buffer, caching, etag_of, strong_etag
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.keys import NAMES, Index, KeyReader, MadeKey, StoredKey, looks_like_chunk

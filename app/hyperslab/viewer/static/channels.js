@@ -4,7 +4,7 @@ import { histogram, tileInfo } from "./api.js";
 import { h, icon, iconButton, setIcon, toast } from "./dom.js";
 import { rounded } from "./format.js";
 import { createHistogram } from "./histogram.js";
-import { activeIndices, channelsOf, MOST_CHANNELS } from "./tilequery.js";
+import { activeIndices, channelsOf, MAX_CHANNELS } from "./tilequery.js";
 
 const BINS = 128;
 const OPEN_AT_ONCE = 4; // more channels than this begin with their histograms closed
@@ -25,8 +25,8 @@ export function createChannels(store, quiet) {
   let rows = new Map();
 
   function change(index, patch, kind) {
-    if (patch.active && activeIndices(store.get(), info).length >= MOST_CHANNELS) {
-      return void toast(`No more than ${MOST_CHANNELS} channels can be shown at once`);
+    if (patch.active && activeIndices(store.get(), info).length >= MAX_CHANNELS) {
+      return void toast(`No more than ${MAX_CHANNELS} channels can be shown at once`);
     }
     const channels = channelsOf(store.get(), info).map((c) => (c.index === index ? { ...c, ...patch } : c));
     store.update({ channels }, `${kind} ${index}`);

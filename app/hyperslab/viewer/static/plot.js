@@ -7,7 +7,7 @@ import { clamp, debounce, h, onDrag } from "./dom.js";
 import { positionOn } from "./format.js";
 import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
 
-const MOST_BINS = 1 << 16; // of one request
+const MAX_BINS = 1 << 16; // of one request
 const COLUMNS = 256; // bins are asked for in multiples: not anew for each pixel that the window grows
 const SHORTEST = 8;
 
@@ -189,7 +189,7 @@ function wantedOf([first, last], size, columns) {
   const start = clamp(Math.floor(first - margin), 0, size - 1);
   const stop = clamp(Math.ceil(last + margin) + 1, start + 1, size);
   const fine = Math.ceil((Math.max(columns, COLUMNS) * (stop - start)) / (last - first + 1));
-  return { start, stop, bins: Math.min(stop - start, fine, MOST_BINS) };
+  return { start, stop, bins: Math.min(stop - start, fine, MAX_BINS) };
 }
 
 /** Whether the visible part is loaded, at least as fine. */

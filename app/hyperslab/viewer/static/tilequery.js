@@ -31,7 +31,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  */
 
 /** Maximum number of channels in a picture. */
-export const MOST_CHANNELS = 16;
+export const MAX_CHANNELS = 16;
 
 /** Vertical and horizontal axis. @param {State} state @param {TileInfo} info @returns {[string, string]} */
 export const planeOf = (state, info) => state.plane ?? info.plane;
@@ -67,11 +67,11 @@ export function planesOf(info) {
 export const planeLabel = ([vertical, horizontal]) =>
   vertical.length === 1 && horizontal.length === 1 ? horizontal + vertical : `${horizontal} × ${vertical}`;
 
-const MOST_COMPOSITED = 6;
+const MAX_COMPOSITED = 6;
 
 /** Whether a few channels without metadata are composited in default colours (not photographs). */
 const isComposited = ({ channel_axis: axis, omero, channels }) =>
-  axis && !omero && channels.length <= MOST_COMPOSITED && channels.filter(({ active }) => active).length < 2;
+  axis && !omero && channels.length <= MAX_COMPOSITED && channels.filter(({ active }) => active).length < 2;
 
 /** Whether the picture has the colours of a single channel. @param {State} state */
 const isOneColoured = (state) => Boolean(state.colormap || state.labels);

@@ -4,7 +4,7 @@ import { search } from "./api.js";
 import { debounce, h } from "./dom.js";
 
 const PAUSE = 250; // ms without a key before the service is asked
-const MOST = 500; // nodes that a search brings into the tree
+const MAX_FOUND = 500; // nodes that a search brings into the tree
 
 /** Whether a text matches the name of a node, not only its parents. @param {string} path @param {string} text */
 export function isNamed(path, text) {
@@ -63,13 +63,13 @@ export function createFilter({ narrow, add, forget }) {
       const page = await search(wanted, cursor, signal);
       if (signal.aborted) return "";
       const named = page.matches.filter(({ path }) => isNamed(path, wanted)); // what lies in one shows as that is opened
-      for (const { path, kind } of named.slice(0, MOST - found)) add(path, kind);
+      for (const { path, kind } of named.slice(0, MAX_FOUND - found)) add(path, kind);
       found += named.length;
       problems.push(...page.problems);
       any = narrow(wanted);
       cursor = page.next_cursor;
-    } while (cursor && found < MOST);
-    if (cursor || found > MOST) return `The first ${MOST} are shown: type more of the name.`;
+    } while (cursor && found < MAX_FOUND);
+    if (cursor || found > MAX_FOUND) return `The first ${MAX_FOUND} are shown: type more of the name.`;
     if (problems.length) return `Not everything could be searched: ${problems[0]}`;
     return any ? "" : "No match.";
   }
