@@ -495,13 +495,7 @@ BYTES = ("PUT", f"{A}?mode=replace", {"shape": [1, 2], "chunks": [1, 2], "dtype"
         (SMALL, BYTES, f"PUT {SLICE}?select=0", b"[300,300]", 409),  # 300 must not become 44
         (SMALL, BYTES, "PUT /v1/chunk/data/a/0.0", b"[[300,300]]", 409),
         (SMALL, BYTES, "POST /v1/append/data/a", b"[[300,300]]", 409),
-        (
-            SMALL,
-            BYTES,
-            "POST /v1/points/data/a?values=true",
-            b'{"coordinates": [[0, 0]], "values": [300]}',
-            409,
-        ),
+        (SMALL, BYTES, "POST /v1/points/data/a?values=true", b'{"coordinates": [[0, 0]], "values": [300]}', 409),
     ],
     ids=["cut", "chunk cut off", "edge of the chunk", "slice", "chunk", "append", "points"],
 )
@@ -578,11 +572,7 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         told = problem(refused, 400, "digest-mismatch")
         assert (told["algorithm"], told["expected"]) == (name, bad)
         assert snapshot(tmp_path) == before
-        for header in (
-            f"{name}=:{good}:",
-            f"unixsum=:AAAA:, {name}=:{good}:",
-            "sha=:AAAA:",
-        ):
+        for header in (f"{name}=:{good}:", f"unixsum=:AAAA:, {name}=:{good}:", "sha=:AAAA:"):
             assert client.put(SLICE, content=body, headers={"Content-Digest": header}).status_code == 204
         client.put(SLICE, content="0", headers=JSON)
 

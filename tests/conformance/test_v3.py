@@ -301,13 +301,7 @@ def test_what_a_filter_leaves_out_is_as_zarr_python_takes_it(data: tuple[Served,
     np.testing.assert_array_equal(RemoteArray(url)[...], np.arange(8))
     assert served.http.put(
         "/v1/metadata/data/shuffled",
-        json={
-            "zarr_format": 3,
-            "shape": [8],
-            "dtype": "<i8",
-            "filters": [{"id": "shuffle"}],
-            "compressor": None,
-        },
+        json={"zarr_format": 3, "shape": [8], "dtype": "<i8", "filters": [{"id": "shuffle"}], "compressor": None},
     ).json()["codecs"][1]["configuration"] == {"elementsize": 4}  # as numcodecs means it in Zarr v2
     v2 = served.http.get("/zarr2/data/left-out/.zarray").json()
     assert v2["compressor"] == {"id": "shuffle", "elementsize": 8}
