@@ -300,24 +300,6 @@ def test_a_missing_chunk_is_an_error_where_the_operator_wants_it_so(example_stor
     assert document["key"] == "sparse/0.0"
 
 
-def test_a_document_that_is_a_link_out_of_the_store_hides_no_sibling(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text(json.dumps(GOOD))
-    store = tmp_path / "store"
-    write_array(store, "good", np.arange(4, dtype="<i4"), (2,))
-    for name, document in (("a", ".zarray"), ("b", ".zattrs")):
-        (store / name).mkdir()
-        (store / name / document).symlink_to(tmp_path / "secret")
-    (store / "b" / ".zarray").write_text(json.dumps(GOOD))
-
-    with running(store) as found:
-        listed = json.loads(request(found.url, "/v1/metadata/data").body)
-        consolidated = json.loads(request(found.url, "/zarr/data/.zmetadata").body)
-        check_problem(request(found.url, "/v1/metadata/data/a"), 400, "bad-path")
-
-    assert {"name": "good", "kind": "array"} in listed["children"]
-    assert set(consolidated["metadata"]) == {".zgroup", "good/.zarray"}
-
-
 def test_a_fault_of_ours_is_a_500_that_tells_nothing_but_an_id(
     failing: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,11 +16,10 @@ import zarr
 from hyperslab.arrays.chunks import cache_key
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import ChunkCorrupt, TooLarge
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
-from tests.documents import zarr_json
+from tests.documents import array_of, zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:Combining a")
 
@@ -111,8 +110,7 @@ def test_what_is_written_is_what_all_read(tmp_path: Path, case: str) -> None:
         opened = ts.open({"driver": "zarr3", "kvstore": f"file://{tmp_path}/a/"}).result()
         np.testing.assert_array_equal(opened.read().result(), model.values)
     sizes = {path: path.stat().st_size for path in (tmp_path / "a" / "c").rglob("*") if path.is_file()}
-    array = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "").array
-    assert array is not None
+    array = array_of((tmp_path / "a" / "zarr.json").read_bytes())
     for path, size in sizes.items() if len(array.levels) == 1 and not array.levels[0].after else ():
         pieces = array.levels[0].pieces(path.read_bytes(), "")
         assert pieces, "a shard of fill values is not stored"

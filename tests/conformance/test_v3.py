@@ -24,9 +24,8 @@ from hyperslab import RemoteArray
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadDefinition, BrokenData
-from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
-from tests.documents import zarr_json
+from tests.documents import array_of, with_entries, zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
 
@@ -58,7 +57,7 @@ FIELD = {"name": "a", "data_type": "int16"}
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
     folder = tmp_path_factory.mktemp("v3")
-    with serving(StoreConfig(name="data", url=str(folder), durability="rename", writable=True)) as found:
+    with serving(folder) as found:
         yield found, folder
 
 
@@ -319,10 +318,8 @@ def test_a_member_that_is_unknown_and_need_not_be_understood_is_ignored() -> Non
 
 def test_a_codec_that_is_known_is_applied_though_it_need_not_be_understood() -> None:
     codecs = [*DOCUMENT["codecs"], {"name": "gzip", "configuration": {"level": 1}, **IGNORED}]
-    found = parse_document(json.dumps({**DOCUMENT, "codecs": codecs}).encode(), "a/zarr.json").array
 
-    assert found is not None
-    assert [codec["id"] for codec in found.codecs] == ["gzip"]
+    assert [codec["id"] for codec in array_of({**DOCUMENT, "codecs": codecs}).codecs] == ["gzip"]
 
 
 def sharded(folder: Path) -> tuple[Path, ShardLevel]:
@@ -332,14 +329,12 @@ def sharded(folder: Path) -> tuple[Path, ShardLevel]:
     folder.mkdir()
     (folder / "zarr.json").write_text(json.dumps(document))
     zarr.open_array(str(folder), mode="r+")[:] = np.arange(1, 9)
-    parsed = parse_document(json.dumps(document).encode(), "zarr.json").array
-    assert parsed is not None
-    return folder / "c" / "0", parsed.levels[0]
+    return folder / "c" / "0", array_of(document).levels[0]
 
 
 @pytest.mark.parametrize(
     ("entries", "cut"),
-    [({1: (10**6, 4)}, None), ({0: (0, 3)}, None), ({}, 10), ({}, 0), ({}, 68)],
+    [({1: (10**6, 4)}, None), ({0: (0, 3)}, None), ({}, 10), ({}, 0), ({}, 67)],
     ids=["beyond the end", "cut chunk", "cut index", "empty", "no room for the index"],
 )
 def test_a_forged_shard_is_corrupt_and_never_fill_values(
@@ -347,11 +342,7 @@ def test_a_forged_shard_is_corrupt_and_never_fill_values(
 ) -> None:
     served, folder = data
     path, level = sharded(folder / "forged")
-    stored = path.read_bytes()
-    index = level.split(stored, "c/0").copy()
-    for at, entry in entries.items():
-        index[at] = entry
-    path.write_bytes((stored[: -level.index_nbytes] + level.encode_index(index))[: cut if cut != 68 else 67])
+    path.write_bytes(with_entries(level, path.read_bytes(), entries)[:cut])
 
     answers = [served.http.get(f"/v1/slice/data/forged?select={select}") for select in (":", "0:4")]
 
@@ -420,8 +411,7 @@ def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: Dat
     (folder / "edges" / "zarr.json").write_text(
         json.dumps({**DOCUMENT, "shape": shape, **rectilinear(*lengths), "codecs": codecs, "fill_value": -1})
     )
-    parsed = parse_document((folder / "edges" / "zarr.json").read_bytes(), "zarr.json").array
-    assert parsed is not None
+    parsed = array_of((folder / "edges" / "zarr.json").read_bytes())
     for coords in np.ndindex(*parsed.stored_grid.counts):
         chunk = np.full(parsed.stored_grid.chunk_shape(coords), -1, "i2")
         inside = parsed.stored_grid.bounds(coords)
