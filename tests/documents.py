@@ -10,7 +10,19 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 
-LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+
+def named(name: str, **configuration: Any) -> dict[str, Any]:
+    """A codec, or what else a ``zarr.json`` names with a configuration."""
+    return {"name": name, "configuration": configuration}
+
+
+LITTLE: Final = named("bytes", endian="little")
+CRC32C: Final = {"name": "crc32c"}
+
+
+def sharding(chunk: Sequence[int], codecs: Sequence[Any] = (LITTLE,), index: Sequence[Any] = (LITTLE, CRC32C)) -> Any:
+    """The codec of shards of such chunks."""
+    return named("sharding_indexed", chunk_shape=[*chunk], codecs=[*codecs], index_codecs=[*index])
 
 
 def zarray(shape: Sequence[int] = (4,), chunks: Sequence[int] = (2,), dtype: Any = "<i4", **members: Any) -> Any:
@@ -21,7 +33,7 @@ def zarray(shape: Sequence[int] = (4,), chunks: Sequence[int] = (2,), dtype: Any
 
 def zarr_json(shape: Sequence[int], chunk: Sequence[int], data_type: str = "int16", **members: Any) -> Any:
     """A ``zarr.json`` of an array, in which ``members`` replace and add."""
-    grid = {"name": "regular", "configuration": {"chunk_shape": [*chunk]}}
+    grid = named("regular", chunk_shape=[*chunk])
     usual = {"zarr_format": 3, "node_type": "array", "shape": [*shape], "data_type": data_type, "chunk_grid": grid}
     return {**usual, "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [LITTLE], **members}
 

@@ -14,16 +14,16 @@ import pytest
 from hyperslab import RemoteGroup
 from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
+from tests.documents import zarray
 
 A = "/v1/metadata/data/a"
 NOBODY = 65534
-PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
 BROKEN = {
     "no JSON": {".zarray": b"{"},
     "no object": {".zarray": b"[1]"},
-    "a member that is wrong": {".zarray": json.dumps({**PLAIN, "compressor": None, "chunks": [0]}).encode()},
-    "a codec that is refused": {".zarray": json.dumps({**PLAIN, "compressor": {"id": "pickle"}}).encode()},
-    "attributes that are no JSON": {".zarray": json.dumps({**PLAIN, "compressor": None}).encode(), ".zattrs": b"{"},
+    "a member that is wrong": {".zarray": json.dumps(zarray(chunks=[0])).encode()},
+    "a codec that is refused": {".zarray": json.dumps(zarray(compressor={"id": "pickle"})).encode()},
+    "attributes that are no JSON": {".zarray": json.dumps(zarray()).encode(), ".zattrs": b"{"},
     "a group that is no JSON": {".zgroup": b"{"},
     "a group whose attributes are no object": {".zgroup": b'{"zarr_format": 2}', ".zattrs": b"[]"},
 }
@@ -98,7 +98,7 @@ def test_conditions_hold_for_broken_nodes_too(data: Served) -> None:
 def test_a_consolidated_document_forgets_the_broken_node(data: Served) -> None:
     data.http.put("/v1/metadata/data/b", json=DEFINITION)
     data.break_node(BROKEN["no JSON"])
-    documents = dict.fromkeys(("a/.zarray", "b/.zarray"), PLAIN)
+    documents = dict.fromkeys(("a/.zarray", "b/.zarray"), zarray())
     data.store.put(".zmetadata", json.dumps({"zarr_consolidated_format": 1, "metadata": documents}).encode())
 
     assert data.http.delete(A).status_code == 204
@@ -175,7 +175,7 @@ def test_what_is_wrong_with_one_document_does_not_hide_its_siblings(
         (tmp_path / "circle" / ".zarray").symlink_to(tmp_path / "circle" / ".zarray")
         os.mkfifo(tmp_path / "pipe" / ".zgroup")
         secret = tmp_path_factory.mktemp("outside") / "secret"
-        secret.write_text(json.dumps({**PLAIN, "compressor": None}))
+        secret.write_text(json.dumps(zarray()))
         (tmp_path / "out" / ".zarray").symlink_to(secret)
         (tmp_path / "attributes" / ".zarray").write_bytes(secret.read_bytes())
         (tmp_path / "attributes" / ".zattrs").symlink_to(secret)
@@ -227,7 +227,7 @@ def test_what_is_too_large_is_named_unread_and_can_be_deleted(tmp_path: Path, na
     """A file of a tebibyte takes no space on the disk where it is all holes, and would take as much memory."""
     (tmp_path / "a").mkdir()
     if name in (".zattrs", "0"):
-        (tmp_path / "a" / ".zarray").write_text(json.dumps({**PLAIN, "compressor": None}))
+        (tmp_path / "a" / ".zarray").write_text(json.dumps(zarray()))
     with (tmp_path / "a" / name).open("wb") as sparse:
         sparse.truncate(1 << 40)
     with serving(tmp_path) as data:

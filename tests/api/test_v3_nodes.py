@@ -13,6 +13,7 @@ import tensorstore
 import zarr
 
 from tests.api.support import Served, serving
+from tests.documents import zarray
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Consolidated metadata|Numcodecs codecs)")
 
@@ -93,8 +94,7 @@ def test_a_group_may_hold_nodes_of_both_formats(data: Served) -> None:
 
 def test_a_group_that_only_its_children_show_stays_so(data: Served) -> None:
     """A document would hide those below it that have none."""
-    plain = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "order": "C", "fill_value": 0}
-    data.store.put("old/deep/x/.zarray", json.dumps({**plain, "filters": None, "compressor": None}).encode())
+    data.store.put("old/deep/x/.zarray", json.dumps(zarray()).encode())
     assert data.http.put(f"{ROOT}/old/new/y", json=ARRAY).status_code == 201
     assert keys_of(data) == ["old/deep/x/.zarray", "old/new/y/zarr.json", "old/new/zarr.json"]
     assert [child["name"] for child in data.http.get(f"{ROOT}/old").json()["children"]] == ["deep", "new"]

@@ -33,6 +33,7 @@ from hyperslab.storage import StoreConfig, open_store
 from hyperslab.wire import pack_objects
 from tests.api.support import running, saved, writable
 from tests.arrays.support import snapshot
+from tests.documents import zarray
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}
@@ -60,10 +61,8 @@ def npy_of(descr: str, shape: str = "(6, 8)") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(1024)
 
 
-def zarray(**members: Any) -> bytes:
-    """A ``.zarray`` document."""
-    plain = {"zarr_format": 2, "shape": [6, 8], "chunks": [4, 4], "dtype": "<i4", "order": "C"}
-    return json.dumps({**plain, "compressor": None, "fill_value": 0, "filters": None, **members}).encode()
+def stored_document(**members: Any) -> bytes:
+    return json.dumps(zarray([6, 8], [4, 4], **members)).encode()
 
 
 def read(client: httpx.Client, select: str = "", path: str = SLICE) -> NDArray[Any]:
@@ -633,7 +632,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", "/zarr/data/a/0.0", b"junk", {}, 400, "bad-body"),
     ("PUT", "/zarr/data/a/.zarray", b"{}", {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/a/.zarray", b"{", {}, 400, "bad-body"),
-    ("PUT", "/zarr/data/a/.zarray", zarray(dtype="|O", filters=[{"id": "pickle"}]), {}, 422, "bad-definition"),
+    ("PUT", "/zarr/data/a/.zarray", stored_document(dtype="|O", filters=[{"id": "pickle"}]), {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/a/.zattrs", b"[1]", {}, 400, "bad-body"),
     ("PUT", "/zarr/data/.zgroup", b"{}", {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/.zmetadata", b"{}", {}, 422, "bad-definition"),
@@ -648,7 +647,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", "/zarr/data/a/b/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}', {}, 422, "wrong-kind"),
     ("PUT", "/zarr/data/a/b/.zgroup", b'{"zarr_format": 2}', {}, 422, "wrong-kind"),
     ("PUT", "/zarr/data/a/.zgroup", b'{"zarr_format": 2}', {}, 409, "node-exists"),
-    ("PUT", "/zarr/data/.zarray", zarray(), {}, 409, "node-exists"),
+    ("PUT", "/zarr/data/.zarray", stored_document(), {}, 409, "node-exists"),
 ]  # fmt: skip
 
 
@@ -698,7 +697,7 @@ def test_finite_numbers_in_json_never_become_infinite(client: httpx.Client) -> N
 
     assert client.put(b, json={"shape": [1], "dtype": record}).status_code == 201
     problem(client.put("/v1/slice/data/b", json=[{"x": 0, "y": [0, 1e300]}]), 400, "bad-body")
-    stored = zarray(dtype="<f4", fill_value=1e300)  # is read as other libraries read it
+    stored = stored_document(dtype="<f4", fill_value=1e300)  # is read as other libraries read it
     assert client.put("/zarr/data/c/.zarray", content=stored).status_code == 201
     assert read(client, "0,0:1", "/v1/slice/data/c").tolist() == [np.inf]
 

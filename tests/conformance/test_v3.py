@@ -25,7 +25,7 @@ from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadDefinition, BrokenData
 from tests.api.support import Served, serving
-from tests.documents import array_of, with_entries, zarr_json
+from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
 
@@ -41,16 +41,7 @@ BYTES: list[list[Any]] = [
     [BloscCodec(cname="lz4"), Crc32cCodec()],
 ]
 DOCUMENT: dict[str, Any] = zarr_json([8], [4])
-SHARD: dict[str, Any] = {
-    "name": "sharding_indexed",
-    "configuration": {
-        "chunk_shape": [2],
-        "codecs": DOCUMENT["codecs"],
-        "index_codecs": [*DOCUMENT["codecs"], {"name": "crc32c"}],
-    },
-}
-
-
+SHARD: dict[str, Any] = sharding([2])
 FIELD = {"name": "a", "data_type": "int16"}
 
 
@@ -278,7 +269,7 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({"extra": {"must_understand": True}}, "extra"),
         ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),
         ({"codecs": []}, "codecs"),
-        ({"codecs": [{**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [3]}}]}, "chunk_shape"),
+        ({"codecs": [sharding([3])]}, "chunk_shape"),
     ],
 )
 def test_what_is_unknown_is_refused_by_name(change: dict[str, Any], named: str) -> None:
@@ -322,9 +313,9 @@ def test_a_codec_that_is_known_is_applied_though_it_need_not_be_understood() -> 
     assert [codec["id"] for codec in array_of({**DOCUMENT, "codecs": codecs}).codecs] == ["gzip"]
 
 
-def sharded(folder: Path) -> tuple[Path, ShardLevel]:
+def shard_in(folder: Path) -> tuple[Path, ShardLevel]:
     """An array of one shard with four chunks; its file, and how it is laid out."""
-    document = {**DOCUMENT, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}}, "codecs": [SHARD]}
+    document = zarr_json([8], [8], codecs=[SHARD])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "zarr.json").write_text(json.dumps(document))
@@ -341,7 +332,7 @@ def test_a_forged_shard_is_corrupt_and_never_fill_values(
     data: tuple[Served, Path], entries: dict[int, tuple[int, int]], cut: int | None
 ) -> None:
     served, folder = data
-    path, level = sharded(folder / "forged")
+    path, level = shard_in(folder / "forged")
     path.write_bytes(with_entries(level, path.read_bytes(), entries)[:cut])
 
     answers = [served.http.get(f"/v1/slice/data/forged?select={select}") for select in (":", "0:4")]
@@ -353,7 +344,7 @@ def test_a_forged_shard_is_corrupt_and_never_fill_values(
 
 def test_a_part_of_a_shard_takes_its_index_and_one_range(data: tuple[Served, Path]) -> None:
     served, folder = data
-    path, level = sharded(folder / "part")
+    path, level = shard_in(folder / "part")
 
     read = served.http.get("/v1/slice/data/part?select=2:4&format=json")
 
@@ -367,10 +358,7 @@ def test_all_of_a_shard_is_read_at_once_and_so_in_one_version(
 ) -> None:
     served, folder = data
     count, unwrapped = 1 << 21, 0
-    shard = {**SHARD["configuration"], "chunk_shape": [1 << 14]}
-    gzip = {"name": "gzip", "configuration": {"level": 1}}
-    grid = {"name": "regular", "configuration": {"chunk_shape": [count]}}
-    document = {**DOCUMENT, "shape": [count], "chunk_grid": grid, "codecs": [{**SHARD, "configuration": shard}, gzip]}
+    document = zarr_json([count], [count], codecs=[sharding([1 << 14]), named("gzip", level=1)])
     (folder / "large").mkdir()
     (folder / "large" / "zarr.json").write_text(json.dumps(document))
     values = np.arange(count, dtype="<i2")
@@ -403,8 +391,7 @@ def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: Dat
     served, folder = data
     shape, lengths = (30, 17), draw.draw(st.sampled_from(LENGTHS))
     sharded = lengths == LENGTHS[-1] and draw.draw(st.booleans())
-    shard = {**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [5, 3]}}
-    codecs = [shard] if sharded else DOCUMENT["codecs"]
+    codecs = [sharding([5, 3])] if sharded else DOCUMENT["codecs"]
     values = np.arange(30 * 17, dtype="i2").reshape(shape)
     shutil.rmtree(folder / "edges", ignore_errors=True)
     (folder / "edges").mkdir()

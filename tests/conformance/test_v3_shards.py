@@ -30,7 +30,7 @@ from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadMetadata, BrokenData, ChunkCorrupt, NotRepresentable, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items
-from tests.documents import array_of, with_entries, zarr_json
+from tests.documents import LITTLE, array_of, sharding, with_entries, zarr_json
 from tests.faults import FaultProxy
 from tests.s3 import S3Server
 
@@ -271,15 +271,9 @@ def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_pat
 
 
 def test_shards_too_deep_or_with_too_many_chunks_are_refused_before_anything_is_allocated() -> None:
-    little = [{"name": "bytes", "configuration": {"endian": "little"}}]
-    codecs: list[dict[str, Any]] = little
+    codecs: list[dict[str, Any]] = [LITTLE]
     for _ in range(50):
-        codecs = [
-            {
-                "name": "sharding_indexed",
-                "configuration": {"chunk_shape": [1], "codecs": codecs, "index_codecs": little},
-            }
-        ]
+        codecs = [sharding([1], codecs, index=[LITTLE])]
     for size, chain in ((1, codecs), (10**9, codecs[0]["configuration"]["codecs"])):
         document = zarr_json([size], [size], "uint8", codecs=chain)
         with pytest.raises(BrokenData):

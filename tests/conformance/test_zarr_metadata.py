@@ -17,13 +17,9 @@ from zarr_metadata.model import read_array_metadata_v2, read_node_metadata_v3
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BrokenData
-from tests.documents import LITTLE, zarr_json, zarray
+from tests.documents import LITTLE, named, zarr_json, zarray
 
 Document = dict[str, Any]
-
-
-def named(name: str, **configuration: Any) -> Document:
-    return {"name": name, "configuration": configuration}
 
 
 BYTES: Final = LITTLE
