@@ -52,7 +52,7 @@ class ChunkVersions(NamedTuple):
         return bool(self.hashes.take(np.searchsorted(self.hashes, wanted), mode="clip") == wanted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Plan(ABC):
     """Read plan of a selection of an array, or of one of its fields.
 
@@ -116,7 +116,7 @@ class Plan(ABC):
 P = TypeVar("P", bound=Plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ReadPlan(Plan):
     """A box, stride or orthogonal selection."""
 
@@ -140,7 +140,7 @@ class ReadPlan(Plan):
         return self.shape[len(self.selection.shape) :]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class PointsPlan(Plan):
     """Scattered points: ``shape`` is (number of points, *subarray dimensions), points in C order of the broadcast
     coordinates."""

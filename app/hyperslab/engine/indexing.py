@@ -49,7 +49,7 @@ class AxisPart(NamedTuple):
     full: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ChunkProjection:
     """Part of a selection in one chunk."""
 
@@ -234,7 +234,7 @@ def touched(selection: Selection, grid: ChunkGrid) -> int:
 # --- one axis ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SliceParts:
     """The parts of a slice along one axis, in its direction; computed by each iteration."""
 
