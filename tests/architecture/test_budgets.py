@@ -17,13 +17,13 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2191, 9),
-    "api": (5366, 34),
-    "arrays": (6687, 27),  # 500 of it read shards
+    "api": (5356, 34),
+    "arrays": (6683, 27),  # 500 of it read shards
     "cache": (169, 1),
     "client": (4172, 17),  # 100 are parameters and errors, for the Python reference; 25 report progress
     "demo": (671, 8),
-    "engine": (7067, 28),  # 1,300 of it are Zarr v3: sharding and v3*
-    "storage": (3257, 15),  # 30 of it put a value in pieces, so that none is in memory as a whole
+    "engine": (7070, 28),  # 1,300 of it are Zarr v3: sharding and v3*
+    "storage": (3259, 15),  # 30 of it put a value in pieces, so that none is in memory as a whole
     "streams": (3619, 15),
     "tiles": (3887, 18),
     "viewer": (68, 1),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 159
-TEST_LINES = 45_944
+TEST_LINES = 45_893
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000

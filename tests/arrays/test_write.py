@@ -14,12 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import (
-    BadDefinition,
-    ChunkCorrupt,
-    PartlyWritten,
-    TooLarge,
-)
+from hyperslab.errors import BadDefinition, ChunkCorrupt, PartlyWritten, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent
 from hyperslab.wire import SelectionItem

@@ -158,8 +158,7 @@ ZSTD = {"id": "zstd", "level": 3}
 
 
 @pytest.mark.parametrize(
-    ("codec", "stored"),
-    [("bz2", {"id": "bz2"}), (ZSTD, ZSTD), (numcodecs.BZ2(4), {"id": "bz2", "level": 4})],
+    ("codec", "stored"), [("bz2", {"id": "bz2"}), (ZSTD, ZSTD), (numcodecs.BZ2(4), {"id": "bz2", "level": 4})]
 )
 def test_a_codec_is_a_name_a_configuration_or_an_object(codec: Any, stored: dict[str, Any]) -> None:
     definition = define_array(None, 5, "i4", {"compressor": codec, "filters": [codec]})
