@@ -14,7 +14,7 @@ import zarr
 from numcodecs import blosc
 
 from hyperslab import demo
-from hyperslab.demo import climate, tables
+from hyperslab.demo import brain, climate, tables
 
 MB = 1_000_000
 
@@ -80,6 +80,16 @@ def test_the_table_is_stored_as_numpy_holds_it(store: Path) -> None:
 def test_a_corner_of_the_brain_that_is_empty_is_not_stored(store: Path) -> None:
     assert not (store / "brain" / "3.3.0").exists()
     assert (store / "brain" / "0.1.1").exists()
+
+
+def test_the_brain_has_ventricles_that_end_in_white_matter_and_a_scalp(store: Path) -> None:
+    plane = read(store / "brain")[29]
+    places = {brain.CSF: [(240, 235), (240, 285)], brain.SCALP: [(240, 60)], 0.0: [(30, 60), (480, 435)]}
+    places[brain.WHITE] = [(240, 135), (240, 360), (180, 235), (330, 235)]
+
+    for tissue, middles in places.items():
+        found = [np.median(plane[y - 3 : y + 4, x - 3 : x + 4]) for y, x in middles]
+        assert found == pytest.approx([tissue] * len(middles), rel=0.12)
 
 
 def test_tensorstore_opens_the_brain(store: Path) -> None:

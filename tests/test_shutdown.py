@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from hyperslab.storage import StoreConfig, open_store
+from tests.documents import zarray
 from tests.server import Server, running_server
 
 PATIENCE = 45
 """Far more than the settings allow, for a machine that is busy; without a deadline the end never comes."""
 
 
-def write_document(folder: Path, **members: object) -> None:
+def write_document(folder: Path, **members: Any) -> None:
     folder.mkdir()
-    document = {"zarr_format": 2, "order": "C", "fill_value": 0, "compressor": None, "filters": None, "dtype": "|u1"}
-    (folder / ".zarray").write_text(json.dumps(document | members))
+    (folder / ".zarray").write_text(json.dumps(zarray(dtype="|u1", **members)))
 
 
 def begin(server: Server, method: str, target: str, body: bytes | None = None) -> http.client.HTTPConnection:

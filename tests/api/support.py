@@ -90,9 +90,11 @@ class Served:
 
 @contextmanager
 def serving(
-    config: StoreConfig | Store, options: ApiOptions | None = None, *, writable: bool = True, **sizes: int
+    config: StoreConfig | Store | Path, options: ApiOptions | None = None, *, writable: bool = True, **sizes: int
 ) -> Iterator[Served]:
-    """A store, which may be written, behind a socket."""
+    """A store, or a folder as the store ``data``, which may be written, behind a socket."""
+    if isinstance(config, Path):
+        config = StoreConfig(name="data", url=str(config), writable=True, durability="rename")
     store = open_store(config) if isinstance(config, StoreConfig) else config
     service = build([MountedStore(store.name, store, writable=writable)], **sizes)
     with served(create_app(service, options)) as url, httpx.Client(base_url=url, timeout=60) as http:
@@ -102,7 +104,7 @@ def serving(
 @contextmanager
 def writable(folder: Path, options: ApiOptions | None = None) -> Iterator[httpx.Client]:
     """A client of a service that may write to a folder."""
-    with serving(StoreConfig(name="data", url=str(folder), writable=True, durability="rename"), options) as found:
+    with serving(folder, options) as found:
         yield found.http
 
 

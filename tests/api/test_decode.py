@@ -32,9 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Climate data as xarray packs it, and arrays that only other writers make."""
     path = tmp_path_factory.mktemp("climate")
     packed = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32767, "units": "K"}
-    data = xarray.Dataset(
-        {"t": (("y", "x"), PACKED, packed), "time": ("time", DAYS, {"units": "days since 2000-1-1"})},
-    )
+    data = xarray.Dataset({"t": (("y", "x"), PACKED, packed), "time": ("time", DAYS, {"units": "days since 2000-1-1"})})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = xarray.decode_cf(data)

@@ -11,7 +11,6 @@ import zarr
 
 from hyperslab import RemoteGroup, errors
 from hyperslab.arrays import documents
-from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
 
 EXP = "/v1/metadata/data/exp"
@@ -172,7 +171,7 @@ def test_no_other_node_is_made_where_one_of_v3_lies(data: Served) -> None:
 
 
 def test_links_and_what_is_no_key_are_named_and_kept(tmp_path: Path) -> None:
-    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+    with serving(tmp_path) as data:
         nodes(data, "/a")
         folder = tmp_path / "exp"
         (folder / "empty" / "folder").mkdir(parents=True)
@@ -189,7 +188,7 @@ def test_links_and_what_is_no_key_are_named_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+    with serving(tmp_path) as data:
         nodes(data, "/a")
         leave_out = documents.leave_out
 

@@ -18,9 +18,9 @@ from hyperslab.arrays.nodes import GroupNode
 from hyperslab.errors import StoreError
 from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
+from tests.documents import zarray
 
-PLAIN = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0, "filters": None}
-ARRAY = json.dumps({**PLAIN, "compressor": None}).encode()
+ARRAY = json.dumps(zarray()).encode()
 GROUP = b'{"zarr_format": 2}'
 ROOT = "/v1/metadata/data"
 

@@ -87,11 +87,7 @@ def memory(server: Server, kind: str) -> int:
 
 @pytest.mark.parametrize(
     ("name", "small", "large"),
-    [
-        ("planes", ":100", ":400"),
-        ("cubes", ":100", ":400"),
-        ("cubes", ":50,::-1", "::-1,:400,::-2"),
-    ],
+    [("planes", ":100", ":400"), ("cubes", ":100", ":400"), ("cubes", ":50,::-1", "::-1,:400,::-2")],
 )
 def test_the_peak_does_not_grow_with_the_slice(server: Server, name: str, small: str, large: str) -> None:
     """100 or 200 MiB first, then 800 or 400."""

@@ -15,6 +15,7 @@ import pytest
 from hyperslab import RemoteArray
 from hyperslab.api.app import create_app
 from tests.arrays.support import service_on
+from tests.documents import zarray
 from tests.server import served
 
 SLICE = "/v1/slice/data/a"
@@ -25,10 +26,8 @@ STORED = np.arange(6 * 40 * 12, dtype=np.uint32).astype(np.uint8).reshape(6, 40,
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[httpx.Client]:
-    members = {"compressor": None, "filters": None, "fill_value": None, "order": "C"}
-    document = {"zarr_format": 2, "shape": [6, 40], "chunks": [3, 20], "dtype": DTYPE, **members}
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / ".zarray").write_text(json.dumps(document))
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(zarray([6, 40], [3, 20], DTYPE, fill_value=None)))
     for i, j in np.ndindex(2, 2):
         chunk = STORED[3 * i : 3 * i + 3, 20 * j : 20 * j + 20]
         (tmp_path / "a" / f"{i}.{j}").write_bytes(chunk.tobytes())

@@ -13,7 +13,7 @@ import pytest
 
 from hyperslab.storage import open_store
 from tests.api.support import RawAnswer, request, serving
-from tests.documents import LITTLE, zarr_json, zarray
+from tests.documents import LITTLE, sharding, zarr_json, zarray
 from tests.faults import Before, DropHeaders, FaultProxy
 from tests.s3 import S3Bucket, S3Server
 
@@ -211,9 +211,7 @@ def test_documents_that_the_bucket_lacks_are_made(remote: Remote) -> None:
 
 def test_a_chunk_of_a_shard_is_a_request_more_than_the_look_at_the_array(remote: Remote) -> None:
     """The first one needs the index; what is cached of it is checked by the request for the chunk itself."""
-    configuration = {"chunk_shape": [2], "codecs": [LITTLE], "index_codecs": [LITTLE]}
-    codecs = [{"name": "sharding_indexed", "configuration": configuration}]
-    document = zarr_json([4], [4], "uint8", codecs=codecs)
+    document = zarr_json([4], [4], "uint8", codecs=[sharding([2], index=[LITTLE])])
 
     def shard(first: bytes) -> bytes:
         return first + b"cd" + struct.pack("<4Q", 0, 2, 2, 2)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from hyperslab import RemoteArray
 from hyperslab.api.options import ApiOptions
-from hyperslab.storage import StoreConfig
 from hyperslab.wire import format_selection, parse_dtype
 from tests.api.conftest import CUBE
 from tests.api.support import npy, running, serving, write_array
@@ -56,7 +55,7 @@ def test_a_dtype_of_any_length_breaks_no_client(tmp_path: Path) -> None:
     seventh = f"{'long' * 100} 7"
     values[seventh] = np.arange(6)
     write_array(tmp_path, "a", values[:4], (2,))
-    with serving(StoreConfig("data", str(tmp_path), writable=True, durability="rename")) as found:
+    with serving(tmp_path) as found:
         url = str(found.http.base_url).rstrip("/")
         target = f"/v1/slice/data/a?select={quote('1:4')}"
         plain = http.client.HTTPConnection(url.removeprefix("http://"))

@@ -68,14 +68,6 @@ def test_an_array_named_like_a_level_is_found(pictures: Running) -> None:
     np.testing.assert_array_equal(npy(answer.body), CHANNELS[1])
 
 
-def test_broken_metadata_is_told_and_the_array_shown(pictures: Running) -> None:
-    info = json.loads(request(pictures.url, f"{TILE}/broken/info.json").body)
-    tile = request(pictures.url, f"{TILE}/broken/1/0/0.npy")
-
-    assert "multiscales[0]" in info["problems"][0]
-    np.testing.assert_array_equal(npy(tile.body), VOLUME[0, :256])
-
-
 @pytest.mark.parametrize(
     "target",
     [

@@ -12,8 +12,8 @@ import pytest
 import tensorstore
 import zarr
 
-from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
+from tests.documents import zarray
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Consolidated metadata|Numcodecs codecs)")
 
@@ -94,8 +94,7 @@ def test_a_group_may_hold_nodes_of_both_formats(data: Served) -> None:
 
 def test_a_group_that_only_its_children_show_stays_so(data: Served) -> None:
     """A document would hide those below it that have none."""
-    plain = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "order": "C", "fill_value": 0}
-    data.store.put("old/deep/x/.zarray", json.dumps({**plain, "filters": None, "compressor": None}).encode())
+    data.store.put("old/deep/x/.zarray", json.dumps(zarray()).encode())
     assert data.http.put(f"{ROOT}/old/new/y", json=ARRAY).status_code == 201
     assert keys_of(data) == ["old/deep/x/.zarray", "old/new/y/zarr.json", "old/new/zarr.json"]
     assert [child["name"] for child in data.http.get(f"{ROOT}/old").json()["children"]] == ["deep", "new"]
@@ -163,7 +162,7 @@ def test_consolidated_metadata_in_a_group_follow(data: Served) -> None:
     ],
 )
 def test_a_document_put_as_a_key_is_checked(tmp_path: Path, change: dict[str, Any], member: str) -> None:
-    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+    with serving(tmp_path) as data:
         assert data.http.put(f"{ROOT}/x", json=ARRAY).status_code == 201
         sent = {**document(data, "x"), **change}
         answer = data.http.put("/zarr/data/y/zarr.json", json=sent)
@@ -227,7 +226,7 @@ def test_of_many_creators_one_makes_the_node(data: Served) -> None:
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    with serving(StoreConfig(name="data", url=str(tmp_path), writable=True, durability="rename")) as data:
+    with serving(tmp_path) as data:
         for change in ({"shards": [3, 3]}, {"data_type": "int3"}, {"codecs": "zstd"}, {"dimension_names": ["x"]}):
             answer = data.http.put(f"{ROOT}/x", json={**ARRAY, **change})
             assert (answer.status_code, answer.json()["member"]) == (422, next(iter(change))), answer.text

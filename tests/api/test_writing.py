@@ -33,6 +33,7 @@ from hyperslab.storage import StoreConfig, open_store
 from hyperslab.wire import pack_objects
 from tests.api.support import running, saved, writable
 from tests.arrays.support import snapshot
+from tests.documents import zarray
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}
@@ -60,10 +61,8 @@ def npy_of(descr: str, shape: str = "(6, 8)") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(1024)
 
 
-def zarray(**members: Any) -> bytes:
-    """A ``.zarray`` document."""
-    plain = {"zarr_format": 2, "shape": [6, 8], "chunks": [4, 4], "dtype": "<i4", "order": "C"}
-    return json.dumps({**plain, "compressor": None, "fill_value": 0, "filters": None, **members}).encode()
+def stored_document(**members: Any) -> bytes:
+    return json.dumps(zarray([6, 8], [4, 4], **members)).encode()
 
 
 def read(client: httpx.Client, select: str = "", path: str = SLICE) -> NDArray[Any]:
@@ -495,13 +494,7 @@ BYTES = ("PUT", f"{A}?mode=replace", {"shape": [1, 2], "chunks": [1, 2], "dtype"
         (SMALL, BYTES, f"PUT {SLICE}?select=0", b"[300,300]", 409),  # 300 must not become 44
         (SMALL, BYTES, "PUT /v1/chunk/data/a/0.0", b"[[300,300]]", 409),
         (SMALL, BYTES, "POST /v1/append/data/a", b"[[300,300]]", 409),
-        (
-            SMALL,
-            BYTES,
-            "POST /v1/points/data/a?values=true",
-            b'{"coordinates": [[0, 0]], "values": [300]}',
-            409,
-        ),
+        (SMALL, BYTES, "POST /v1/points/data/a?values=true", b'{"coordinates": [[0, 0]], "values": [300]}', 409),
     ],
     ids=["cut", "chunk cut off", "edge of the chunk", "slice", "chunk", "append", "points"],
 )
@@ -574,12 +567,16 @@ def test_a_digest_is_checked_before_anything_is_stored(client: httpx.Client, tmp
         ("crc32c", google_crc32c.value(body).to_bytes(4, "big")),
     ):
         good, bad = (base64.b64encode(value).decode() for value in (digest, digest[::-1]))
-        problem(client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{bad}:"}), 400, "digest-mismatch")
+        refused = client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{bad}:"})
+        told = problem(refused, 400, "digest-mismatch")
+        assert (told["algorithm"], told["expected"]) == (name, bad)
         assert snapshot(tmp_path) == before
-        assert client.put(SLICE, content=body, headers={"Content-Digest": f"{name}=:{good}:"}).status_code == 204
+        for header in (f"{name}=:{good}:", f"unixsum=:AAAA:, {name}=:{good}:", "sha=:AAAA:"):
+            assert client.put(SLICE, content=body, headers={"Content-Digest": header}).status_code == 204
         client.put(SLICE, content="0", headers=JSON)
 
 
+NO_DIGESTS = ("sha-256", "sha-256=abc", "sha-256=:?:", "sha-256=:A:", "=:AAAA:", "sha-256=:AAAA: x")
 BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 191, {}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 193, {}, 400, "bad-body"),
@@ -605,6 +602,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", SLICE, b"\0" * 192, {"Array-Shape": "[8,6]"}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 192, {"Array-Dtype": '"<u4"'}, 400, "bad-body"),
     ("PUT", SLICE, b"\0" * 192, {"Content-Encoding": "gzip"}, 415, "unsupported-media-type"),
+    *(("PUT", SLICE, b"\0" * 192, {"Content-Digest": text}, 400, "bad-parameter") for text in NO_DIGESTS),
     ("PUT", SLICE, b"\0" * 192, {"Content-Range": "bytes 0-191/1000"}, 400, "bad-parameter"),
     ("PUT", "/zarr/data/a/.zattrs", b"{}", {"Content-Encoding": "gzip"}, 415, "unsupported-media-type"),
     ("PUT", SLICE + "?select=6", b"1", JSON, 422, "index-out-of-range"),
@@ -634,7 +632,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", "/zarr/data/a/0.0", b"junk", {}, 400, "bad-body"),
     ("PUT", "/zarr/data/a/.zarray", b"{}", {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/a/.zarray", b"{", {}, 400, "bad-body"),
-    ("PUT", "/zarr/data/a/.zarray", zarray(dtype="|O", filters=[{"id": "pickle"}]), {}, 422, "bad-definition"),
+    ("PUT", "/zarr/data/a/.zarray", stored_document(dtype="|O", filters=[{"id": "pickle"}]), {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/a/.zattrs", b"[1]", {}, 400, "bad-body"),
     ("PUT", "/zarr/data/.zgroup", b"{}", {}, 422, "bad-definition"),
     ("PUT", "/zarr/data/.zmetadata", b"{}", {}, 422, "bad-definition"),
@@ -649,7 +647,7 @@ BAD: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("PUT", "/zarr/data/a/b/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}', {}, 422, "wrong-kind"),
     ("PUT", "/zarr/data/a/b/.zgroup", b'{"zarr_format": 2}', {}, 422, "wrong-kind"),
     ("PUT", "/zarr/data/a/.zgroup", b'{"zarr_format": 2}', {}, 409, "node-exists"),
-    ("PUT", "/zarr/data/.zarray", zarray(), {}, 409, "node-exists"),
+    ("PUT", "/zarr/data/.zarray", stored_document(), {}, 409, "node-exists"),
 ]  # fmt: skip
 
 
@@ -699,7 +697,7 @@ def test_finite_numbers_in_json_never_become_infinite(client: httpx.Client) -> N
 
     assert client.put(b, json={"shape": [1], "dtype": record}).status_code == 201
     problem(client.put("/v1/slice/data/b", json=[{"x": 0, "y": [0, 1e300]}]), 400, "bad-body")
-    stored = zarray(dtype="<f4", fill_value=1e300)  # is read as other libraries read it
+    stored = stored_document(dtype="<f4", fill_value=1e300)  # is read as other libraries read it
     assert client.put("/zarr/data/c/.zarray", content=stored).status_code == 201
     assert read(client, "0,0:1", "/v1/slice/data/c").tolist() == [np.inf]
 

@@ -14,13 +14,7 @@ LINES_OF_A_MODULE = 150
 LINES_OF_A_FUNCTION = 12
 
 SMALL_MODULES = {
-    *(
-        "api.app",
-        "api.inprocess",
-        "api.routes.changes",
-        "api.routes.edit",
-        "api.routes.health",
-    ),
+    *("api.app", "api.inprocess", "api.routes.changes", "api.routes.edit", "api.routes.health"),
     *("demo.brain", "demo.climate", "demo.microscope", "demo.ome", "demo.tables"),
     *("engine.minmax", "streams.ome"),
     "streams.pyramid",  # OME documents name it as what made their levels

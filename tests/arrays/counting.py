@@ -7,18 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from hyperslab.storage.base import (
-    MAX_BYTES,
-    Absent,
-    Capabilities,
-    Check,
-    Entry,
-    Keep,
-    Listing,
-    Part,
-    Store,
-    Stored,
-)
+from hyperslab.storage.base import MAX_BYTES, Absent, Capabilities, Check, Entry, Keep, Listing, Part, Store, Stored
 
 
 def is_document(key: str) -> bool:

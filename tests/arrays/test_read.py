@@ -19,10 +19,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import (
-    Cancelled,
-    TooLarge,
-)
+from hyperslab.errors import Cancelled, TooLarge
 from hyperslab.wire import SelectionItem
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, open_array, plan_items, read_all, service_on, service_over, zarr_array

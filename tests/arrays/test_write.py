@@ -14,11 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import (
-    BadDefinition,
-    ChunkCorrupt,
-    TooLarge,
-)
+from hyperslab.errors import BadDefinition, ChunkCorrupt, PartlyWritten, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Absent
 from hyperslab.wire import SelectionItem
@@ -250,3 +246,17 @@ def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_pa
 
         assert appended.offset == 2
         assert read_all(service).tolist() == [7, 8, 1, 2, 3]
+
+
+def test_an_append_that_fails_half_way_says_what_is_written_and_publishes_nothing(
+    tmp_path: Path, service: Service
+) -> None:
+    make(service, (8, 2), (4, 4))
+    service.writer.write(A, (), np.arange(16, dtype="<i4").reshape(8, 2))
+    (tmp_path / "a" / "1.0").write_bytes(b"broken")
+
+    with pytest.raises(PartlyWritten) as failed:
+        service.appender.append(A, np.ones((8, 2), "<i4"), axis=1)
+
+    assert (failed.value.written, failed.value.failed) == (["a/0.0"], ["a/1.0"])
+    assert open_array(service).metadata.shape == (8, 2)

@@ -41,14 +41,7 @@ def test_any_url_of_a_node_is_its_address(url: str, base: str, path: str) -> Non
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "demo/brain",
-        "s3://bucket/demo",
-        "http://h/demo/brain",
-        "http:///v1/metadata/x",
-        "",
-        "http://[::1/v1/metadata/x",
-    ],
+    ["demo/brain", "s3://bucket/demo", "http://h/demo/brain", "http:///v1/metadata/x", "", "http://[::1/v1/metadata/x"],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(BadParameter, match="url="):

@@ -11,7 +11,7 @@ import dask.array
 import numpy as np
 import pytest
 
-from hyperslab import RemoteArray, errors
+from hyperslab import RemoteArray, errors, wire
 from tests.client.proxy import Proxy
 from tests.client.strategies import assert_same
 
@@ -155,6 +155,15 @@ def test_iteration_fetches_rows_of_chunks(proxy: Proxy) -> None:
 
     assert np.array_equal(np.stack(rows), CUBE)
     assert len(proxy.calls_of("slice")) == 1
+
+
+def test_iteration_over_much_asks_for_no_chunk_twice(proxy: Proxy) -> None:
+    proxy.root.create_array("store/much", (32, 1 << 20), "|u1", chunks=(3, 1 << 20))
+
+    assert not any(row.any() for row in RemoteArray(f"{proxy.url}/v1/metadata/store/much"))
+    first = [wire.parse_selection(call.query["select"])[0] for call in proxy.calls_of("slice")]
+    assert len(first) > 1
+    assert all(isinstance(rows, slice) and (rows.start or 0) % 3 == 0 for rows in first), first
 
 
 def test_an_array_without_axes_has_one_value_and_no_length(proxy: Proxy) -> None:

@@ -71,6 +71,7 @@ def test_what_can_be_no_name_is_a_missing_key_and_never_sent(proxy: Proxy, group
     no_names: list[Any] = ["", "/", "\\", "..", ".", "a/../b", "deep/..", "\ud800", 5, None]
     for name in no_names:
         assert name not in group
+        assert group.get(name, 5) == 5
         for use in (group.__getitem__, group.open_array, group.__delitem__, partial(group.delete, recursive=True)):
             with pytest.raises(KeyError):
                 use(name)
@@ -158,8 +159,7 @@ ZSTD = {"id": "zstd", "level": 3}
 
 
 @pytest.mark.parametrize(
-    ("codec", "stored"),
-    [("bz2", {"id": "bz2"}), (ZSTD, ZSTD), (numcodecs.BZ2(4), {"id": "bz2", "level": 4})],
+    ("codec", "stored"), [("bz2", {"id": "bz2"}), (ZSTD, ZSTD), (numcodecs.BZ2(4), {"id": "bz2", "level": 4})]
 )
 def test_a_codec_is_a_name_a_configuration_or_an_object(codec: Any, stored: dict[str, Any]) -> None:
     definition = define_array(None, 5, "i4", {"compressor": codec, "filters": [codec]})

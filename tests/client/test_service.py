@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperslab import RemoteGroup, errors
+from hyperslab import RemoteArray, RemoteGroup, errors
 from tests.client.proxy import Proxy
 
 
@@ -99,3 +99,16 @@ def test_caps_of_the_server_are_kept_without_being_told(limited: Callable[..., P
     with pytest.raises(errors.TooLarge):
         objects.append(["x" * 4000])
     assert objects[...].tolist() == ["", *texts.tolist()]
+
+
+def test_texts_that_are_too_large_are_sent_again_in_few_parts(limited: Callable[..., Proxy]) -> None:
+    proxy = limited(max_upload_bytes=3000)
+    texts = np.array(["x" * 100] * 200, object)
+    array = RemoteArray(proxy.add("store/a", texts[:0], (100,), filters=[{"id": "vlen-utf8"}]))
+    array.resize((200,))
+
+    array[...] = texts
+    assert array[...].tolist() == texts.tolist()
+    answers = [status for method, path, status in proxy.answers if "/slice/" in path and method == "PUT"]
+    assert 413 in answers
+    assert len(answers) < 50

@@ -137,7 +137,10 @@ def test_a_plate_is_valid_ome_zarr(version: int, host: Host) -> None:
 
 
 def test_values_that_do_not_fit_are_refused_before_they_are_sent(host: Host) -> None:
-    with RemoteStream(f"{host.url}/v1/stream/store/s{next(host.names)}", settings()) as stream:
+    url = f"{host.url}/v1/stream/store/s{next(host.names)}"
+    with pytest.raises(ValueError, match="max_pending=0"):
+        RemoteStream(url, settings(), max_pending=0)
+    with RemoteStream(url, settings()) as stream:
         with pytest.raises(TypeError, match="float64"):
             stream.append(np.zeros((6, 8)))
         with pytest.raises(ValueError, match=r"shape \(6, 8\)"):

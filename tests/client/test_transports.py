@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import urllib3
 from pydantic import ByteSize
 
-from hyperslab import RemoteGroup
+from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.asgi import create_app
 from hyperslab.client import HTTPTransport, Response, Transport
 from hyperslab.client.transport import BROKEN_CONNECTION, Cancel
+from hyperslab.errors import NodeNotFound
 from hyperslab.settings import Settings, StoreSettings
+from tests.client.conftest import Host
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
 from tests.server import served
 
@@ -41,6 +44,39 @@ def get(url: str, **options: Any) -> bytes:
     finally:
         response.close()
         transport.close()
+
+
+class Tracked(HTTPTransport):
+    """Knows which of its responses have not been closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: set[str] = set()
+
+    def request(self, method: str, url: str, **rest: Any) -> Response:
+        response = super().request(method, url, **rest)
+        close = response.close
+        self.open.add(url)
+
+        def close_and_forget() -> None:
+            self.open.discard(url)
+            close()
+
+        response.close = close_and_forget  # type: ignore[method-assign]
+        return response
+
+
+def test_responses_of_any_transport_are_closed(host: Host) -> None:
+    url = host.add(np.arange(8), (4,)).url
+    transport = Tracked()
+    array = RemoteArray(url, transport=transport)
+    array[2:7] = 1
+    array.attrs["unit"] = "m"
+
+    assert array[...].tolist() == [0, 1, 1, 1, 1, 1, 1, 7]
+    with pytest.raises(NodeNotFound):
+        RemoteArray(f"{url}-nowhere", transport=transport)
+    assert transport.open == set()
 
 
 @pytest.mark.parametrize("through_a_proxy", [False, True])

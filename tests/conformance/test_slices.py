@@ -45,12 +45,7 @@ def index(item: Any) -> Any:
 
 def select(array: RemoteArray, case: Case) -> Any:
     key = tuple(index(item) for item in case["sel"])
-    targets: dict[str, Any] = {
-        "basic": array,
-        "oindex": array.oindex,
-        "vindex": array.vindex,
-        "blocks": array.blocks,
-    }
+    targets: dict[str, Any] = {"basic": array, "oindex": array.oindex, "vindex": array.vindex, "blocks": array.blocks}
     return targets[case["mode"]][key]
 
 

@@ -24,9 +24,8 @@ from hyperslab import RemoteArray
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadDefinition, BrokenData
-from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
-from tests.documents import zarr_json
+from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
 
@@ -42,23 +41,14 @@ BYTES: list[list[Any]] = [
     [BloscCodec(cname="lz4"), Crc32cCodec()],
 ]
 DOCUMENT: dict[str, Any] = zarr_json([8], [4])
-SHARD: dict[str, Any] = {
-    "name": "sharding_indexed",
-    "configuration": {
-        "chunk_shape": [2],
-        "codecs": DOCUMENT["codecs"],
-        "index_codecs": [*DOCUMENT["codecs"], {"name": "crc32c"}],
-    },
-}
-
-
+SHARD: dict[str, Any] = sharding([2])
 FIELD = {"name": "a", "data_type": "int16"}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
     folder = tmp_path_factory.mktemp("v3")
-    with serving(StoreConfig(name="data", url=str(folder), durability="rename", writable=True)) as found:
+    with serving(folder) as found:
         yield found, folder
 
 
@@ -279,7 +269,7 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({"extra": {"must_understand": True}}, "extra"),
         ({"fill_value": "nan", "data_type": "float32"}, "fill_value"),
         ({"codecs": []}, "codecs"),
-        ({"codecs": [{**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [3]}}]}, "chunk_shape"),
+        ({"codecs": [sharding([3])]}, "chunk_shape"),
     ],
 )
 def test_what_is_unknown_is_refused_by_name(change: dict[str, Any], named: str) -> None:
@@ -301,13 +291,7 @@ def test_what_a_filter_leaves_out_is_as_zarr_python_takes_it(data: tuple[Served,
     np.testing.assert_array_equal(RemoteArray(url)[...], np.arange(8))
     assert served.http.put(
         "/v1/metadata/data/shuffled",
-        json={
-            "zarr_format": 3,
-            "shape": [8],
-            "dtype": "<i8",
-            "filters": [{"id": "shuffle"}],
-            "compressor": None,
-        },
+        json={"zarr_format": 3, "shape": [8], "dtype": "<i8", "filters": [{"id": "shuffle"}], "compressor": None},
     ).json()["codecs"][1]["configuration"] == {"elementsize": 4}  # as numcodecs means it in Zarr v2
     v2 = served.http.get("/zarr2/data/left-out/.zarray").json()
     assert v2["compressor"] == {"id": "shuffle", "elementsize": 8}
@@ -325,39 +309,31 @@ def test_a_member_that_is_unknown_and_need_not_be_understood_is_ignored() -> Non
 
 def test_a_codec_that_is_known_is_applied_though_it_need_not_be_understood() -> None:
     codecs = [*DOCUMENT["codecs"], {"name": "gzip", "configuration": {"level": 1}, **IGNORED}]
-    found = parse_document(json.dumps({**DOCUMENT, "codecs": codecs}).encode(), "a/zarr.json").array
 
-    assert found is not None
-    assert [codec["id"] for codec in found.codecs] == ["gzip"]
+    assert [codec["id"] for codec in array_of({**DOCUMENT, "codecs": codecs}).codecs] == ["gzip"]
 
 
-def sharded(folder: Path) -> tuple[Path, ShardLevel]:
+def shard_in(folder: Path) -> tuple[Path, ShardLevel]:
     """An array of one shard with four chunks; its file, and how it is laid out."""
-    document = {**DOCUMENT, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}}, "codecs": [SHARD]}
+    document = zarr_json([8], [8], codecs=[SHARD])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "zarr.json").write_text(json.dumps(document))
     zarr.open_array(str(folder), mode="r+")[:] = np.arange(1, 9)
-    parsed = parse_document(json.dumps(document).encode(), "zarr.json").array
-    assert parsed is not None
-    return folder / "c" / "0", parsed.levels[0]
+    return folder / "c" / "0", array_of(document).levels[0]
 
 
 @pytest.mark.parametrize(
     ("entries", "cut"),
-    [({1: (10**6, 4)}, None), ({0: (0, 3)}, None), ({}, 10), ({}, 0), ({}, 68)],
+    [({1: (10**6, 4)}, None), ({0: (0, 3)}, None), ({}, 10), ({}, 0), ({}, 67)],
     ids=["beyond the end", "cut chunk", "cut index", "empty", "no room for the index"],
 )
 def test_a_forged_shard_is_corrupt_and_never_fill_values(
     data: tuple[Served, Path], entries: dict[int, tuple[int, int]], cut: int | None
 ) -> None:
     served, folder = data
-    path, level = sharded(folder / "forged")
-    stored = path.read_bytes()
-    index = level.split(stored, "c/0").copy()
-    for at, entry in entries.items():
-        index[at] = entry
-    path.write_bytes((stored[: -level.index_nbytes] + level.encode_index(index))[: cut if cut != 68 else 67])
+    path, level = shard_in(folder / "forged")
+    path.write_bytes(with_entries(level, path.read_bytes(), entries)[:cut])
 
     answers = [served.http.get(f"/v1/slice/data/forged?select={select}") for select in (":", "0:4")]
 
@@ -368,7 +344,7 @@ def test_a_forged_shard_is_corrupt_and_never_fill_values(
 
 def test_a_part_of_a_shard_takes_its_index_and_one_range(data: tuple[Served, Path]) -> None:
     served, folder = data
-    path, level = sharded(folder / "part")
+    path, level = shard_in(folder / "part")
 
     read = served.http.get("/v1/slice/data/part?select=2:4&format=json")
 
@@ -382,10 +358,7 @@ def test_all_of_a_shard_is_read_at_once_and_so_in_one_version(
 ) -> None:
     served, folder = data
     count, unwrapped = 1 << 21, 0
-    shard = {**SHARD["configuration"], "chunk_shape": [1 << 14]}
-    gzip = {"name": "gzip", "configuration": {"level": 1}}
-    grid = {"name": "regular", "configuration": {"chunk_shape": [count]}}
-    document = {**DOCUMENT, "shape": [count], "chunk_grid": grid, "codecs": [{**SHARD, "configuration": shard}, gzip]}
+    document = zarr_json([count], [count], codecs=[sharding([1 << 14]), named("gzip", level=1)])
     (folder / "large").mkdir()
     (folder / "large" / "zarr.json").write_text(json.dumps(document))
     values = np.arange(count, dtype="<i2")
@@ -418,16 +391,14 @@ def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: Dat
     served, folder = data
     shape, lengths = (30, 17), draw.draw(st.sampled_from(LENGTHS))
     sharded = lengths == LENGTHS[-1] and draw.draw(st.booleans())
-    shard = {**SHARD, "configuration": {**SHARD["configuration"], "chunk_shape": [5, 3]}}
-    codecs = [shard] if sharded else DOCUMENT["codecs"]
+    codecs = [sharding([5, 3])] if sharded else DOCUMENT["codecs"]
     values = np.arange(30 * 17, dtype="i2").reshape(shape)
     shutil.rmtree(folder / "edges", ignore_errors=True)
     (folder / "edges").mkdir()
     (folder / "edges" / "zarr.json").write_text(
         json.dumps({**DOCUMENT, "shape": shape, **rectilinear(*lengths), "codecs": codecs, "fill_value": -1})
     )
-    parsed = parse_document((folder / "edges" / "zarr.json").read_bytes(), "zarr.json").array
-    assert parsed is not None
+    parsed = array_of((folder / "edges" / "zarr.json").read_bytes())
     for coords in np.ndindex(*parsed.stored_grid.counts):
         chunk = np.full(parsed.stored_grid.chunk_shape(coords), -1, "i2")
         inside = parsed.stored_grid.bounds(coords)

@@ -12,7 +12,6 @@ import zarr
 from zarr.core.dtype import VariableLengthBytes, data_type_registry
 
 from hyperslab import RemoteArray, RemoteGroup
-from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")
@@ -42,7 +41,7 @@ DATA_TYPE: Final[dict[str, Any]] = {"string": str, "variable_length_bytes": Vari
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
     folder = tmp_path_factory.mktemp("dtypes")
-    with serving(StoreConfig(name="data", url=str(folder), durability="rename", writable=True)) as found:
+    with serving(folder) as found:
         yield found, folder
 
 

@@ -25,11 +25,12 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.filters import cast
+from hyperslab.engine.sharding import ShardLevel
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BadMetadata, BrokenData, ChunkCorrupt, NotRepresentable, TooLarge
 from hyperslab.storage import StoreConfig, open_store
 from tests.arrays.support import plan_items
-from tests.documents import zarr_json
+from tests.documents import LITTLE, array_of, sharding, with_entries, zarr_json
 from tests.faults import FaultProxy
 from tests.s3 import S3Server
 
@@ -46,6 +47,10 @@ def write(folder: Path, codecs: list[Any] | None = None, **options: Any) -> Path
     array: Any = zarr.create(shape=SHAPE, dtype="u2", chunks=(64, 96), codecs=[codec], fill_value=9, **place)
     array[...] = VALUES
     return folder / "a" / "c" / "0" / "0"
+
+
+def level_of(folder: Path) -> ShardLevel:
+    return array_of((folder / "a" / "zarr.json").read_bytes()).levels[0]
 
 
 def service_of(config: StoreConfig, **options: Any) -> Service:
@@ -226,13 +231,7 @@ ENTRIES = {
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_forged_entry_is_corrupt_and_harms_no_other_chunk(tmp_path: Path, name: str, cache_bytes: int) -> None:
     path = write(tmp_path)
-    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
-    assert parsed is not None
-    level, stored = parsed.levels[0], path.read_bytes()
-    index = level.split(stored, "c/0/0").copy()
-    for at, (start, nbytes) in ENTRIES[name].items():
-        index[at] = (start if start >= 0 else len(stored) + start, nbytes)
-    path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+    path.write_bytes(with_entries(level_of(tmp_path), path.read_bytes(), ENTRIES[name]))
     service = service_of(StoreConfig(name="data", url=str(tmp_path)), cache_bytes=cache_bytes)
 
     for key in (np.s_[0:16, 32:64], np.s_[0:64, 0:96], np.s_[3, 40]):
@@ -247,11 +246,8 @@ def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_pat
     """numcodecs believes the sizes that a frame states."""
     codecs: dict[str, Any] = {"blosc": zarr.codecs.BloscCodec(), "zstd": zarr.codecs.ZstdCodec(), "gzip": GzipCodec()}
     path = write(tmp_path, [BytesCodec(), codecs[codec]])
-    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
-    assert parsed is not None
-    level, stored = parsed.levels[0], path.read_bytes()
-    index = level.split(stored, "c/0/0").copy()
-    start, nbytes = (int(n) for n in index[0])
+    level, stored = level_of(tmp_path), path.read_bytes()
+    start, nbytes = (int(n) for n in level.split(stored, "c/0/0")[0])
     frame = bytearray(stored[start : start + nbytes])
     service = service_of(StoreConfig(name="data", url=str(tmp_path)), cache_bytes=0)
 
@@ -263,10 +259,8 @@ def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_pat
 
     np.testing.assert_array_equal(read(service, np.s_[3:64, 5:]), VALUES[3:64, 5:])
     for cut in (0, 1, 15, 16, 17, nbytes // 2, nbytes - 1):
-        index[0] = (start, cut)
-        path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+        path.write_bytes(with_entries(level, stored, {0: (start, cut)}))
         is_corrupt()
-    index[0] = (start, nbytes)
     if codec == "blosc":
         fields = ((4, 2**31 - 1), (8, 2**31 - 1), (12, 2**31 - 1), (12, 16), (4, 0), (8, 1), (16, 0), (20, 2**31 - 1))
         for at, value in (*fields, (20, nbytes), (16, nbytes + 20)):  # the last two lead into the next chunk
@@ -277,15 +271,9 @@ def test_a_cut_or_changed_chunk_is_corrupt_and_nothing_is_read_behind_it(tmp_pat
 
 
 def test_shards_too_deep_or_with_too_many_chunks_are_refused_before_anything_is_allocated() -> None:
-    little = [{"name": "bytes", "configuration": {"endian": "little"}}]
-    codecs: list[dict[str, Any]] = little
+    codecs: list[dict[str, Any]] = [LITTLE]
     for _ in range(50):
-        codecs = [
-            {
-                "name": "sharding_indexed",
-                "configuration": {"chunk_shape": [1], "codecs": codecs, "index_codecs": little},
-            }
-        ]
+        codecs = [sharding([1], codecs, index=[LITTLE])]
     for size, chain in ((1, codecs), (10**9, codecs[0]["configuration"]["codecs"])):
         document = zarr_json([size], [size], "uint8", codecs=chain)
         with pytest.raises(BrokenData):
@@ -352,12 +340,8 @@ def test_what_others_have_read_wrong(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read(service, np.s_[::-1, 5:70]), VALUES[::-1, 5:70])
 
     path = write(tmp_path)
-    parsed = parse_document((tmp_path / "a" / "zarr.json").read_bytes(), "zarr.json").array
-    assert parsed is not None
-    level, stored = parsed.levels[0], path.read_bytes()
-    index = level.split(stored, "c/0/0").copy()
-    index[6:] = 2**64 - 1
-    path.write_bytes(stored[: -level.index_nbytes] + level.encode_index(index))
+    none = 2**64 - 1
+    path.write_bytes(with_entries(level_of(tmp_path), path.read_bytes(), dict.fromkeys(range(6, 12), (none, none))))
     expected = VALUES[:64].copy()
     expected[32:] = 9
     np.testing.assert_array_equal(read(service, np.s_[:64, :]), expected)
@@ -449,8 +433,7 @@ def numbers(data_type: str, codecs: list[dict[str, Any]], fill: Any, endian: str
 )
 def test_numbers_are_scaled_in_their_own_arithmetic(data_type: str, values: list[Any], stored: NDArray[Any]) -> None:
     """Those that the data type does not hold, and those that leave a remainder, are errors: none is another number."""
-    array = parse_document(numbers(data_type, SCALED, 100, "big"), "zarr.json").array
-    assert array is not None
+    array = array_of(numbers(data_type, SCALED, 100, "big"))
     given = np.array(values, array.dtype.numpy)
 
     assert array.codec.encode(given) == stored.tobytes()
@@ -466,8 +449,7 @@ def test_numbers_are_scaled_in_their_own_arithmetic(data_type: str, values: list
 
 def test_a_stored_number_that_means_none_of_the_data_type_is_corrupt() -> None:
     codecs = [{"name": "scale_offset", "configuration": {"offset": 200}}]
-    array = parse_document(numbers("uint8", codecs, 200), "zarr.json").array
-    assert array is not None
+    array = array_of(numbers("uint8", codecs, 200))
 
     with pytest.raises(ChunkCorrupt, match="range"):
         array.codec.decode(bytes([0, 55, 56]), "c/0")
@@ -495,8 +477,7 @@ def test_whole_bytes_are_unpacked_with_and_without_the_byte_of_padding_that_zarr
 ) -> None:
     document = json.loads(numbers("uint8", [], 0))
     document["codecs"] = [{"name": "packbits", "configuration": {"padding_encoding": padding}}]
-    array = parse_document(json.dumps(document).encode(), "zarr.json").array
-    assert array is not None
+    array = array_of(document)
 
     assert array.codec.encode(np.array([7, 8, 9], "u1")) == bytes(stored)
     assert array.codec.decode(bytes(stored), "c/0").tolist() == [7, 8, 9]
@@ -509,8 +490,7 @@ def test_whole_bytes_are_unpacked_with_and_without_the_byte_of_padding_that_zarr
 def test_bits_are_chosen_of_each_part_of_a_complex_number() -> None:
     document = json.loads(numbers("complex64", [], [0, 0]))
     document["codecs"] = [{"name": "packbits", "configuration": {"first_bit": 16}}]
-    array = parse_document(json.dumps(document).encode(), "zarr.json").array
-    assert array is not None
+    array = array_of(document)
     values = np.array([1 - 2j, 0.5j, 3], "<c8")
 
     stored = array.codec.encode(values)

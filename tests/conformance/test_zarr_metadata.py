@@ -17,13 +17,9 @@ from zarr_metadata.model import read_array_metadata_v2, read_node_metadata_v3
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import BrokenData
-from tests.documents import LITTLE, zarr_json, zarray
+from tests.documents import LITTLE, named, zarr_json, zarray
 
 Document = dict[str, Any]
-
-
-def named(name: str, **configuration: Any) -> Document:
-    return {"name": name, "configuration": configuration}
 
 
 BYTES: Final = LITTLE
@@ -87,7 +83,7 @@ GRIDS: Final[list[Document]] = [
 INTEGERS: list[Any] = [0, -1, 1.0, 1.5, True, "0", "0x0", "NaN", None, 127, 128, -128, -129, 255, 256, [0]]
 INTEGERS += [2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64]
 FLOATS: list[Any] = [
-    *(0, 0.0, -0.0, 1.5, True, "NaN", "Infinity", "-Infinity", "+Infinity", "nan", "inf", "0x0000", "0x7e00"),
+    *(0, 0.0, -0.0, 1.5, True, "NaN", "Infinity", "-Infinity", "+Infinity", "nan", "inf", "0x0000", "0x7e00")
 ]
 FLOATS += ["0x7fc00000", "0x7ff8000000000000", "0x", "0xzz00", "0X7e00", "0x7E00", "1.5", 1e5, 1e39, None, [0]]
 COMPLEX: list[Any] = [[0, 0], [0.0, 1.5], ["NaN", "Infinity"], [0], [0, 0, 0], 0, "NaN", None, [True, 0], ["x", 0]]
@@ -218,7 +214,7 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
     "extension points": {
         "the specification allows it of codecs, and zarr-python and zarrs read it": [
             {"codecs": [{**BYTES, "must_understand": False}]}
-        ],
+        ]
     },
     "data types": {
         "zarr-python reads it": [{"data_type": "bool", "fill_value": value} for value in (0, 1)],
@@ -250,7 +246,7 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
             {"dimension_separator": None},
             {"dtype": "|b1"},
             {"compressor": {"id": "zlib", "level": 10}},
-        ],
+        ]
     },
 }
 

@@ -89,8 +89,7 @@ def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> No
         put = client.put("/v1/metadata/data/g/a", json={"shape": [20, 20], "chunks": [5, 5], "dtype": "<i4"})
         assert put.status_code == 201
         created = next_changes(found, "data/g/a", "created")[-1]
-        assert created["shape"] == [20, 20]
-        assert created["boxes"] == ["0:20,0:20"]
+        assert (created["created"], created["shape"], created["boxes"]) == (True, [20, 20], ["0:20,0:20"])
         client.put("/v1/slice/data/g/a", params={"select": "7,0:12"}, content=bytes(48), headers=RAW)
         client.put("/v1/slice/data/g/a", params={"select": "7,0:12"}, content=b"\1" * 48, headers=RAW)
         boxes = next_changes(found, "data/g/a", "boxes")

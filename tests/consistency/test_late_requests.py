@@ -65,7 +65,7 @@ def replacement(size: int, layout: str = "v2") -> Ask:
     return Ask("PUT", f"{A}?mode=replace", create(size, layout).request)
 
 
-DELETE = Ask("DELETE", A, {})
+DELETE, DELETE_ALL = (Ask("DELETE", url, {}) for url in (A, "/v1/metadata/data?recursive=true"))
 
 Made = Callable[[int, str], Ask]
 """Makes an array of a size in a layout."""
@@ -77,6 +77,7 @@ CASES: dict[str, tuple[int, Ask | Made, str, list[Ask | Made], list[int]]] = {
     "rows of an append at the edge, the array grown": (2, append(7, 2), "a/0", [resize(4)], [5, 5, 0, 0]),
     "rows of an append, grown and appended to": (4, append(7, 8), "a/1", [resize(6), append(0, 2)], [5] * 4 + [0] * 4),
     "rows of an append, the array made anew": (4, append(7, 4), "a/1", [DELETE, create], [0] * 8),
+    "rows of an append, its group made anew": (4, append(7, 4), "a/1", [DELETE_ALL, create], [0] * 8),
     "the end of an append": (4, append(7, 4), "a/.zarray", [append(1, 4)], [5] * 4 + [1] * 4),
     "the fill values of a shrink": (8, resize(4), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),
     "the cut of a shrink": (8, resize(6), "a/1", [resize(8), put(9, "4:")], [5] * 4 + [9] * 4),

@@ -40,12 +40,7 @@ def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
     order = st.permutations(range(rank)).map(list)
     chunk = _optional({**hard, **soft})
     beside = _optional({**soft, "shape": sizes})
-    layout = {
-        "chunk": chunk,
-        "read_chunk": beside,
-        "write_chunk": beside,
-        "inner_order_soft_constraint": order,
-    }
+    layout = {"chunk": chunk, "read_chunk": beside, "write_chunk": beside, "inner_order_soft_constraint": order}
     return shape, draw(_optional(layout))
 
 

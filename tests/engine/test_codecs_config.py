@@ -52,7 +52,6 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
     ({"id": "blosc", "blocksize": -1}, "blosc.blocksize"),
     ({"id": "blosc", "typesize": 0}, "blosc.typesize"),
     ({"id": "zstd", "checksum": 1}, "zstd.checksum"),
-    ({"id": "delta"}, "delta.dtype"),
     ({"id": "delta", "dtype": "|O"}, "delta.dtype"),
     ({"id": "delta", "dtype": "<i4,<i4"}, "delta.dtype"),
     ({"id": "delta", "dtype": "(2,)<i4"}, "delta.dtype"),
@@ -64,7 +63,6 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
     ({"id": "quantize", "digits": 3, "dtype": "<i4"}, "quantize.dtype"),
     ({"id": "quantize", "digits": "3", "dtype": "<f4"}, "quantize.digits"),
     ({"id": "fixedscaleoffset", "offset": "0", "scale": 1, "dtype": "<f4"}, "fixedscaleoffset.offset"),
-    ({"id": "fixedscaleoffset", "offset": 0, "dtype": "<f4"}, "fixedscaleoffset.scale"),
     ({"id": "bitround", "keepbits": -1}, "bitround.keepbits"),
     ({"id": "shuffle", "elementsize": -4}, "shuffle.elementsize"),
     ({"id": "shuffle", "elementsize": 2**40}, "shuffle.elementsize"),
@@ -95,6 +93,27 @@ def test_wrong_parameters_are_named(config: dict[str, Any], member: str) -> None
 
     assert caught.value.member == member
     assert caught.value.reason
+
+
+_NEEDED: list[dict[str, Any]] = [
+    {"id": "delta", "dtype": "<i4"},
+    {"id": "fixedscaleoffset", "offset": 0, "scale": 1, "dtype": "<f4"},
+    {"id": "quantize", "digits": 3, "dtype": "<f4"},
+    {"id": "bitround", "keepbits": 3},
+    {"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<f8"},
+    {"id": "categorize", "labels": ["a"], "dtype": "|O"},
+    {"id": "vlen-array", "dtype": "<i4"},
+]
+
+
+@pytest.mark.parametrize(("config", "name"), [(each, name) for each in _NEEDED for name in each if name != "id"])
+def test_a_parameter_that_is_needed_is_missed_by_name(config: dict[str, Any], name: str) -> None:
+    check_codec_config(config, key=".zarray")
+
+    with pytest.raises(BadMetadata) as caught:
+        check_codec_config({key: value for key, value in config.items() if key != name}, key=".zarray")
+
+    assert caught.value.member == f"{config['id']}.{name}"
 
 
 @pytest.mark.parametrize("config", [

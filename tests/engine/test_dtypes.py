@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import (
-    MAX_FIELDS,
-    canonical_json,
-    parse_dtype,
-)
+from hyperslab.engine.dtypes import MAX_FIELDS, canonical_json, parse_dtype
 from tests.conformance.vectors import Case, case_id, cases
 from tests.engine.dtype_strategies import structured_dtypes
 

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from hyperslab.engine.codec_config import CODECS
 from hyperslab.engine.fill_value import format_fill_value, zero_item
 from hyperslab.engine.jsontext import dump_json, parse_json
-from hyperslab.engine.metadata import (
-    MAX_ARRAY_BYTES,
-    ArrayMetadata,
-    parse_consolidated,
-)
+from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata, parse_consolidated
 from hyperslab.errors import BadMetadata, BrokenData
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hyperslab.engine.jsontext import dump_json, parse_json
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.schema import MAX_FILL_NUMBERS, schema_document
-from hyperslab.engine.v3 import parse_document
-from tests.documents import LITTLE, zarr_json, zarray
+from tests.documents import LITTLE, array_of, named, zarr_json, zarray
 from tests.engine.oracles import tensorstore_open
 
 _TWO_FIELDS = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
@@ -101,13 +100,10 @@ def test_huge_fill_value_is_left_out() -> None:
 def test_an_array_of_v3_has_the_schema_of_tensorstore(tmp_path: Path, *, sharded: bool) -> None:
     """What is written at once is a shard, and the codec is that of a ``zarr.json``."""
     shard = {"chunk_shape": [2, 3], "codecs": [LITTLE], "index_codecs": [LITTLE], "index_location": "end"}
-    turned = {"name": "transpose", "configuration": {"order": [1, 0]}}
-    codecs = [{"name": "sharding_indexed", "configuration": shard}] if sharded else [turned, LITTLE]
+    codecs = [named("sharding_indexed", **shard)] if sharded else [named("transpose", order=[1, 0]), LITTLE]
     document = zarr_json([8, 6], [4, 6], codecs=codecs)
     (tmp_path / "zarr.json").write_bytes(dump_json(document))
-    array = parse_document(dump_json(document), "zarr.json").array
-    assert array is not None
 
     opened = tensorstore.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path)}}).result()
 
-    assert schema_document(array) == opened.schema.to_json()
+    assert schema_document(array_of(document)) == opened.schema.to_json()

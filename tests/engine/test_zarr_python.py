@@ -13,7 +13,7 @@ from hyperslab.engine.schema import opens_in_zarr3, opens_v3_in_zarr3
 from hyperslab.engine.v3 import from_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.conformance.vectors import cases
-from tests.documents import LITTLE, zarr_json, zarray
+from tests.documents import LITTLE, named, sharding, zarr_json, zarray
 
 
 def _valid(given: Any) -> bool:
@@ -75,51 +75,43 @@ _BYTES: dict[str, Any] = LITTLE
 _V3: dict[str, Any] = zarr_json([8, 6], [4, 6])
 
 
-def _named(name: str, **configuration: Any) -> dict[str, Any]:
-    return {"name": name, "configuration": configuration}
-
-
-def _shard(chunk: list[int], *codecs: Any, index: Any = ()) -> dict[str, Any]:
-    return _named("sharding_indexed", chunk_shape=chunk, codecs=[*(codecs or [_BYTES])], index_codecs=[_BYTES, *index])
-
-
-_TURNED: dict[str, Any] = _named("transpose", order=[1, 0])
+_TURNED: dict[str, Any] = named("transpose", order=[1, 0])
 _CODECS: list[list[Any]] = [
-    *([codec, _BYTES] for codec in (_TURNED, _named("transpose", order="F"), _named("numcodecs.delta", dtype="<i2"))),
-    *([_BYTES, codec] for codec in ("crc32c", {"name": "crc32c"}, {"name": "gzip"}, _named("gzip", level=1))),
-    *([_BYTES, codec] for codec in (_named("bz2", level=1), _named("numcodecs.bz2", level=1))),
-    [_BYTES, _named("numcodecs.base64")],
+    *([codec, _BYTES] for codec in (_TURNED, named("transpose", order="F"), named("numcodecs.delta", dtype="<i2"))),
+    *([_BYTES, codec] for codec in ("crc32c", {"name": "crc32c"}, {"name": "gzip"}, named("gzip", level=1))),
+    *([_BYTES, codec] for codec in (named("bz2", level=1), named("numcodecs.bz2", level=1))),
+    [_BYTES, named("numcodecs.base64")],
     [_BYTES, {"name": "crc32c", "must_understand": False}],
-    [_named("bitround", keepbits=3), _BYTES],
-    [_shard([2, 3])],
-    [_shard([2, 3], _TURNED, _BYTES)],
-    [_TURNED, _shard([2, 2])],
-    [_TURNED, _shard([3, 4])],
-    [_shard([2, 6], _shard([2, 3]))],
-    [_shard([2, 3], index=["crc32c"])],
+    [named("bitround", keepbits=3), _BYTES],
+    [sharding([2, 3], index=[_BYTES])],
+    [sharding([2, 3], [_TURNED, _BYTES])],
+    [_TURNED, sharding([2, 2])],
+    [_TURNED, sharding([3, 4])],
+    [sharding([2, 6], [sharding([2, 3])])],
+    [sharding([2, 3], index=[_BYTES, "crc32c"])],
 ]
 _CHANGES: Final[list[Any]] = [
     *({"codecs": codecs} for codecs in _CODECS),
-    *({"data_type": kind} for kind in ("float32", "bfloat16", "int4", _named("int16"))),
+    *({"data_type": kind} for kind in ("float32", "bfloat16", "int4", named("int16"))),
     {"data_type": {"name": "int16"}},
     {"data_type": "r16", "fill_value": [0, 0]},
     {"data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]},
     {"data_type": "bytes", "fill_value": "", "codecs": [{"name": "vlen-bytes"}]},
     {"data_type": "variable_length_bytes", "fill_value": "YQ==", "codecs": [{"name": "vlen-bytes"}]},
     {"data_type": "variable_length_bytes", "fill_value": [1], "codecs": [{"name": "vlen-bytes"}]},
-    {"data_type": _named("null_terminated_bytes", length_bytes=2), "fill_value": "YQ=="},
-    {"data_type": _named("null_terminated_bytes", length_bytes=2), "fill_value": [1]},
+    {"data_type": named("null_terminated_bytes", length_bytes=2), "fill_value": "YQ=="},
+    {"data_type": named("null_terminated_bytes", length_bytes=2), "fill_value": [1]},
     {"data_type": "complex64", "fill_value": [1, "NaN"]},
     {"data_type": {"name": "complex64"}, "fill_value": [1, "NaN"]},
-    {"data_type": _named("numpy.datetime64", unit="s", scale_factor=1), "fill_value": "NaT"},
+    {"data_type": named("numpy.datetime64", unit="s", scale_factor=1), "fill_value": "NaT"},
     *(
-        {"data_type": _named(f"numpy.{kind}64", unit="generic", scale_factor=1), "fill_value": fill}
+        {"data_type": named(f"numpy.{kind}64", unit="generic", scale_factor=1), "fill_value": fill}
         for kind in ("datetime", "timedelta")
         for fill in (5, "NaT")
     ),
-    {"data_type": _named("structured", fields=[["a", "int16"]]), "fill_value": "AAA="},
-    {"data_type": _named("struct", fields=[{"name": "a", "data_type": "int16"}]), "fill_value": {"a": 1}},
-    *({"chunk_key_encoding": keys} for keys in ("v2", "default", _named("v2"))),
+    {"data_type": named("structured", fields=[["a", "int16"]]), "fill_value": "AAA="},
+    {"data_type": named("struct", fields=[{"name": "a", "data_type": "int16"}]), "fill_value": {"a": 1}},
+    *({"chunk_key_encoding": keys} for keys in ("v2", "default", named("v2"))),
     {"shape": [float(8), 6]},
     {"storage_transformers": []},
     {"consolidated_metadata": None},

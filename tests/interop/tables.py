@@ -45,14 +45,7 @@ DTYPES: Final = (
     DtypeRow(
         "8-bit float",
         "`float8_e3m4`, `float8_e4m3fn`, `float8_e4m3fnuz`, `float8_e4m3b11fnuz`, `float8_e5m2`, `float8_e5m2fnuz`",
-        (
-            "float8_e3m4",
-            "float8_e4m3fn",
-            "float8_e4m3fnuz",
-            "float8_e4m3b11fnuz",
-            "float8_e5m2",
-            "float8_e5m2fnuz",
-        ),
+        ("float8_e3m4", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz"),
         _ONLY_TENSORSTORE,
     ),
     DtypeRow(
@@ -141,13 +134,7 @@ COMPRESSORS: Final = (
 )
 
 FILTERS: Final = (
-    CodecRow(
-        "delta",
-        "`dtype`, `astype`",
-        ({"id": "delta", "dtype": "<i4", "astype": "<i4"},),
-        _ZARR,
-        ("<i4",),
-    ),
+    CodecRow("delta", "`dtype`, `astype`", ({"id": "delta", "dtype": "<i4", "astype": "<i4"},), _ZARR, ("<i4",)),
     CodecRow(
         "fixedscaleoffset",
         "`offset`, `scale`, `dtype`, `astype`",
@@ -181,13 +168,7 @@ FILTERS: Final = (
     ),
     CodecRow("shuffle", "`elementsize`", ({"id": "shuffle", "elementsize": 4},), _ZARR, ("<i4", "<f4")),
     CodecRow("base64", "", ({"id": "base64"},), _ZARR, ("<i4", "|u1")),
-    CodecRow(
-        "crc32",
-        "`location` start, end",
-        ({"id": "crc32"}, {"id": "crc32", "location": "end"}),
-        _ZARR,
-        ("<i4",),
-    ),
+    CodecRow("crc32", "`location` start, end", ({"id": "crc32"}, {"id": "crc32", "location": "end"}), _ZARR, ("<i4",)),
     CodecRow("crc32c", "`location` end, start", ({"id": "crc32c", "location": "end"},), frozenset((ZARR3,)), ("<i4",)),
     CodecRow("adler32", "`location` start, end", ({"id": "adler32"},), _ZARR, ("<i4",)),
     CodecRow("fletcher32", "", ({"id": "fletcher32"},), _ZARR, ("<i4",)),
@@ -275,9 +256,7 @@ FILLS: Final = (
     FillRow("text of fixed length", "a string", (("<U2", "é", "e900000000000000"), (">U1", "中", "00004e2d"))),
     FillRow("raw bytes", "base64 of exactly the item", (("|V2", "Af8=", "01ff"),)),
     FillRow(
-        "records",
-        "base64 of exactly the item, padding included",
-        (([["a", "<i2"], ["b", "|S1"]], "AQBh", "010061"),),
+        "records", "base64 of exactly the item, padding included", (([["a", "<i2"], ["b", "|S1"]], "AQBh", "010061"),)
     ),
     FillRow("any", "`null`: nothing is said, reads as zero", (("<i4", None, "00000000"), ("|S2", None, "0000"))),
 )

@@ -23,7 +23,7 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, Transp
 
 from hyperslab.storage import StoreConfig
 from tests.api.support import Served, serving
-from tests.documents import zarr_json, zarray
+from tests.documents import CRC32C, LITTLE, named, sharding, zarr_json, zarray
 from tests.js.test_clients import programs, run
 from tests.server import ServerFactory
 from tests.tools import zarr2_python
@@ -189,19 +189,13 @@ RECTILINEAR = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk
 V2: dict[str, Any] = zarray([8], [8])
 
 
-def shard(codecs: list[Any], size: int = 4) -> dict[str, Any]:
-    index = [*DOCUMENT["codecs"], {"name": "crc32c"}]
-    configuration = {"chunk_shape": [size], "codecs": codecs, "index_codecs": index}
-    return {"name": "sharding_indexed", "configuration": configuration}
-
-
 @pytest.mark.parametrize(
     ("document", "why"),
     [
-        ({**DOCUMENT, "codecs": [*DOCUMENT["codecs"], {"name": "crc32c"}]}, "crc32c"),
-        ({**DOCUMENT, "codecs": [shard([*DOCUMENT["codecs"], {"name": "crc32c"}])]}, "crc32c"),
-        ({**DOCUMENT, "codecs": [shard([shard(DOCUMENT["codecs"], 2)])]}, "further shards"),
-        ({**DOCUMENT, "codecs": [shard(DOCUMENT["codecs"]), {"name": "gzip", "configuration": {"level": 1}}]}, "whole"),
+        ({**DOCUMENT, "codecs": [LITTLE, CRC32C]}, "crc32c"),
+        ({**DOCUMENT, "codecs": [sharding([4], [LITTLE, CRC32C])]}, "crc32c"),
+        ({**DOCUMENT, "codecs": [sharding([4], [sharding([2])])]}, "further shards"),
+        ({**DOCUMENT, "codecs": [sharding([4]), named("gzip", level=1)]}, "whole"),
         ({**DOCUMENT, "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]}, "any length"),
         ({**DOCUMENT, "data_type": "uint4", "codecs": [{"name": "bytes"}]}, "uint4"),
         ({**DOCUMENT, "fill_value": "0x7fc00001"}, "NaN"),

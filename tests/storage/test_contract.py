@@ -255,9 +255,7 @@ def test_a_value_in_pieces_is_never_in_memory_as_a_whole(store: Store, prefix: s
     assert (entry.size, peak < 24 << 20) == (40 << 20, True), peak
 
 
-def test_an_error_of_a_piece_leaves_the_value_of_a_bucket_as_it_was(
-    open_as: Callable[[str, Values], Store],
-) -> None:
+def test_an_error_of_a_piece_leaves_the_value_of_a_bucket_as_it_was(open_as: Callable[[str, Values], Store]) -> None:
     store = open_as("bucket", {"whole": b"before"})
 
     def pieces() -> Iterator[bytes]:

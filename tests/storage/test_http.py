@@ -21,7 +21,7 @@ from hyperslab.storage.base import Part, Store
 from hyperslab.storage.http import within_origin
 from tests.faults import Delay, Fault, FaultProxy, Reset, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
-from tests.storage.support import Quiet, fill, fill_bucket, serve
+from tests.storage.support import Quiet, fill, fill_bucket, serve, value_of
 
 
 @pytest.fixture
@@ -32,6 +32,18 @@ def files(tmp_path: Path) -> Iterator[str]:
 
 def web(url: str, **values: object) -> Store:
     return open_store(StoreConfig("web", url, **({"timeout": 60.0, "retries": 1} | values)))  # type: ignore[arg-type]
+
+
+@pytest.mark.timeout(60)
+def test_values_that_are_too_large_keep_no_connection(files: str, tmp_path: Path) -> None:
+    fill(tmp_path / "root", {"large": bytes(1 << 20), "small": b"s"})
+    store = web(files)
+
+    for _ in range(store.capabilities.width + 1):
+        with pytest.raises(errors.StoredTooLarge):
+            store.get("large", 10)
+
+    assert value_of(store, "small") == b"s"
 
 
 LASTING = [

@@ -18,17 +18,7 @@ from hyperslab import errors
 from hyperslab.storage import StoreConfig, objects, open_store
 from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict, WritersSafe
 from hyperslab.storage.client import connect
-from tests.faults import (
-    Before,
-    DropHeaders,
-    Fault,
-    FaultProxy,
-    LoseAnswer,
-    Reset,
-    Stall,
-    Status,
-    Truncate,
-)
+from tests.faults import Before, DropHeaders, Fault, FaultProxy, LoseAnswer, Reset, Stall, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
 from tests.storage.support import fill_bucket, value_of
 from tests.storage.workers import increment

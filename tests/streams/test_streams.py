@@ -25,6 +25,7 @@ import pytest
 import zarr
 
 from hyperslab.api.routes import stream as routes
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadMetadata
@@ -36,6 +37,7 @@ from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
 from hyperslab.streams.progress import Progress
+from hyperslab.streams.record import Record, Records
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tail import DATA, Piece, TailLog
@@ -534,6 +536,29 @@ def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -
     model.frames = [*frames]
     check_reads(sender, model)
     assert client.get("/v1/stream/lab/expired").json()["state"] == "open"
+
+
+def test_a_part_of_a_frame_that_comes_while_a_stream_is_finished_keeps_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, url = Records.put, "/v1/stream/lab/run"
+
+    with client_of({"url": str(tmp_path), "writable": True, "durability": "rename"}) as client:
+
+        def late(self: Records, mount: MountedStore, prefix: str, record: Record) -> Record:
+            if record.state == "finishing" and not sent:
+                sent.append(client.patch(url, content=frame[:7]).status_code)
+            return put(self, mount, prefix, record)
+
+        array, sent = {"key": "a", **ARRAYS["frames"]}, list[int]()
+        frame = frames_of(Model(array), 1)[0].tobytes()
+        opened(client, "lab/run", array)
+        monkeypatch.setattr(Records, "put", late)
+        refused = client.delete(f"{url}?finish=true")
+        rest = client.patch(url, content=frame[7:], headers={"Upload-Offset": "7"})
+
+        assert (sent, refused.status_code, refused.json()["code"]) == ([204], 422, "partial-frame")
+        assert (rest.status_code, client.delete(f"{url}?finish=true").status_code) == (204, 200)
 
 
 def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(

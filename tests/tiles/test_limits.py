@@ -116,12 +116,7 @@ def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Pa
     ],
 )
 def test_the_memory_of_a_tile_is_what_is_read_at_once_and_its_pixels(
-    tmp_path: Path,
-    tiles: Tiles,
-    shape: tuple[int, int],
-    chunks: tuple[int, int],
-    query: Query,
-    read: int,
+    tmp_path: Path, tiles: Tiles, shape: tuple[int, int], chunks: tuple[int, int], query: Query, read: int
 ) -> None:
     write_empty(tmp_path / "a", shape, chunks)
     (tmp_path / "a" / ".zattrs").write_text('{"scale_factor": 0.5}')

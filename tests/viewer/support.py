@@ -64,6 +64,13 @@ class Viewer:
         """Wait until the newest frame is on the screen."""
         self.page.locator('.image-view[aria-busy="false"]').wait_for()
 
+    def press(self, name: str | re.Pattern[str], query: str | None = None, *, exact: bool = False) -> None:
+        """Click a button; wait, if its state is given as a regular expression, for the address and the frame."""
+        self.page.get_by_role("button", name=name, exact=exact).click()
+        if query is not None:
+            self.wait_for_query(query)
+            self.settle()
+
     def slider(self, axis: str) -> Locator:
         return self.page.locator(f'input[data-axis="{axis}"]')
 

@@ -70,16 +70,14 @@ def test_values_under_the_pointer_are_decoded_until_the_user_wants_stored_ones(v
     assert [float(box.input_value()) for box in ends] == pytest.approx([290.01, 295.0], abs=0.1)
     assert len(np.unique(viewer.picture()[450:], axis=0)) > 50
 
-    viewer.page.get_by_role("button", name="Stored").click()
-    viewer.wait_for_query(r"t\?decode=none&noleap=60$")
-    viewer.settle()
+    viewer.press("Stored", r"t\?decode=none&noleap=60$")
 
     assert re.fullmatch(r"1\d\d\d", under(viewer, 600, 600))
     assert under(viewer, 600, 200) == "-32767"
     viewer.page.reload()
     viewer.settle()
     expect(viewer.page.get_by_role("button", name="Stored")).to_have_attribute("aria-pressed", "true")
-    viewer.page.get_by_role("button", name="Decoded").click()
+    viewer.press("Decoded")
     viewer.wait_for_query(r"t\?noleap=60$")
 
 
@@ -89,10 +87,10 @@ def test_tables_plots_cards_and_lines_to_copy_are_decoded(viewer: Viewer) -> Non
     viewer.page.mouse.move(600, 400)
     expect(viewer.page.locator(".probe-what")).to_have_text(re.compile(r"^29\d\.?\d* K$"))
     expect(viewer.page.locator(".code")).to_contain_text("decode=cf")
-    viewer.page.get_by_role("button", name="Values", exact=True).click()
+    viewer.press("Values", exact=True)
     expect(viewer.page.get_by_role("columnheader").last).to_have_text("value (K)")
     expect(viewer.page.locator("tbody td").first).to_have_text(f"{PACKED[40, 0] * 0.01 + 280:.6g}")
-    viewer.page.get_by_role("button", name="Stored").click()
+    viewer.press("Stored")
     expect(viewer.page.locator("tbody td").first).to_have_text(str(PACKED[40, 0]))
     expect(viewer.page.get_by_role("columnheader").last).to_have_text("value")
 
@@ -195,7 +193,7 @@ def test_a_phone_has_one_button_for_both(phone: Viewer) -> None:
     phone.open_image("/view/cf/t")
 
     assert phone.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
-    phone.page.get_by_role("button", name="Decoded").click()
+    phone.press("Decoded")
     phone.wait_for_query(r"t\?decode=none")
-    phone.page.get_by_role("button", name="Stored").click()
+    phone.press("Stored")
     phone.wait_for_query("t$")

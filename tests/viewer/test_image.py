@@ -81,9 +81,9 @@ def test_many_quick_moves_of_a_slider_end_at_the_last(viewer: Viewer) -> None:
 def test_play_runs_until_it_is_stopped(viewer: Viewer) -> None:
     viewer.open_image(f"{BRAIN}?z=30")
 
-    viewer.page.get_by_role("button", name="Play z").click()
+    viewer.press("Play z")
     expect(viewer.slider("z")).to_have_value(re.compile("3[3-9]|[45]."))
-    viewer.page.get_by_role("button", name="Stop z").click()
+    viewer.press("Stop z")
 
     expect(viewer.page.get_by_role("button", name="Play z")).to_be_visible()
     viewer.settle()
@@ -109,7 +109,7 @@ def test_window_follows_the_numbers_and_the_handles(viewer: Viewer) -> None:
 def test_colour_map_is_chosen_from_swatches(viewer: Viewer) -> None:
     viewer.open_image("/view/demo/climate/sst")
 
-    viewer.page.get_by_role("button", name=re.compile("Grey")).click()
+    viewer.press(re.compile("Grey"))
     viewer.page.get_by_label("Filter colour maps").fill("magma")
     viewer.page.wait_for_load_state("networkidle")
     viewer.page.get_by_role("option", name="magma", exact=True).click()
@@ -123,9 +123,7 @@ def test_colour_map_is_chosen_from_swatches(viewer: Viewer) -> None:
 def test_plane_switch_draws_the_other_axes(viewer: Viewer, demo_store: Path) -> None:
     viewer.open_image(BRAIN)
 
-    viewer.page.get_by_role("button", name="xz", exact=True).click()
-    viewer.wait_for_query(r"\?axes=z,x$")
-    viewer.settle()
+    viewer.press("xz", r"\?axes=z,x$", exact=True)
 
     expect(viewer.slider("y")).to_be_visible()
     expect(viewer.page.locator(".code code")).to_contain_text("select=:,256,:")
@@ -136,7 +134,7 @@ def test_plane_switch_draws_the_other_axes(viewer: Viewer, demo_store: Path) -> 
 def test_channels_are_turned_off_and_coloured(viewer: Viewer) -> None:
     viewer.open_image(MICROSCOPE)
 
-    viewer.page.get_by_role("button", name="Hide Membranes").click()
+    viewer.press("Hide Membranes")
     viewer.page.keyboard.press("2")
     viewer.page.get_by_label("Nuclei: colour").fill("#ff0000")
     viewer.wait_for_query(r".*color=FF0000")
@@ -154,7 +152,7 @@ def test_labels_lie_over_the_picture(viewer: Viewer) -> None:
     viewer.open_image(MICROSCOPE)
     before = viewer.picture()
 
-    viewer.page.get_by_role("button", name="nuclei", exact=True).click()
+    viewer.press("nuclei", exact=True)
     viewer.page.locator('[data-labels="shown"]').wait_for()
     viewer.page.get_by_label("Opacity of the labels").fill("1")
     viewer.wait_for_query(r".*opacity=1")

@@ -117,7 +117,7 @@ def test_labels_that_cannot_be_drawn_say_why(viewer: Viewer, query: str, name: s
 
     expect(viewer.page.get_by_role("alert")).to_contain_text(reason)
     expect(viewer.page.locator(".overlay-panel")).to_contain_text(reason)
-    viewer.page.get_by_role("button", name=name, exact=True).click()
+    viewer.press(name, exact=True)
     expect(viewer.page.locator(".overlay-panel")).not_to_contain_text(reason)
 
 
@@ -126,13 +126,13 @@ def test_a_colour_map_is_for_one_channel_and_waits_while_there_are_several(viewe
     composited, button = viewer.picture(), viewer.page.locator(".colormap-button")
     expect(button).to_be_hidden()
 
-    viewer.page.get_by_role("button", name="Hide Channel 1").click()
+    viewer.press("Hide Channel 1")
     button.click()
     viewer.page.get_by_role("option", name="viridis", exact=True).click()
     viewer.wait_for_query(r"\?.*colormap_name=viridis")
     viewer.settle()
     mapped = viewer.picture()
-    viewer.page.get_by_role("button", name="Show Channel 1").click()
+    viewer.press("Show Channel 1")
     expect(button).to_be_hidden()
     viewer.settle()
     np.testing.assert_array_equal(viewer.picture(), composited)
@@ -146,16 +146,14 @@ def test_more_channels_than_can_be_shown_are_refused_and_the_picture_stays(viewe
     viewer.open_image("/view/odd/channels")
     before = viewer.picture()
 
-    viewer.page.get_by_role("button", name="Show c17").click()
+    viewer.press("Show c17")
     expect(viewer.page.locator("#toasts")).to_contain_text("No more than 16 channels")
     viewer.page.wait_for_timeout(300)
     viewer.settle()
 
     np.testing.assert_array_equal(viewer.picture()[:600], before[:600])  # the message lies below
-    viewer.page.get_by_role("button", name="Hide c3").click()
-    viewer.page.get_by_role("button", name="Show c17").click()
-    viewer.wait_for_query(r"\?.*c=17")
-    viewer.settle()
+    viewer.press("Hide c3")
+    viewer.press("Show c17", r"\?.*c=17")
 
 
 def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_changes(viewer: Viewer) -> None:
@@ -164,7 +162,7 @@ def test_a_refused_tile_is_told_in_the_words_of_the_service_until_something_chan
 
     expect(viewer.page.get_by_role("alert")).to_contain_text("colormap_name")
     assert viewer.page.get_by_test_id("picture").get_attribute("data-failed-tiles") != "0"
-    viewer.page.get_by_role("button", name="nope").click()
+    viewer.press("nope")
     viewer.page.get_by_role("option", name="viridis", exact=True).click()
     viewer.settle()
     expect(viewer.page.get_by_role("alert")).to_have_count(0)
@@ -258,16 +256,14 @@ def test_the_wand_takes_the_window_from_the_data_of_its_channel(viewer: Viewer) 
     """Not from what the metadata says."""
     viewer.open_image("/view/odd/few")
 
-    viewer.page.get_by_role("button", name="c1: contrast limits from the data").click()
+    viewer.press("c1: contrast limits from the data")
     viewer.wait_for_query(r"\?.*rescale=0,100&.*rescale=1000,1630")
 
 
 def test_axes_of_any_name_make_a_plane_that_a_link_brings_back(viewer: Viewer) -> None:
     viewer.open_image("/view/odd/named")
 
-    viewer.page.get_by_role("button", name="100 % × depth, m").click()
-    viewer.wait_for_query(r"\?axes=")
-    viewer.settle()
+    viewer.press("100 % × depth, m", r"\?axes=")
     viewer.page.reload()
     viewer.settle()
 

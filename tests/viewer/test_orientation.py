@@ -61,11 +61,9 @@ def test_north_is_above_and_readings_follow(viewer: Viewer) -> None:
         assert (image[0, 0, 0] > image[-1, 0, 0]) == pressed
         assert image.shape[0] * 20 == image.shape[1] * 6  # 5° by 10°
         if pressed:
-            viewer.page.get_by_role("button", name="Flip lat").click()
+            viewer.press("Flip lat")
             viewer.settle()
-    viewer.page.get_by_role("button", name="Flip lon").click()
-    viewer.wait_for_query(r"\?flip=lon&rescale=0,1200$")
-    viewer.settle()
+    viewer.press("Flip lon", r"\?flip=lon&rescale=0,1200$")
     left, right = (viewer.values_under(x, 400)[0]["lon"] for x in (420, 820))
     assert left > right
 
@@ -74,11 +72,9 @@ def test_a_place_stays_in_view_when_the_picture_is_turned(viewer: Viewer) -> Non
     viewer.open_image("/view/data/t?box=12.5,7.5,18")
     before = viewer.values_under(624, 424)
 
-    viewer.page.get_by_role("button", name="Flip lat").click()
-    viewer.page.get_by_role("button", name="Flip lon").click()
-    viewer.page.get_by_role("button", name="1:1").click()
-    viewer.wait_for_query(r"\?flip=lon&aspect=1&box=12.5,7.5,18$")
-    viewer.settle()
+    viewer.press("Flip lat")
+    viewer.press("Flip lon")
+    viewer.press("1:1", r"\?flip=lon&aspect=1&box=12.5,7.5,18$")
 
     assert viewer.values_under(624, 424) == before
 
@@ -90,9 +86,7 @@ def test_voxels_have_their_height_until_they_are_wanted_square(viewer: Viewer) -
     readings = {viewer.values_under(x, y)[0]["z"] for x in (400, 800) for y in range(290, 520, 10)}
     assert readings == set(range(6))
 
-    viewer.page.get_by_role("button", name="1:1").click()
-    viewer.wait_for_query(r"\?axes=z,x&aspect=1&y=0$")
-    viewer.settle()
+    viewer.press("1:1", r"\?axes=z,x&aspect=1&y=0$")
 
     top, bottom, left, right = edges(viewer)
     assert (bottom - top) / (right - left) == pytest.approx(0.1, rel=0.1)
@@ -111,7 +105,7 @@ def test_labels_are_turned_and_stretched_with_their_picture(viewer: Viewer, plan
     for flip in ("none", flips[0], flips[1], plane):
         viewer.open_image(f"/view/data/cells?axes={plane}&flip={flip}&z=0&y=0&opacity=1")
         image = edges(viewer)
-        viewer.page.get_by_role("button", name="one", exact=True).click()
+        viewer.press("one", exact=True)
         viewer.page.locator('[data-labels="shown"]').wait_for()
         viewer.settle()
         np.testing.assert_allclose(edges(viewer, 240), image, atol=2)

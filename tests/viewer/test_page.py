@@ -98,7 +98,7 @@ def test_records_are_a_table_with_pages(viewer: Viewer) -> None:
     rows = viewer.page.locator("tbody tr")
     expect(rows).to_have_count(50)
 
-    viewer.page.get_by_role("button", name="Next rows").click()
+    viewer.press("Next rows")
     viewer.wait_for_query(r"events\?row=50$")
     expect(rows.first.get_by_role("rowheader")).to_have_text("50")
 
@@ -179,7 +179,7 @@ def test_trouble_is_told_in_the_words_of_the_service(viewer: Viewer) -> None:
 
     expect(trouble).to_contain_text("No array or group at this path")
     expect(trouble).to_contain_text("node-not-found")
-    viewer.page.get_by_role("button", name="Open demo/climate").click()
+    viewer.press("Open demo/climate")
     expect(viewer.page.get_by_role("heading", name="climate")).to_be_visible()
     assert len(viewer.tab.failed) == 2
 

@@ -30,13 +30,6 @@ def test_page_has_a_strict_policy_and_is_revalidated(url: str, path: str) -> Non
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_head_answers_as_get_does(url: str) -> None:
-    get, head = httpx.get(f"{url}/view/demo"), httpx.head(f"{url}/view/demo")
-
-    assert head.content == b""
-    assert head.headers["content-length"] == get.headers["content-length"]
-
-
 def test_files_named_in_the_page_are_there_for_ever(url: str) -> None:
     with httpx.Client(base_url=url) as client:
         addresses = static_addresses(client.get("/").text)

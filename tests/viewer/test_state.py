@@ -91,7 +91,7 @@ def test_back_and_forward_undo_and_redo_one_thing_at_a_time(viewer: Viewer) -> N
     viewer.slider("z").fill("10")
     viewer.slider("z").fill("11")
     viewer.wait_for_query(r"brain\?z=11$")
-    viewer.page.get_by_role("button", name="yz", exact=True).click()
+    viewer.press("yz", exact=True)
     viewer.wait_for_query(r"brain\?axes=z,y&z=11$")
 
     viewer.page.go_back()

@@ -56,7 +56,7 @@ def first_cell(viewer: Viewer) -> tuple[str, str, str]:
 def test_values_are_those_of_the_picture(viewer: Viewer, query: str, place: tuple[int, int, int]) -> None:
     viewer.open_image(f"/view/data/unnamed{query}")
 
-    viewer.page.get_by_role("button", name="Values", exact=True).click()
+    viewer.press("Values", exact=True)
     row, column, value = first_cell(viewer)
 
     index = int(value)
@@ -84,9 +84,7 @@ def test_complex_values_are_drawn_by_the_part_that_is_chosen(viewer: Viewer) -> 
     shown = [viewer.picture().astype(int)]
 
     for name, query in (("Real", "real"), ("Imaginary", "imag"), ("Phase", "phase"), ("Magnitude", "")):
-        viewer.page.get_by_role("button", name=name, exact=True).click()
-        viewer.wait_for_query(rf"\?component={query}$" if query else "$")
-        viewer.settle()
+        viewer.press(name, rf"\?component={query}$" if query else "$", exact=True)
         expect(viewer.page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
         shown.append(viewer.picture().astype(int))
 
@@ -96,9 +94,7 @@ def test_complex_values_are_drawn_by_the_part_that_is_chosen(viewer: Viewer) -> 
 
 def test_integers_are_shown_as_labels(viewer: Viewer) -> None:
     viewer.open_image("/view/data/classes")
-    viewer.page.get_by_role("button", name="As labels").click()
-    viewer.wait_for_query(r"\?labels=1$")
-    viewer.settle()
+    viewer.press("As labels", r"\?labels=1$")
 
     colours = {tuple(pixel) for pixel in viewer.picture()[400, 40:600:10].tolist()}
     assert len(colours) >= 4

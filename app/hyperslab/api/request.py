@@ -119,12 +119,12 @@ class Query:
             raise BadParameter(name, text, expected)
         return int(text)
 
-    def flag(self, name: str, *, default: bool = False, bare: bool = True) -> bool:
+    def flag(self, name: str, *, bare: bool = True) -> bool:
         """``true`` or ``false``; a name without a value means true, or is refused unless ``bare``: destructive options
         need the full form."""
         text = self.values.get(name)
         if text is None:
-            return default
+            return False
         meant = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": bare or None}
         found = meant.get(text.lower())
         if found is None:

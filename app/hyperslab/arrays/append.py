@@ -24,7 +24,7 @@ from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.selection import Selection, normalise
-from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyWritten, WriteConflict
+from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyConflicting, WriteConflict
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 
 
@@ -126,12 +126,8 @@ class Appender:
                 metadata = with_own(metadata, appends=done[-64:])
             if not publish_metadata(array, metadata):
                 return None
-        except WriteConflict:
+        except (WriteConflict, PartlyConflicting):
             return None
-        except PartlyWritten as error:
-            if isinstance(error.__cause__, WriteConflict):
-                return None
-            raise
         array = self._catalog.open_array(array.path, fresh=True)
         return AppendResult(array, axis, grown.offset, length, repeated=False)
 
