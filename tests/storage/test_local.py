@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -92,8 +93,15 @@ class TestRoot:
         assert not root.exists()
 
 
+@pytest.mark.parametrize("has_openat2", [True, False], indirect=True)
 class TestLinks:
     """Symbolic links are followed inside the root and refused where they lead out."""
+
+    @pytest.fixture(autouse=True)
+    def has_openat2(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+        if not request.param:
+            monkeypatch.setattr(fence._OpenAt2, "__call__", lambda *_: (-1, errno.ENOSYS))
+        return bool(request.param)
 
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Path:
