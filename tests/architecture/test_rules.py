@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pytest
 
 from tests.architecture.sources import Module, imports, modules
+from tests.benchmarks.registry import SUITES
+from tests.benchmarks.suites.tuning import CONSTANTS
 
 LINES_OF_A_MODULE = 150
 LINES_OF_A_FUNCTION = 12
@@ -81,3 +84,17 @@ def test_a_private_function_has_two_callers_or_some_lines(package: str) -> None:
     found = [f"{m.name}.{name}" for m in modules() if m.layer == package for name in small_functions(m)]
 
     assert len(found) <= SMALL_FUNCTIONS.get(package, 0), sorted(found)
+
+
+def test_constants_that_tune_are_few_and_name_their_benchmark() -> None:
+    """Those of the benchmark of constants, and whatever else names one."""
+    texts = {module.name: module.path.read_text(encoding="utf-8") for module in modules()}
+    named = [suite for text in texts.values() for suite in re.findall(r"(?i)benchmark(?: suite)?\s``(\w+)``", text)]
+    docstring = r'{}\b[^\n]* = [^\n]*\n(?:[A-Z_]+[^\n]*\n)*"""[^"]*``tuning``'
+    tuned = {
+        name: re.search(docstring.format(name.rpartition(".")[2]), texts[name.rpartition(".")[0]]) for name in CONSTANTS
+    }
+
+    assert set(named) <= SUITES.keys()
+    assert len(named) <= 60
+    assert [name for name, found in tuned.items() if found is None] == []

@@ -15,7 +15,7 @@ from hyperslab.api.response import Buffer, Headers, Pieces, Response, http_date
 from hyperslab.arrays.cancel import Cancel
 
 _PIECE: Final = 1 << 20
-"""Size of a piece handed to the server, of a body in memory."""
+"""Size of a piece handed to the server, of a body in memory (benchmark ``http``)."""
 
 Opener = Callable[[ByteRange, Cancel], Iterator[Buffer]]
 """Opens a part of a body as blocking pieces; raises `ChangedWhileRead` if one is of another version than the head."""

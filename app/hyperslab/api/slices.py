@@ -49,8 +49,8 @@ PARAMETERS: Final = ("field", "format", "dtype", "decode")
 DECODINGS: Final = ("cf", "none")
 MAX_BINS: Final = 1 << 16
 _MAX_REMOTE_BYTES: Final = 32 << 20
-"""Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream
-(ADR 0031)."""
+"""Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream (ADR
+0031, benchmark ``objects``)."""
 
 
 @dataclass(frozen=True, slots=True)

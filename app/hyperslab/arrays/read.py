@@ -38,10 +38,10 @@ from hyperslab.errors import ChangedWhileRead, TooLarge
 T = TypeVar("T")
 
 _LARGEST_SLAB = 4
-"""Largest slab, as a multiple of the usual size."""
+"""Largest slab, as a multiple of the usual size (benchmark ``tuning``)."""
 _MAX_REVALIDATED = 64
 """Maximum number of cached chunks to revalidate one by one, concurrently with reads of others; more are listed first
-(ADR 0031)."""
+(ADR 0031, benchmark ``objects``)."""
 
 
 class Reader:

@@ -31,9 +31,9 @@ _WHOLE_BYTES: Final = 64 << 20
 """Maximum decoded size of a remote shard that is read whole without need."""
 _REMOTE_BATCH: Final = 16 << 20
 _LOCAL_BATCH: Final = 4 << 20
-"""Maximum stored bytes of a local batch in memory."""
+"""Maximum stored bytes of a local batch in memory (benchmark ``tuning``)."""
 GROUP_BYTES: Final = 1 << 20
-"""Decoded bytes of the chunks that a thread decodes in turn, about a processor's own cache (benchmark ``shards``)."""
+"""Decoded bytes of the chunks that a thread decodes in turn, about a processor's own cache (benchmark ``tuning``)."""
 _MAX_CHUNKS: Final = 1 << 15
 """Maximum number of chunks per index look-up."""
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _IN_HAND = 256 << 20
-"""Maximum memory of helper threads of all reads of a remote store (ADR 0031)."""
+"""Maximum memory of helper threads of all reads of a remote store (ADR 0031, benchmark ``objects``)."""
 
 
 class WorkerPool:

@@ -29,7 +29,7 @@ MAX_GROWTH: Final = 32
 MIN_LIMIT: Final = 1 << 20
 """Bytes allowed between two codecs in any case, for small chunks of numbers cast to text."""
 MIN_STREAM: Final = 64 << 10
-"""Bytes of a chunk below which it is decoded whole."""
+"""Bytes of a chunk below which it is decoded whole (benchmark ``tuning``)."""
 
 
 def make_codec(

@@ -22,21 +22,21 @@ Part: TypeAlias = tuple[int, Buffer]
 """Offset in a stored chunk, and bytes from there on."""
 
 WORTH_SHARE: Final = 0.6
-"""Maximum share of a chunk for which partial decoding is faster."""
+"""Maximum share of a chunk for which partial decoding is faster (benchmark ``tuning``)."""
 GAP_BYTES: Final = 4 << 10
-"""Gap below which runs in a frame are merged, as they are likely in the same block."""
+"""Gap below which runs in a frame are merged, as they are likely in the same block (benchmark ``tuning``)."""
 RANGE_GAP_BYTES: Final = 16 << 10
-"""Gap below which byte ranges, and runs of uncompressed chunks, are merged."""
+"""Gap below which byte ranges, and runs of uncompressed chunks, are merged (benchmark ``tuning``)."""
 SMALL_FAST: Final = 256 << 10
 SMALL_SLOW: Final = 64 << 10
-"""Sizes below which chunks are decoded whole, for fast and slow codecs, as the overhead exceeds the gain."""
+"""Sizes below which chunks are decoded whole, for fast and slow codecs (benchmark ``tuning``)."""
 SURGERY_FAST: Final = 96 << 10
 SURGERY_SLOW: Final = 16 << 10
-"""Overhead of a partial frame, in bytes decoded in the same time by fast and slow codecs."""
+"""Overhead of a partial frame, in bytes decoded in the same time by fast and slow codecs (benchmark ``tuning``)."""
 LIKELY_BLOCK: Final = 8 << 10
-"""Block size that is rarely undercut, to estimate the size of a frame's table before reading it."""
+"""Block size that is rarely undercut, to estimate the size of a frame's table (benchmark ``tuning``)."""
 USUAL_BLOCK: Final = 256 << 10
-"""Typical block size of Blosc for large chunks."""
+"""Typical block size of Blosc for large chunks (benchmark ``tuning``)."""
 
 
 def make_partial(

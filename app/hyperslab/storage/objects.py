@@ -52,10 +52,10 @@ if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import ObjectMeta, SuffixRange
 
 WIDTH: Final = 320
-"""Concurrent requests, such that 1,024 chunks take four rounds with an eighth to spare."""
+"""Concurrent requests, such that 1,024 chunks take four rounds with an eighth to spare (benchmark ``objects``)."""
 
 _FEW: Final = 64
-"""Number of keys above which a listing is cheaper than single requests."""
+"""Number of keys above which a listing is cheaper than single requests (benchmark ``objects``)."""
 _PAGE: Final = 1000
 """Keys per page of a listing on S3."""
 

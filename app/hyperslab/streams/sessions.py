@@ -22,7 +22,7 @@ from hyperslab.streams.layout import StreamArray, StreamPlan
 PIECE_BYTES: Final = 8 << 20
 """Bytes of a body that are stored at a time."""
 LARGEST_PIECE: Final = 128 << 20
-"""The same for the only sender of a stream, if a piece is a whole group of rows."""
+"""The same for the only sender of a stream, if a piece is a whole group of rows (benchmark ``streams``)."""
 QUEUE_BYTES: Final = 64 << 20
 """Capacity of the queues of a stream; a single longer fragment fits too."""
 _LARGE: Final = 256 << 20

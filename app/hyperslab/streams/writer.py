@@ -53,7 +53,7 @@ T = TypeVar("T")
 _PATIENCE: Final = 5.0
 """Seconds that a request waits for room in a queue."""
 _MAX_WAITING: Final = 2
-"""Groups of rows in the tail of an array from which on a request commits them itself before it is answered."""
+"""Groups of rows in the tail of an array from which on a request commits them itself (benchmark ``streams``)."""
 
 
 class Writers:

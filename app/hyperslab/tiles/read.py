@@ -33,7 +33,7 @@ from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
 from hyperslab.wire import SelectionItem
 
 STRIP_BYTES: Final = 16 << 20
-"""Approximate size of a strip."""
+"""Approximate size of a strip (benchmark ``tuning``)."""
 _MAX_CHUNKS: Final = 1 << 14
 """A second or two of work, even if chunks are tiny."""
 
