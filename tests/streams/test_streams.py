@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import struct
 import threading
 import time
@@ -377,6 +378,18 @@ def test_discard_takes_what_the_stream_has_made_and_nothing_else(lab: Lab) -> No
     assert client.get("/v1/stream/lab/gone").status_code == 404
     left = [path.relative_to(lab.place.folder) for path in (lab.place.files() / "gone").rglob("*") if path.is_file()]
     assert sorted(map(str, left)) == ["gone/.zgroup", "gone/other/.zarray"]
+
+
+def test_a_record_whose_settings_are_gone_is_replaced(lab: Lab) -> None:
+    """A removal leaves it so that is killed near its end."""
+    opened(lab.client, "lab/cut", {"key": "a", **ARRAYS["channels"]})
+    record = next(lab.place.files().joinpath("cut").rglob("stream.json"))
+    text = record.read_bytes()
+    assert lab.client.delete("/v1/stream/lab/cut?discard=true").status_code == 204
+    record.parent.mkdir(parents=True)
+    record.write_bytes(re.sub(rb'(?<="id":")\w{16}', b"0" * 16, text))  # this process knows the other's settings
+    assert lab.client.get("/v1/stream/lab/cut").status_code == 404
+    opened(lab.client, "lab/cut", {"key": "a", **ARRAYS["channels"]})
 
 
 @BOTH

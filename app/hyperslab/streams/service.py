@@ -172,7 +172,10 @@ class Streams:
                     self._creator.delete(node.path, recursive=True)
             session = self._sessions.open(plan)
             made = [*[group for group in plan.groups if self._find(group) is None], *plan.level_paths]
-            stream = Stream(mount, prefix, Record(plan.arrays[0].stream, "opening", 1, made), plan)
+            left = self._records.get(mount, prefix)  # by a removal that was killed after the settings
+            version = None if left is None else left.version
+            record = Record(plan.arrays[0].stream, "opening", 1, made, version=version)
+            stream = Stream(mount, prefix, record, plan)
             try:
                 self._records.put_settings(mount, prefix, stream.record.id, settings)
                 stream = replace(stream, record=self._records.put(mount, prefix, stream.record))
