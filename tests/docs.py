@@ -19,7 +19,7 @@ import hyperslab.asgi
 from hyperslab.api.inprocess import answer
 from hyperslab.api.problems import remedies
 from hyperslab.cli import app
-from hyperslab.errors import Cancelled, HyperslabError, RemoteProblem, Unreachable, all_errors
+from hyperslab.errors import ERRORS, Cancelled, HyperslabError, RemoteProblem, Unreachable
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import client, http, local
 from tests.architecture.sources import PACKAGE
@@ -110,8 +110,7 @@ def _store_options() -> Mapping[str, Collection[str]]:
 
 
 def problems_page() -> str:
-    ours = [error for error in all_errors() if error.__module__.startswith("hyperslab.")]
-    sent = [error for error in ours if error not in NEVER_SENT]
+    sent = [error for error in ERRORS.values() if error not in NEVER_SENT]
     rows = [_problem_row(error) for error in sorted(sent, key=lambda error: (error.http_status, error.code))]
     return f"""# Problems
 
@@ -226,7 +225,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 def _settings_table(model: type[BaseModel], prefix: str) -> str:
     rows = [
-        f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {field.description} |"
+        f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {(field.description or '').replace(chr(10), ' ')} |"
         for name, field in model.model_fields.items()
     ]
     return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows])

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hyperslab.settings import BadSettings, Settings, StoreSettings, load, memory_bytes
+from hyperslab.errors import BadSettings
+from hyperslab.settings import Settings, StoreSettings, load, memory_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,7 @@ def test_a_store_can_be_put_together_from_all_sources(config: Path, monkeypatch:
     """A URL alone hides no other variable of its store."""
     config.write_text("[stores]\nbrain = 's3://bucket/brain.zarr'\nscans.timeout = 5\n")
     monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__OPTIONS__REGION", "eu-north-1")
+    monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__OPTIONS__SECRET_ACCESS_KEY", "12e3")  # no number
     monkeypatch.setenv("HYPERSLAB_STORES__BRAIN__RECHECK", "2.5")
     monkeypatch.setenv("HYPERSLAB_STORES__SCANS__WRITABLE", "true")
     monkeypatch.setenv("HYPERSLAB_STORES__SCANS", "s3://lab/scans")
@@ -68,7 +70,7 @@ def test_a_store_can_be_put_together_from_all_sources(config: Path, monkeypatch:
 
     brain, scans = stores["brain"], stores["scans"]
     assert (brain.url, brain.recheck, brain.writable) == ("s3://bucket/brain.zarr", 2.5, True)
-    assert brain.revealed_options() == {"region": "eu-north-1"}
+    assert brain.revealed_options() == {"region": "eu-north-1", "secret_access_key": "12e3"}
     assert (scans.url, scans.writable, scans.timeout) == ("s3://lab/scans", True, 5)
 
 
@@ -126,6 +128,7 @@ def test_what_cannot_be_in_a_file_is_named_with_the_file(config: Path, text: str
         ("HYPERSLAB_PROT", "1", "HYPERSLAB_PROT is no setting: did you mean HYPERSLAB_PORT?"),
         ("HYPERSLAB_STORES__A__WRITEABLE", "1", "did you mean HYPERSLAB_STORES__A__WRITABLE?"),
         ("HYPERSLAB_STORES", "{", "not JSON"),
+        ("HYPERSLAB_STORES__A__TIMEOUT__X", "1", "stores.a.timeout: "),
         ("HYPERSLAB_PORT", "x", "port: "),
         ("HYPERSLAB_CONFIG", "/nowhere/at/all.toml", "cannot read the configuration file '/nowhere/at/all.toml'"),
     ],

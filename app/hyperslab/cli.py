@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 from urllib3.exceptions import HTTPError
 
 from hyperslab import __version__
-from hyperslab.errors import HyperslabError
+from hyperslab.errors import BadSettings, HyperslabError
 
 if TYPE_CHECKING:
     from hyperslab.client.transport import Transport
@@ -58,13 +58,9 @@ logging.getLogger("hyperslab.client").addHandler(logging.NullHandler())  # witho
 
 
 class Refused(TyperException):
-    """Invalid arguments or settings."""
+    """Invalid arguments."""
 
     exit_code = 2
-
-
-class NoFolder(TyperException):
-    """The folder of a store does not exist."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -73,6 +69,8 @@ def run(arguments: Sequence[str]) -> int:
         return int(app(args=list(arguments), prog_name="hyperslab", standalone_mode=False) or 0)
     except TyperException as error:
         return _fail(error.format_message(), error.exit_code)
+    except BadSettings as error:
+        return _fail(str(error), 2)
     except (HyperslabError, OSError, HTTPError) as error:
         return _fail(str(error) or type(error).__name__, 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -122,7 +120,6 @@ def serve(
     options = {"host": host, "port": port, "workers": workers, "root_path": root_path, "demo_dir": demo_dir}
     overrides = {key: value for key, value in options.items() if value is not None}
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
-    _check_folders(settings)
     if get is not None:
         return _respond(settings, get)
     return _serve(settings, demo=demo)
@@ -143,11 +140,12 @@ def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lam
 @app.command()
 def check(config: Config = None) -> int:
     """Load the settings, check each store, and print the effective settings with secrets masked."""
-    settings = _load(config, {})
     from hyperslab.arrays.catalog import Catalog
     from hyperslab.arrays.tree import survey
     from hyperslab.asgi import mount_stores
+    from hyperslab.settings import load
 
+    settings = load(config)
     catalog = Catalog(mount_stores(settings))
     for mount in catalog.mounts.values():
         _check(mount.store)
@@ -175,10 +173,11 @@ def tree(
     token: Token = None,
 ) -> None:
     """Draw the groups and arrays below a group."""
-    from hyperslab.client.transfer import draw_tree
+    from hyperslab.client import RemoteGroup
 
     address, transport = _resolve(url)
-    print(draw_tree(address, level=level, token=token, transport=transport))
+    with RemoteGroup(address, token=token, transport=transport) as group:
+        print(group.tree(level))
 
 
 @app.command("open")
@@ -196,7 +195,6 @@ def open_page(
         return 0
     stores = parse_stores([url] if url else [], writable=False)
     settings, demo = _effective(None, {"port": 0}, stores, writable=False)
-    _check_folders(settings)
     return _serve(settings, demo=demo, ready=lambda base: _browse(f"{base}/view/{quote(next(iter(settings.stores)))}"))
 
 
@@ -306,7 +304,7 @@ def _check_folders(settings: Settings) -> None:
 
 
 def _check(store: Store) -> None:
-    """Check a store; raises `StoreError`, and `NoFolder` with a hint."""
+    """Check a store; raises `StoreError`, and `FileNotFoundError` with a hint."""
     from hyperslab.storage.config import local_path
 
     folder = Path(local_path(store.url) if store.url.startswith(("/", "file:")) else "/")
@@ -315,7 +313,7 @@ def _check(store: Store) -> None:
         near = difflib.get_close_matches(folder.name, siblings, 1)
         hint = f"; did you mean {folder.parent / near[0]}?" if near else ""
         sought = f"looked for a folder of Zarr arrays at {folder}"
-        raise NoFolder(f"store {store.name!r}: {sought}, and nothing is there{hint}")
+        raise FileNotFoundError(f"store {store.name!r}: {sought}, and nothing is there{hint}")
     store.check()
 
 
@@ -384,27 +382,21 @@ def _last_segment(url: str) -> str:
     return path.partition("?")[0].rstrip("/").rpartition("/")[2].removesuffix(".zarr")
 
 
-def _load(config: Path | None, overrides: dict[str, Any]) -> Settings:
-    from hyperslab.settings import BadSettings, load
-
-    try:
-        return load(config, overrides)
-    except BadSettings as error:
-        raise Refused(str(error)) from error
-
-
 def _effective(
     config: Path | None, overrides: dict[str, Any], stores: dict[str, dict[str, Any]], *, writable: bool
 ) -> tuple[Settings, bool]:
-    """The effective settings, and whether they serve the demo store, as no other is configured."""
-    settings = _load(config, {**overrides, "stores": stores})
+    """The effective settings, whose folders exist, and whether they serve the demo store, as no other is configured."""
+    from hyperslab.settings import load
+
+    settings = load(config, {**overrides, "stores": stores})
     if settings.stores:
         if writable and not stores:
             raise Refused("--writable goes with the URLs of stores: in the configuration, say stores.NAME.writable")
+        _check_folders(settings)
         return settings, False
     from hyperslab.demo import demo_folder, make_demo
 
     if not demo_folder(settings.demo_dir).is_dir():
         print(f"Making the demo store in {settings.demo_dir} (once, some seconds) …", file=sys.stderr)
     demo = {"url": str(make_demo(settings.demo_dir)), "writable": writable}
-    return _load(config, {**overrides, "stores": {"demo": demo}}), True
+    return load(config, {**overrides, "stores": {"demo": demo}}), True

@@ -8,12 +8,12 @@ commas), and ``!c`` (preceded by a colon; empty for None). `from_facts` is the i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from string import Formatter
 from types import MappingProxyType
-from typing import Any, ClassVar, cast, dataclass_transform
+from typing import Any, ClassVar, Final, cast, dataclass_transform
 
 
 def shown(value: Any) -> str:
@@ -68,6 +68,10 @@ class _Sentences(Formatter):
                 return super().convert_field(value, conversion)
 
 
+ERRORS: Final[dict[str, type[HyperslabError]]] = {}
+"""The classes by code."""
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False)
 class HyperslabError(Exception):
@@ -84,6 +88,8 @@ class HyperslabError(Exception):
         cls.code, cls.title = code or cls.code, title or cls.title
         cls.http_status = status or cls.http_status
         dataclass(eq=False)(cls)
+        if code:
+            ERRORS[code] = cls
 
     def __str__(self) -> str:
         return _Sentences().vformat(self.sentence, (), vars(self)) or self.title
@@ -606,18 +612,13 @@ class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Se
         return f"{self.host} port {self.port} cannot be reached{tried}: {self.reason}"
 
 
-def all_errors() -> Iterator[type[HyperslabError]]:
-    """All classes, bases first."""
-    queue: list[type[HyperslabError]] = [HyperslabError]
-    while queue:
-        cls = queue.pop(0)
-        yield cls
-        queue.extend(cls.__subclasses__())
+class BadSettings(Exception):
+    """Invalid settings of the service, with a sentence for each error."""
 
 
 def from_facts(code: str, facts: Mapping[str, Any]) -> HyperslabError | None:
     """The error of a problem document; None if the code is unknown or a fact is missing."""
-    cls = next((c for c in all_errors() if c.code == code), None)
+    cls = ERRORS.get(code)
     if cls is None:
         return None
     named = {name.replace("-", "_"): fact for name, fact in facts.items()}

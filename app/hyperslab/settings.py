@@ -1,7 +1,7 @@
 """Settings: a frozen model, loaded from the command line, the environment and a TOML file, in order of precedence.
 
-Unknown keys are errors that suggest the nearest known one. Only the composition roots (`asgi`, `cli`, `server`) use
-`Settings`; other modules get plain arguments.
+The docstrings of fields are their descriptions in the documentation. Unknown keys are errors that suggest the nearest
+known one. Only the composition roots (`asgi`, `cli`, `server`) use `Settings`; other modules get plain arguments.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_origin
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ByteSize,
+    ConfigDict,
     Field,
     HttpUrl,
     NonNegativeFloat,
+    PlainSerializer,
     PositiveFloat,
     SecretStr,
     ValidationError,
@@ -32,15 +34,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
-from typing_extensions import override
 
+from hyperslab.errors import BadSettings
 from hyperslab.storage.config import public_url
 from hyperslab.wire import without_driver
 
@@ -49,16 +44,18 @@ DELIMITER: Final = "__"
 CONFIG: Final = PREFIX + "CONFIG"
 """The environment variable with the path of the TOML file."""
 
+ENVIRONMENT: Final = "the environment"
+"""The name of this source in messages."""
+
 MiB: Final = 1 << 20
 GiB: Final = 1 << 30
 
-MODEL: Final = SettingsConfigDict(
+MODEL: Final = ConfigDict(
     frozen=True,
     extra="forbid",
-    env_prefix=PREFIX,
-    env_nested_delimiter=DELIMITER,
     hide_input_in_errors=True,
     allow_inf_nan=False,
+    use_attribute_docstrings=True,
 )
 
 
@@ -88,8 +85,7 @@ Origins = Annotated[  # as sent by browsers: ASCII, without a trailing slash (RF
 ]
 
 
-class BadSettings(Exception):
-    """Invalid settings, with a sentence for each error."""
+Url = Annotated[str, Field(min_length=1), AfterValidator(without_driver), PlainSerializer(public_url, when_used="json")]
 
 
 class StoreSettings(BaseModel):
@@ -97,62 +93,41 @@ class StoreSettings(BaseModel):
 
     model_config = MODEL
 
-    url: str = Field(
-        min_length=1,
-        description="Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` "
-        "or `|zarr3:path` may follow, as in TensorStore.",
-    )
-    writable: bool = Field(default=False, description="Whether clients may write.")
-    recheck: Literal["always", "never"] | NonNegativeFloat = Field(
-        default="always",
-        description="When cached chunks and metadata are revalidated with the store: at each request, never, or "
-        "at most once in this many seconds.",
-    )
-    fill_missing: bool = Field(
-        default=True,
-        description="Whether a chunk that was never written reads as the fill value. If false, it is an error, "
-        "and chunks that contain only the fill value are stored.",
-    )
-    metadata_key: str = Field(
-        default=".zarray", min_length=1, description="Key of the array metadata (some old stores use `zarray`)."
-    )
-    assume_metadata: dict[str, dict[str, Any]] = Field(
-        default_factory=dict,
-        description="`.zarray` documents for arrays that have none, by path in the store (the empty path is its "
-        'root). Omitted members have the defaults of a new array; `"null"` stands for null. '
-        "Attributes are read from the store.",
-    )
-    store_data_equal_to_fill_value: bool = Field(
-        default=False, description="Whether chunks that contain only the fill value are stored."
-    )
-    durability: Literal["fsync", "rename"] = Field(
-        default="fsync",
-        description="What a write to a folder waits for: with `fsync` it survives a power cut, with `rename` only "
-        "a killed process.",
-    )
-    timeout: PositiveFloat = Field(default=30.0, description="Seconds to wait for one response of a remote store.")
-    retries: int = Field(default=4, ge=0, description="Number of retries of a failed request to a remote store.")
-    width: int | None = Field(
-        default=None,
-        gt=0,
-        description="Maximum concurrent requests to the store. Default: 320 for an object store, 16 for a web "
-        "server, 8 for fsspec; for a folder, the number of processors.",
-    )
-    options: dict[str, SecretStr] = Field(
-        default_factory=dict,
-        description="Options of the library that opens the store, such as `endpoint`, `region`, `access_key_id`, "
-        "`secret_access_key`; see below.",
-    )
+    url: Url
+    """Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` or `|zarr3:path`
+    may follow, as in TensorStore."""
+    writable: bool = False
+    """Whether clients may write."""
+    recheck: Literal["always", "never"] | NonNegativeFloat = "always"
+    """When cached chunks and metadata are revalidated with the store: at each request, never, or at most once in
+    this many seconds."""
+    fill_missing: bool = True
+    """Whether a chunk that was never written reads as the fill value. If false, it is an error, and chunks that
+    contain only the fill value are stored."""
+    metadata_key: str = Field(default=".zarray", min_length=1)
+    """Key of the array metadata (some old stores use `zarray`)."""
+    assume_metadata: dict[str, dict[str, Any]] = {}
+    """`.zarray` documents for arrays that have none, by path in the store (the empty path is its root). Omitted
+    members have the defaults of a new array; `"null"` stands for null. Attributes are read from the store."""
+    store_data_equal_to_fill_value: bool = False
+    """Whether chunks that contain only the fill value are stored."""
+    durability: Literal["fsync", "rename"] = "fsync"
+    """What a write to a folder waits for: with `fsync` it survives a power cut, with `rename` only a killed process."""
+    timeout: PositiveFloat = 30.0
+    """Seconds to wait for one response of a remote store."""
+    retries: int = Field(default=4, ge=0)
+    """Number of retries of a failed request to a remote store."""
+    width: int | None = Field(default=None, gt=0)
+    """Maximum concurrent requests to the store. Default: 320 for an object store, 16 for a web server, 8 for fsspec;
+    for a folder, the number of processors."""
+    options: dict[str, SecretStr] = {}
+    """Options of the library that opens the store, such as `endpoint`, `region`, `access_key_id`,
+    `secret_access_key`; see below."""
 
     @model_validator(mode="before")
     @classmethod
     def _url_alone(cls, value: Any) -> Any:
         return {"url": value} if isinstance(value, str) else value
-
-    @field_validator("url")
-    @classmethod
-    def _url_without_driver(cls, url: str) -> str:
-        return without_driver(url)
 
     @field_validator("options", mode="before")
     @classmethod
@@ -165,10 +140,6 @@ class StoreSettings(BaseModel):
     def revealed_options(self) -> dict[str, str]:
         """The options, with secrets."""
         return {key: value.get_secret_value() for key, value in self.options.items()}
-
-    @field_serializer("url", when_used="json")
-    def _shown_url(self, url: str) -> str:
-        return public_url(url)
 
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
@@ -196,138 +167,99 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Settings of the service. Sizes are bytes, or text such as ``"256 MiB"``."""
 
     model_config = MODEL
 
-    stores: dict[str, StoreSettings] = Field(
-        default_factory=dict,
-        description="Stores by name; a URL alone is a store with default settings.",
-    )
+    stores: dict[str, StoreSettings] = {}
+    """Stores by name; a URL alone is a store with default settings."""
     demo_dir: Path = Field(
-        default_factory=_cache_home,
-        description="Folder of the demo store, which is served if no other store is configured.",
-        json_schema_extra={"default": "`hyperslab` in the user's cache folder"},
+        default_factory=_cache_home, json_schema_extra={"default": "`hyperslab` in the user's cache folder"}
     )
+    """Folder of the demo store, which is served if no other store is configured."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 selects a free one.")
-    workers: int = Field(default=1, ge=1, description="Number of worker processes, each with its own caches.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest severity that is logged."
-    )
-    access_log: bool = Field(default=False, description="Whether each request is logged.")
-    trusted_proxies: list[str] = Field(
-        default_factory=list,
-        description="Addresses and networks (`10.0.0.0/8`) of reverse proxies whose `X-Forwarded-Proto` and "
-        "`X-Forwarded-For` are trusted; `*` trusts all.",
-    )
-    root_path: str = Field(
-        default="",
-        description="Path prefix that a proxy removes before it forwards requests, such as `/arrays`; links and "
-        "the viewer page contain it.",
-    )
-    shutdown_seconds: PositiveFloat = Field(
-        default=10.0,
-        description="Seconds that running requests get to finish after SIGTERM. The process ends two seconds "
-        "later at most.",
-    )
-    documentation_url: HttpUrl | None = Field(
-        default=None,
-        description="Address of a site built from the documentation (`mkdocs build -f deploy/mkdocs.yml`), to which "
-        "`/docs` and `/openapi.json` link.",
-    )
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 selects a free one."""
+    workers: int = Field(default=1, ge=1)
+    """Number of worker processes, each with its own caches."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest severity that is logged."""
+    access_log: bool = False
+    """Whether each request is logged."""
+    trusted_proxies: list[str] = []
+    """Addresses and networks (`10.0.0.0/8`) of reverse proxies whose `X-Forwarded-Proto` and `X-Forwarded-For` are
+    trusted; `*` trusts all."""
+    root_path: str = ""
+    """Path prefix that a proxy removes before it forwards requests, such as `/arrays`; links and the viewer page
+    contain it."""
+    shutdown_seconds: PositiveFloat = 10.0
+    """Seconds that running requests get to finish after SIGTERM. The process ends two seconds later at most."""
+    documentation_url: HttpUrl | None = None
+    """Address of a site built from the documentation (`mkdocs build -f deploy/mkdocs.yml`), to which `/docs` and
+    `/openapi.json` link."""
     metrics_folder: Path | None = Field(
-        default=None,
-        description="Local folder through which workers share their metrics, so that `/metrics` reports the sum.",
-        json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"},
+        default=None, json_schema_extra={"default": "`hyperslab serve` makes one where there are several workers"}
     )
-    cors_origins: Origins = Field(
-        default=["*"],
-        description="Web origins whose pages may read responses (CORS); `*` allows all. Only pages of named "
-        "origins may also send changes.",
-    )
-    allowed_hosts: Hosts = Field(
-        default_factory=list,
-        description="Host names by which clients reach the service, such as that of a proxy. A change without a "
-        "token must use one of them, an address, `localhost` or a name without dots; `*` allows all. "
-        "If none is set, this applies only to connections over the loopback interface.",
-    )
-    read_tokens: Tokens = Field(
-        default_factory=list,
-        description="Bearer tokens; every request must carry one. If none is set, everybody may read.",
-    )
-    write_tokens: Tokens = Field(
-        default_factory=list,
-        description="Bearer tokens; every write must carry one (they may read too). If none is set, everybody may "
-        "write to writable stores.",
-    )
+    """Local folder through which workers share their metrics, so that `/metrics` reports the sum."""
+    cors_origins: Origins = ["*"]
+    """Web origins whose pages may read responses (CORS); `*` allows all. Only pages of named origins may also send
+    changes."""
+    allowed_hosts: Hosts = []
+    """Host names by which clients reach the service, such as that of a proxy. A change without a token must use one
+    of them, an address, `localhost` or a name without dots; `*` allows all. If none is set, this applies only to
+    connections over the loopback interface."""
+    read_tokens: Tokens = []
+    """Bearer tokens; every request must carry one. If none is set, everybody may read."""
+    write_tokens: Tokens = []
+    """Bearer tokens; every write must carry one (they may read too). If none is set, everybody may write to writable
+    stores."""
 
     cache_bytes: ByteSize = Field(
         default_factory=_share_of_memory(8),
-        description="Memory for decoded chunks, per worker; 0 disables the cache.",
         json_schema_extra={"default": "an eighth of the memory among all workers, at most 1 GiB"},
     )
-    tile_cache_bytes: ByteSize = Field(
-        default=ByteSize(64 * MiB), description="Memory for rendered tiles, per worker; 0 disables the cache."
-    )
-    answer_cache_bytes: ByteSize = Field(
-        default=ByteSize(32 * MiB),
-        description="Memory for small complete responses, per worker, which are revalidated each time; 0 disables "
-        "the cache.",
-    )
+    """Memory for decoded chunks, per worker; 0 disables the cache."""
+    tile_cache_bytes: ByteSize = ByteSize(64 * MiB)
+    """Memory for rendered tiles, per worker; 0 disables the cache."""
+    answer_cache_bytes: ByteSize = ByteSize(32 * MiB)
+    """Memory for small complete responses, per worker, which are revalidated each time; 0 disables the cache."""
     bytes_in_flight: ByteSize = Field(
         default_factory=_share_of_memory(4),
         gt=0,
-        description="Memory that running responses and uploads may hold together, per worker.",
         json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
-    slab_bytes: ByteSize = Field(
-        default=ByteSize(8 * MiB), gt=0, description="Size of the parts in which a large slice is read and sent."
-    )
-    request_threads: int = Field(
-        default=32,
-        gt=0,
-        description="Maximum concurrent store requests per worker, separately for reads and writes. Each remote "
-        "store has as many of its own.",
-    )
-    queue_seconds: PositiveFloat = Field(
-        default=10.0,
-        description="Seconds that a request waits for memory, or a write for earlier writes, before the response "
-        "is `503` with `Retry-After`.",
-    )
-    idle_seconds: PositiveFloat = Field(
-        default=300.0,
-        description="Seconds without progress after which a connection is closed: while its client sends a body, "
-        "or takes the next `slab_bytes` of a response. A whole body may take this long plus a second "
-        "for each 16 KiB; the head of a request a minute, or this long if that is shorter.",
-    )
-    immutable_seconds: int = Field(
-        default=86_400,
-        ge=0,
-        description="Seconds for which browsers and proxies may cache responses from read-only stores whose "
-        "`recheck` is `never`.",
-    )
-    max_response_bytes: ByteSize | None = Field(
-        default=None, gt=0, description="Maximum size of a raw or npy response; unlimited by default."
-    )
-    max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0, description="Maximum size of a request body.")
-    max_json_bytes: ByteSize = Field(
-        default=ByteSize(16 * MiB), gt=0, description="Maximum array data in one JSON response."
-    )
-    max_csv_bytes: ByteSize = Field(
-        default=ByteSize(64 * MiB), gt=0, description="Maximum array data in one CSV response."
-    )
-    max_tile_bytes: ByteSize = Field(
-        default=ByteSize(256 * MiB),
-        gt=0,
-        description="Maximum array data that is read for one tile; 16 times as much may be decoded for it.",
-    )
-    max_points: int = Field(default=1_000_000, gt=0, description="Maximum number of points in one request.")
-    max_listed: int = Field(
-        default=1000, gt=0, description="Maximum number of children in one page of a group listing."
-    )
+    """Memory that running responses and uploads may hold together, per worker."""
+    slab_bytes: ByteSize = Field(default=ByteSize(8 * MiB), gt=0)
+    """Size of the parts in which a large slice is read and sent."""
+    request_threads: int = Field(default=32, gt=0)
+    """Maximum concurrent store requests per worker, separately for reads and writes. Each remote store has as many
+    of its own."""
+    queue_seconds: PositiveFloat = 10.0
+    """Seconds that a request waits for memory, or a write for earlier writes, before the response is `503` with
+    `Retry-After`."""
+    idle_seconds: PositiveFloat = 300.0
+    """Seconds without progress after which a connection is closed: while its client sends a body, or takes the next
+    `slab_bytes` of a response. A whole body may take this long plus a second for each 16 KiB; the head of a request
+    a minute, or this long if that is shorter."""
+    immutable_seconds: int = Field(default=86_400, ge=0)
+    """Seconds for which browsers and proxies may cache responses from read-only stores whose `recheck` is `never`."""
+    max_response_bytes: ByteSize | None = Field(default=None, gt=0)
+    """Maximum size of a raw or npy response; unlimited by default."""
+    max_upload_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0)
+    """Maximum size of a request body."""
+    max_json_bytes: ByteSize = Field(default=ByteSize(16 * MiB), gt=0)
+    """Maximum array data in one JSON response."""
+    max_csv_bytes: ByteSize = Field(default=ByteSize(64 * MiB), gt=0)
+    """Maximum array data in one CSV response."""
+    max_tile_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0)
+    """Maximum array data that is read for one tile; 16 times as much may be decoded for it."""
+    max_points: int = Field(default=1_000_000, gt=0)
+    """Maximum number of points in one request."""
+    max_listed: int = Field(default=1000, gt=0)
+    """Maximum number of children in one page of a group listing."""
 
     @field_validator("stores")
     @classmethod
@@ -368,19 +300,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
 
-    @classmethod
-    @override
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`Settings(…)` uses only its arguments; `load` reads the sources."""
-        return (init_settings,)
-
     def masked(self) -> dict[str, Any]:
         """JSON-ready values with secrets masked."""
         return self.model_dump(mode="json")
@@ -390,23 +309,16 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
     """The effective settings; ``overrides`` come from the command line, nested as in TOML. Raises `BadSettings`."""
     named = os.environ.get(CONFIG)
     path = config or (Path(named) if named else None)
-    for variable in sorted(os.environ):
-        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
-            continue  # the latter is the client's
-        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
-        _refuse_unknown(keys[0], Settings.model_fields, variable, PREFIX)
-        if keys[0] == "stores" and len(keys) > 2:
-            _refuse_unknown(keys[2], StoreSettings.model_fields, variable, f"{PREFIX}STORES__{keys[1].upper()}__")
     sources: list[tuple[Mapping[str, Any], str]] = [
         (overrides or {}, ""),
-        (_read_environment(), "the environment"),
+        (_read_environment(), ENVIRONMENT),
         *([(_read_toml(path), str(path))] if path else []),
     ]
     try:
         return Settings(**reduce(_merge, (values for values, _ in reversed(sources))))
     except ValidationError as error:
         own = [e for e in error.errors() if e["type"] != "default_factory_not_called"]  # a consequence of others
-        raise BadSettings("; ".join(_sentence(e["loc"], e) + _origin(e["loc"], sources) for e in own)) from error
+        raise BadSettings("; ".join(_sentence(e, sources) for e in own)) from error
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,59 +341,52 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_environment() -> dict[str, Any]:
-    """Settings of the environment. ``HYPERSLAB_STORES__NAME``, if it is a URL, is read as ``…__NAME__URL``, so that it
-    combines with other variables of the store."""
-    source = EnvSettingsSource(Settings)
-    prefix = f"{PREFIX}STORES{DELIMITER}".lower()
-    variables: dict[str, str | None] = {}
-    for name, value in source.env_vars.items():
-        is_url = name.startswith(prefix) and DELIMITER not in name[len(prefix) :] and not (value or "").startswith("{")
-        if is_url:
-            variables.setdefault(f"{name}{DELIMITER}url", value)
-        else:
-            variables[name] = value
-    source.env_vars = variables
-    try:
-        return source()
-    except SettingsError as error:
-        named = re.search(r'field "(\w+)"', str(error))
-        what = f"the environment variable {PREFIX}{named[1].upper()}" if named else "a variable of the environment"
-        raise BadSettings(f"""{what} is not JSON, as in '["text"]' or '{{"name": "value"}}'""") from error
+    """Settings of the environment, nested as in TOML. Lists and tables are JSON; a store may also be a URL alone."""
+    found: dict[str, Any] = {}
+    models: dict[int, type[BaseModel]] = {1: Settings, 3: StoreSettings}  # by the number of keys
+    for variable, text in sorted(os.environ.items()):  # a store's URL before its other variables
+        if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
+            continue  # the latter is the client's
+        keys = variable[len(PREFIX) :].lower().split(DELIMITER)
+        is_store = len(keys) == 2 and keys[0] == "stores"
+        field = models[len(keys)].model_fields.get(keys[-1]) if len(keys) in models else None
+        value: Any = text
+        if (field is not None and get_origin(field.annotation) in (list, dict)) or (is_store and text.startswith("{")):
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                form = """is not JSON, as in '["text"]' or '{"name": "value"}'"""
+                raise BadSettings(f"the environment variable {variable} {form}") from error
+        found = _merge(found, reduce(lambda inner, key: {key: inner}, reversed(keys), value))
+    return found
 
 
-def _refuse_unknown(key: str, known: Iterable[str], variable: str, before: str) -> None:
-    if key not in known:
-        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
-        raise BadSettings(
-            f"the environment variable {variable} is no setting: did you mean {before}{nearest[0].upper()}?"
-        )
-
-
-def _sentence(location: tuple[int | str, ...], error: Any) -> str:
-    key = ".".join(str(part) for part in location)
+def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
+    """What is wrong with a value, and where it comes from; for an unknown key, the most similar one."""
+    location = [str(part) for part in error["loc"]]
+    source = _origin(error["loc"], sources)
+    origin = f" (in {source})" if source else ""
     if error["type"] != "extra_forbidden":
-        return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+        return f"{'.'.join(location)}: {error['msg'].removeprefix('Value error, ')}{origin}"
     known = StoreSettings.model_fields if location[0] == "stores" else Settings.model_fields
-    nearest = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0)
-    return f"there is no setting {key}: did you mean {'.'.join([*map(str, location[:-1]), nearest[0]])}?"
+    nearest = [*location[:-1], *difflib.get_close_matches(location[-1], known, n=1, cutoff=0)]
+    if source == ENVIRONMENT:
+        name, meant = (PREFIX + DELIMITER.join(keys).upper() for keys in (location, nearest))
+        return f"{source} variable {name} is no setting: did you mean {meant}?"
+    return f"there is no setting {'.'.join(location)}: did you mean {'.'.join(nearest)}?{origin}"
 
 
 def _origin(location: tuple[int | str, ...], sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
-    """The source of a value, or for a missing one, that of its table: the first with the value, or the last with the
-    table."""
+    """Name of the source of a value, or for a missing one, of its table: the first with the value, or the last with
+    the table."""
     for depth in range(len(location), 0, -1):
         names = [name for values, name in sources if _holds(values, location[:depth])]
         if names:
-            name = names[0 if depth == len(location) else -1]
-            return f" (in {name})" if name else ""
+            return names[0 if depth == len(location) else -1]
     return ""
 
 
 def _holds(values: Any, location: Sequence[int | str]) -> bool:
-    for key in location:
-        if not isinstance(values, Mapping):
-            break  # a list or value of this source
-        if key not in values:
-            return False
-        values = values[key]
-    return True
+    if not location or not isinstance(values, Mapping):  # a list or value of this source
+        return True
+    return location[0] in values and _holds(values[location[0]], location[1:])

@@ -23,8 +23,8 @@ SMALL_MODULES = {
 """Modules of fewer lines that only one other imports: merge one when you change it. The list only gets shorter."""
 
 SMALL_FUNCTIONS = {
-    **{"": 0, "api": 14, "arrays": 15, "asgi": 0, "cache": 0, "client": 16, "demo": 13, "engine": 21, "protocol": 0},
-    **{"server": 0, "settings": 4, "storage": 19, "streams": 6, "tiles": 19, "viewer": 0, "welcome": 2, "wire": 5},
+    **{"": 0, "api": 14, "arrays": 13, "asgi": 0, "cache": 0, "client": 15, "demo": 12, "engine": 21, "protocol": 0},
+    **{"server": 0, "settings": 2, "storage": 19, "streams": 6, "tiles": 19, "viewer": 0, "welcome": 2, "wire": 5},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
 

@@ -17,7 +17,6 @@ from numcodecs import Blosc, Zstd
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import resolve_field
-from hyperslab.arrays.read import Buffers
 from hyperslab.arrays.service import Service, build
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.storage.base import Store
@@ -169,7 +168,7 @@ class TestThroughTheCache:
         np.testing.assert_array_equal(found, values)
         assert cost.cached == cost.touched - 1
 
-        service.reader.forget()
+        service.cache.clear()
         (tmp_path / "a" / "2.1").unlink()
         values[128:192, 32:64] = 7
         for _ in range(2):
@@ -188,7 +187,7 @@ class TestThroughTheCache:
                 costs.append(cost.cached)
 
             assert costs == [0, 0, cost.touched]
-            service.reader.forget()
+            service.cache.clear()
             assert self.read(service)[1].cached == 0
             assert self.read(service)[1].cached == 0
 
@@ -308,21 +307,3 @@ class TestLargeChunks:
             read(0, 512)
         first.unlink()
         np.testing.assert_array_equal(read(510, 514), np.concatenate([np.zeros((2, 1024)), values[512:514]]))
-
-
-class TestBuffers:
-    def test_a_buffer_is_lent_again_when_nothing_refers_to_it(self) -> None:
-        """No view, of another type neither; and no more than so much is kept."""
-        buffers = Buffers(3 * MIB)
-        first = buffers.take(MIB)
-        address = first.ctypes.data
-        held: list[Any] = [memoryview(first.data)[5:], first[:800].view("<f8").reshape(10, 10)]
-        del first
-
-        while held:
-            assert buffers.take(MIB).ctypes.data != address
-            held.pop()
-        assert address in {each.ctypes.data for each in [buffers.take(MIB) for _ in range(3)]}
-        addresses = {each.ctypes.data for each in [buffers.take(MIB) for _ in range(5)]}
-        assert {each.ctypes.data for each in [buffers.take(MIB) for _ in range(3)]} <= addresses
-        assert buffers.take(4 * MIB).nbytes == 4 * MIB

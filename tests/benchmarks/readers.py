@@ -52,7 +52,7 @@ class InProcess:
         self._reader = service.reader
 
     def prepare(self) -> None:
-        self._reader.forget()
+        self._reader.cache.clear()
 
     def read(self, selection: Selection) -> Any:
         from hyperslab.engine.selection import normalise

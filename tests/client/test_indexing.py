@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import errors, wire
-from hyperslab.client.indexing import Axis, Box, select, select_blocks, select_orthogonal
+from hyperslab.client.indexing import Axis, Box, format_axes, lengths, select, select_blocks, select_orthogonal
 from tests.client.strategies import chunk_shapes, full_shapes, mesh, slices
 
 
@@ -69,17 +69,16 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
 def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
     array = np.arange(int(np.prod(shape))).reshape(shape)
-    whole = Box.of(data.draw(axes_of(shape)))
+    axes = data.draw(axes_of(shape))
     chunks, limit, inside = data.draw(chunk_shapes(shape)), data.draw(st.integers(1, 500)), data.draw(st.booleans())
-    result = np.full(whole.shape, -1)
+    result = np.full(lengths(axes), -1)
 
-    for box in whole.cut(chunks, 8, limit, inside_chunks=inside):
-        region = box.region_of(result)
-        assert (region == -1).all()
-        region[...] = array[mesh(box.text, shape)]
-        assert not inside or region.nbytes <= max(8, limit)
+    for box in Box(axes, result, chunks, 8).cut(limit, inside_chunks=inside):
+        assert (box.values == -1).all()
+        box.values[...] = array[mesh(format_axes(box.axes), shape)]
+        assert not inside or box.values.nbytes <= max(8, limit)
 
-    assert np.array_equal(result, array[mesh(whole.text, shape)])
+    assert np.array_equal(result, array[mesh(format_axes(axes), shape)])
 
 
 @pytest.mark.parametrize(
@@ -92,19 +91,20 @@ def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     ],
 )
 def test_cuts_lie_on_chunk_edges_along_the_first_axes(axes: Any, chunks: Any, limit: int, cut: list[str]) -> None:
-    assert [box.text for box in Box.of(axes).cut(chunks, 1, limit)] == cut
+    assert [format_axes(box.axes) for box in Box(axes, np.empty(lengths(axes)), chunks, 1).cut(limit)] == cut
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3000))
 @settings(max_examples=20, deadline=None)
 def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
-    boxes = Box.of((np.array(indices),)).cut((10,), 1, 1 << 30)
+    boxes = Box((np.array(indices),), np.empty(len(indices)), (10,), 1).cut(1 << 30)
+    texts = [format_axes(box.axes) for box in boxes]
 
-    assert all(len(box.text) < 5000 for box in boxes)
-    assert [i for box in boxes for i in wire.parse_selection(box.text)[0]] == indices  # type: ignore[union-attr]
+    assert all(len(text) < 5000 for text in texts)
+    assert [i for text in texts for i in wire.parse_selection(text)[0]] == indices  # type: ignore[union-attr]
 
 
 def test_huge_axes_cost_nothing() -> None:
     assert select((slice(5, None), -1), (2**62 - 1, 2**40)).axes == (range(5, 2**62 - 1), 2**40 - 1)
     axis = select(slice(10**17, 10**17 + 1000), (10**18,)).axes[0]
-    assert len(Box.of((axis,)).cut((1,), 1, 100)) == 10
+    assert len(Box((axis,), np.empty(1000), (1,), 1).cut(100)) == 10

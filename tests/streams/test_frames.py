@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.streams.layout import StreamPlan
@@ -141,7 +142,7 @@ def test_a_document_that_somebody_has_put_stays_and_metadata_whose_frame_has_not
         store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
         stream = folder.parent.name.removesuffix(".frames")
         (array,) = StreamPlan.of(parse_settings({"arrays": ARRAYS[:1]}), "lab/run", stream).arrays
-        Tails(VersionedCache(0)).put_note(store, array, 2, b'"killed after this"')
+        Tails(VersionedCache(0)).open(MountedStore("lab", store), array)[0].put_note(2, b'"killed after this"')
         assert post(client, entry("a", 2))[0] == 200
         client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
         assert lines(client, "a") == [{"key": "a", "frame": 0, "metadata": "first"}]

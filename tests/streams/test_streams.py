@@ -36,11 +36,11 @@ from hyperslab.storage.files import LogFile
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
-from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Record, Records
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.settings import parse_settings
-from hyperslab.streams.tail import LogTail, Piece
+from hyperslab.streams.tail import DATA, Piece, TailLog
 from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter
 from tests.faults import Before, FaultProxy
@@ -398,6 +398,20 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
     np.testing.assert_array_equal(senders["kept"].read("lab/others/kept"), np.stack(frames * 2))
 
 
+def test_a_tail_that_somebody_has_removed_takes_no_bytes_in_the_wrong_place(tmp_path: Path) -> None:
+    array, url = {"key": "a", **ARRAYS["frames"]}, "/v1/stream/lab/run"
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", array)
+        sender = Sender(client, "lab/run", "a")
+        sender.patch(bytes(2 * 572), 0).raise_for_status()
+        for rows in (1, 0):  # the array fails, and its metadata are as before
+            client.patch("/v1/metadata/lab/run/a", json={"shape": [rows, None, None]}).raise_for_status()
+            assert client.post(f"{url}/skip", json={"frames": 1}).json()["code"] == "array-failed"
+        next(tmp_path.glob("run/.hyperslab.stream/*/0/0")).unlink()
+        client.put(f"{url}?if_exists=resume", json={"arrays": [array]}).raise_for_status()
+        assert sender.patch(bytes(572), 2 * 572).json()["code"] == "array-failed"
+
+
 @pytest.mark.parametrize(
     ("kind", "start", "stop", "nbytes"),
     [
@@ -416,30 +430,26 @@ def test_an_array_that_others_change_stops_and_says_so(client: httpx.Client) -> 
 def test_a_forged_record_of_a_tail_ends_it(tmp_path: Path, kind: int, start: int, stop: int, nbytes: int) -> None:
     log = open_store(StoreConfig("lab", str(tmp_path), writable=True)).open_log("a", create=True)
     assert log is not None
-    LogTail(log, 4, np.zeros(1, np.uint8)).append(b"abcdef")
+    TailLog(log, 4).append(DATA, 10, b"abcdef")
     head = struct.pack("<4sBxxxIQQQ", b"hsT1", kind, google_crc32c.value(b"xyz"), start, stop, nbytes)
     log.write(log.size, [(log.size, head + struct.pack("<I", google_crc32c.value(head)) + b"xyz")])
-    tail = LogTail(log, 4, np.zeros(1, np.uint8))
-    tail.append(b"gh")
-    found = np.empty(8, np.uint8)
-    LogTail(log, 4, np.zeros(1, np.uint8)).read_into(4, found)
-    assert found.tobytes() == b"abcdefgh"
+    TailLog(log, 4).append(DATA, 12, b"gh")
+    again = TailLog(log, 4)
+    assert [(piece.start, again.data(piece)) for piece in again.pieces] == [(4, b"abcdef"), (10, b"gh")]
 
 
 def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again(tmp_path: Path) -> None:
     store = open_store(StoreConfig("lab", str(tmp_path), writable=True))
     logs = [log for _ in range(2) if (log := store.open_log("a", create=True)) is not None]
-    LogTail(logs[0], 0, np.zeros(1, np.uint8)).append(b"abcdef")
+    TailLog(logs[0], 0).append(DATA, 6, b"abcdef")
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes().replace(b"abcdef", b"abc\0\0\0"))
-    writer, reader = (LogTail(log, 0, np.zeros(1, np.uint8)) for log in logs)
+    writer, reader = (TailLog(log, 0) for log in logs)
     assert (writer.end, reader.end) == (0, 0)
-    writer.append(b"abcdef")
+    writer.append(DATA, 6, b"abcdef")
     assert (writer.end, reader.refresh()) == (6, 6)
-    writer.append(b"gh")
-    found = np.empty(8, np.uint8)
+    writer.append(DATA, 8, b"gh")
     assert reader.refresh() == 8
-    reader.read_into(0, found)
-    assert found.tobytes() == b"abcdefgh"
+    assert b"".join(map(reader.data, reader.pieces)) == b"abcdefgh"
 
 
 FORGED: list[dict[str, Any]] = [
@@ -480,7 +490,7 @@ def test_what_somebody_has_forged_of_a_stream_is_refused_and_removes_nothing(lab
 def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: Path) -> None:
     """Whatever stands in place of any value in it."""
     pieces = (Piece(4, 10, None, 0, None), Piece(10, 20, "a" * 32, 0, None), Piece(20, 30, None, 0, "why"))
-    good = Head(4, pieces, b"abcdef", {3: "1"}, ((0, "b" * 32),), 2).to_bytes()
+    good = Head(4, pieces, b"abcdef", ((3, "1"),), ((0, "b" * 32),), 2).to_bytes()
     (length,) = struct.unpack("<I", good[:4])
     (array,) = StreamPlan.of(parse_settings({"arrays": [ARRAYS["frames"]]}), "lab/run").arrays
     found = json.loads(good[4 : 4 + length])
@@ -503,7 +513,7 @@ def test_a_forged_head_of_a_tail_is_read_as_what_it_may_be_or_refused(tmp_path: 
             tail = ObjectTail(tails, store, array, head, "version")
             for piece in head.pieces:
                 if piece.name is None:
-                    tail.read_into(piece.start, np.empty(min(piece.stop - piece.start, 100), np.uint8))
+                    tail.read(piece.start, min(piece.stop - piece.start, 100))
             assert Head.parse(head.to_bytes(), "key") == head
         inside[key] = kept
     assert refused > 200
@@ -585,7 +595,7 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
 ) -> None:
     """Rows move to chunks, and their tails go, between two looks at the store."""
     model = Model({"key": "a", **ARRAYS["frames"]})
-    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.rows
+    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.open
     size = len(data) // 4
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
@@ -593,15 +603,15 @@ def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
         for number in (0, 1):
             assert sender.patch(data[number * size : (number + 1) * size], number * size).status_code == 204
 
-        def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(Tails, "rows", look)
+        def late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(Tails, "open", look)
             with httpx.Client(base_url=client.base_url, timeout=60) as other:
                 rest = data[2 * size : 3 * size]
                 assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
                 wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
-            return look(*arguments)
+            return look(*arguments, **options)
 
-        monkeypatch.setattr(Tails, "rows", late)
+        monkeypatch.setattr(Tails, "open", late)
         assert sender.state()["offset"] == 3 * size
         assert sender.patch(data[3 * size :], 3 * size).status_code == 204
 
@@ -614,22 +624,18 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
     size = len(data) // 8
     commits = list[Callable[[], None]]()  # held back
-    monkeypatch.setattr(
-        ArrayWriter,
-        "_commit_later",
-        lambda each, stream, *_: commits.append(partial(each.commit, stream, stream.plan.arrays[0], whole=False)),
-    )
+    monkeypatch.setattr(ArrayWriter, "_commit_later", lambda one, _: commits.append(partial(one.commit, whole=False)))
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
         for start in range(0, 8 * size, size):
             assert sender.patch(data[start : start + size], start).status_code == 204
 
-        def late(tails: Tails, store: Store, array: StreamArray, group: int, **options: Any) -> LogTail | None:
+        def late(tails: Tails, store: Store, prefix: str, group: int, *others: Any, **options: Any) -> TailLog | None:
             if group == 1 and not options:
                 monkeypatch.setattr(Tails, "log", open_log)
                 commits[-1]()
-            return open_log(tails, store, array, group, **options)
+            return open_log(tails, store, prefix, group, *others, **options)
 
         monkeypatch.setattr(Tails, "log", late)
         np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
@@ -639,7 +645,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
 def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queue, ProgressReader.read
+    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queued, ArrayWriter.read
 
     def later(*arguments: Any) -> None:
         assert go.wait(60)
@@ -647,19 +653,19 @@ def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
         stored.set()
 
     def before(*arguments: Any) -> Progress:
-        monkeypatch.setattr(ProgressReader, "read", look)
+        monkeypatch.setattr(ArrayWriter, "read", look)
         found = look(*arguments)
         go.set()
         assert stored.wait(60)
         return found
 
-    monkeypatch.setattr(ArrayWriter, "_store_queue", later)
+    monkeypatch.setattr(ArrayWriter, "_store_queued", later)
     model = Model({"key": "a", **ARRAYS["frames"]})
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings, ack="memory")
         sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
         assert sender.patch(frame.tobytes(), 0).status_code == 202
-        monkeypatch.setattr(ProgressReader, "read", before)
+        monkeypatch.setattr(ArrayWriter, "read", before)
         assert sender.state()["offset"] == frame.nbytes
 
 

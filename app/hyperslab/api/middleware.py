@@ -55,7 +55,7 @@ class HttpApp:
         self._handlers = {(method, front.encode()): handler for (method, front), handler in handlers.items()}
         self._context = context
         self._origins = frozenset(origin.encode("latin-1") for origin in context.options.cors_origins)
-        self._expose = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
+        self._expose = (b"access-control-expose-headers", EXPOSED_HEADERS.encode())
         for_all = ((b"access-control-allow-origin", b"*"), self._expose)
         self._for_all = (for_all, header_lines(for_all)) if b"*" in self._origins else None
 

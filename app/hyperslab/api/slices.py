@@ -35,7 +35,7 @@ from hyperslab.api.values_out import (
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, require_field, resolve_field, select
+from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import split_rows
@@ -102,7 +102,7 @@ def array_query(
     field = resolve_field(array, name)
     selection, field = select(array, field, items)
     if spelled is not None and field is None:  # whole records cannot be converted
-        field = require_field(array, name)
+        field = resolve_field(array, name, required=True)
     shape = selection.shape if field is None else selection.shape + field.shape
     decoder = decoder_of(array, query)
     stored = metadata.dtype.numpy if field is None else field.numpy
@@ -241,7 +241,7 @@ class _Values:
             cancel.check()
             data = encode(query.decode(values), query.form)
         else:
-            prefix, memory = query.prefix, reader.buffers.take(len(query.prefix) + plan.nbytes)
+            prefix, memory = query.prefix, np.empty(len(query.prefix) + plan.nbytes, np.uint8)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
             _, plan = reader.read(plan, cancel, self._statistics, out)

@@ -75,7 +75,8 @@ def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJEC
 
 
 def check_headers(request: Request, wanted: Target) -> None:
-    """Check shape and dtype headers of the client, if sent. Raises `BadBody`."""
+    """Check the media type, ``casting``, and the shape and dtype headers of the client, if sent. Raises `BadBody`."""
+    check_kind(request)
     shape = _stated_shape(request)
     if shape is not None and shape not in (list(wanted.shape), list(wanted.inner)):
         raise BadBody(ARRAY_SHAPE, list(wanted.shape), shape)

@@ -13,12 +13,12 @@ import numpy as np
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
-from hyperslab.arrays.extent import LARGEST, extent, larger, remember, remembered, with_extent
+from hyperslab.arrays.extent import LARGEST, extent, larger, remembered, with_own
 from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
-from hyperslab.arrays.write import check_dtype, plan_write
+from hyperslab.arrays.write import check_dtype
 from hyperslab.engine.dtypes import DataType
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.indexing import ChunkProjection
@@ -71,7 +71,6 @@ class Appender:
             announced = ""
             for _ in attempts():
                 array = self._catalog.open_array(path, fresh=True)
-                self._reader.check_chunk(array, writing=True)
                 check_dtype(array, made_for)
                 rank = len(array.metadata.shape)
                 if not -rank <= axis < rank:
@@ -100,14 +99,14 @@ class Appender:
         """Record in the metadata how far data may reach. None if it already does; else the new version of the node, for
         which the condition of the append still holds."""
         array = grown.array
-        plan_write(grown.after, grown.region)
+        self._reader.plan(grown.after, grown.region, writing=True)
         reserved = extent(array.metadata)
         if not grown.length or (
             reserved is not None and all(n <= r for n, r in zip(grown.metadata.shape, reserved, strict=True))
         ):
             return None
         # what lies beyond the shape along the other axes is still there
-        version = put_metadata(array, with_extent(array.metadata, larger(grown.ahead, reserved)))
+        version = put_metadata(array, with_own(array.metadata, extent=larger(grown.ahead, reserved)))
         if version is None:
             turn.take_again()
         return array.version.replace(array.metadata_version, version or "changed by another writer", 1)
@@ -121,9 +120,10 @@ class Appender:
             self._write(grown, turn)
             reserved = extent(array.metadata)
             if reserved is not None and min(LARGEST, metadata.shape[axis] + length) > reserved[axis]:
-                metadata = with_extent(metadata, larger(reserved, grown.ahead))
+                metadata = with_own(metadata, extent=larger(reserved, grown.ahead))
             if key is not None:
-                metadata = remember(metadata, key.entry(axis, grown.offset, length))
+                done = [*remembered(metadata), key.entry(axis, grown.offset, length)]
+                metadata = with_own(metadata, appends=done[-64:])
             if not publish_metadata(array, metadata):
                 return None
         except (WriteConflict, PartlyConflicting):
@@ -139,7 +139,7 @@ class Appender:
         it.
         """
         array, metadata = grown.after, grown.metadata
-        plan = self._reader.look_up(plan_write(array, grown.region), fresh=True)
+        plan = self._reader.look_up(self._reader.plan(array, grown.region, writing=True), fresh=True)
         fences = array.mount.has_replicas
         # what was read when the turn is lost may be the next holder's
         writer = ChunkWriter(self._reader, array, plan.versions, fences=fences, check=turn.check)

@@ -21,15 +21,7 @@ from hyperslab.engine.metadata import (
     parse_group,
 )
 from hyperslab.engine.v3 import Document, describes_node, parse_document
-from hyperslab.errors import (
-    BadMetadata,
-    BadPath,
-    BrokenData,
-    NodeNotFound,
-    StoredTooLarge,
-    StoreError,
-    WrongKind,
-)
+from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoredTooLarge, StoreError, WrongKind
 from hyperslab.storage.base import Stored
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
@@ -96,6 +88,13 @@ class Catalog:
         try:
             return self.open_node(path, fresh=fresh)
         except NodeNotFound:
+            return None
+
+    def find_readable(self, path: str, *, fresh: bool = False) -> Node | None:
+        """As `find_node`, but None also for a node that cannot be opened, or a path that leads out of its store."""
+        try:
+            return self.find_node(path, fresh=fresh)
+        except (BrokenData, BadPath):
             return None
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
@@ -181,12 +180,7 @@ class Catalog:
         return {key: version for node in nodes for key, version in node.documents.items()}
 
     def children(
-        self,
-        group: GroupNode,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        deadline: float | None = None,
+        self, group: GroupNode, *, limit: int, cursor: str | None = None, deadline: float | None = None
     ) -> Children:
         """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` as for
         `listing.children`."""
@@ -194,11 +188,7 @@ class Catalog:
         if mount is None:
             return listing.page({name: self._kind_of_store(name) for name in self.mounts}, limit=limit, cursor=cursor)
         problems: list[str] = []
-        known: set[str] = set()
-        for path in mount.assume_metadata:
-            known |= {root + ".zgroup" for root in prefixes(path)[:-1]} | {as_prefix(path) + ".zarray"}
-        for root, documents in self._consolidated_above(mount, group.prefix, problems):
-            known |= {root + _known_key(key, text, group.prefix[len(root) :]) for key, text in documents.items()}
+        known = self._known_children(mount, group.prefix, problems)
         found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline)
         return replace(found, problems=tuple(problems))
 
@@ -210,6 +200,28 @@ class Catalog:
             page = self.children(group, limit=count - len(found), cursor=page.next_cursor)
             found += page.nodes
         return found
+
+    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> dict[str, Kind]:
+        """The direct children below a prefix in assumed metadata and in consolidated documents."""
+        kinds: dict[str, Kind] = {}
+        for path in mount.assume_metadata:
+            name, slash, _ = path[len(prefix) :].partition("/")
+            if path.startswith(prefix) and name and slash:
+                kinds.setdefault(name, "group")
+            elif path.startswith(prefix) and name:
+                kinds[name] = "array"
+        for root, documents in self._consolidated_above(mount, prefix, problems):
+            inner = prefix[len(root) :]
+            for key, text in documents.items():
+                name, _, document = key[len(inner) :].rpartition("/")
+                if not key.startswith(inner) or not name or "/" in name:
+                    continue
+                node = parse_json(text, limit=len(text)) if document == V3 else None
+                if document == ".zarray" or (isinstance(node, dict) and node.get("node_type") == "array"):
+                    kinds[name] = "array"
+                elif document in (".zgroup", V3):
+                    kinds.setdefault(name, "group")
+        return kinds
 
     def _kind_of_store(self, name: str) -> Kind:
         try:
@@ -340,16 +352,6 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
     documents = {name: dump_copy(document) for name, document in (inside or {}).items()}
     nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot per document
     return documents, stored.version, nbytes
-
-
-def _known_key(key: str, text: bytes, inner: str) -> str:
-    """The Zarr v2 key of a consolidated document of a node directly below ``inner``."""
-    path, _, name = key.rpartition("/")
-    if name != V3 or path.rpartition("/")[0] != inner.rstrip("/"):
-        return key
-    document = parse_json(text, limit=len(text))
-    is_array = isinstance(document, dict) and document.get("node_type") == "array"
-    return f"{path}/{'.zarray' if is_array else '.zgroup'}"
 
 
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:

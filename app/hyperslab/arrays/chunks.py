@@ -22,8 +22,8 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
 from hyperslab.engine.runs import Run
-from hyperslab.errors import ChunkCorrupt, ChunkNotFound, StoredTooLarge
-from hyperslab.storage.base import Store, Stored, VersionConflict
+from hyperslab.errors import ChunkNotFound
+from hyperslab.storage.base import VersionConflict
 
 T = TypeVar("T")
 NDArray = np.ndarray[Any, np.dtype[Any]]
@@ -81,12 +81,21 @@ class Caching(Enum):
     NEVER = 2
 
 
-class _Parts(NamedTuple):
-    """The beginning of a stored chunk and byte ranges with some of its items, all of one version."""
+class Wanted(NamedTuple):
+    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache it."""
 
-    version: str
+    part: Projection
+    cached: NDArray | None
+    runs: Sequence[Run] | None
+    keep: bool
+
+
+class Parts(NamedTuple):
+    """The beginning of a stored chunk, and byte ranges with the items of ``runs``, by their position in it."""
+
     head: Buffer
     ranges: Sequence[Part]
+    runs: Sequence[Run]
 
     @property
     def nbytes(self) -> int:
@@ -101,12 +110,7 @@ class ChunkReader:
     """
 
     def __init__(
-        self,
-        array: ArrayNode,
-        field: Field | None,
-        cache: ChunkCache,
-        caching: Caching,
-        cancel: Cancel | None = None,
+        self, array: ArrayNode, field: Field | None, cache: ChunkCache, caching: Caching, cancel: Cancel | None = None
     ) -> None:
         self._array = array
         self._metadata = metadata = array.metadata
@@ -129,22 +133,21 @@ class ChunkReader:
         """
         array, (part,) = self._array, parts.parts
         key = array.chunk_key(parts.coords)
-        name = cache_key(array, key)
+        name = array.cache_key(key)
         if version == UNKNOWN and self._cache.any_version(name) is not None:
             version = array.mount.versions.look_up(array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
             cost.add(cached=1)
             return None
-        chunk = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
-        if chunk is not None:
-            self._place(part, chunk, out)
+        want = self.want(part, name, version)
+        if want.cached is not None:
+            self._place(part, want.cached, out)
             cost.add(cached=1)
             return version
-        runs = self._runs(part)
-        if self._is_cacheable(name, version, partly=runs is not None):
+        if want.keep:
             return self._read_through_cache(part, key, version, out, cost)
-        return self._read_around_cache(part, key, runs, out, cost)
+        return self._read_around_cache(part, key, want.runs, out, cost)
 
     def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
         """Call ``work`` with each of ``count`` items of ``nbytes`` decoded bytes, using ``held`` bytes of memory each:
@@ -166,6 +169,18 @@ class ChunkReader:
             return metadata.chunk_nbytes
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
+    def want(self, part: Projection, name: tuple[str, str, str], version: str) -> Wanted:
+        """A chunk of this version, by its name in the cache. The first read of a large chunk decodes only a part."""
+        cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
+        if cached is not None:
+            return Wanted(part, cached, None, False)
+        runs = self._runs(part)
+        keep = self._caching is Caching.AT_ONCE and (runs is None or self._metadata.chunk_nbytes < 1 << 20)
+        if not keep and self._caching is not Caching.NEVER:
+            keep = self._cache.recent.get(name, version) is not None
+            self._cache.recent.put(name, version, True, 1)
+        return Wanted(part, None, None if keep else runs, keep)
+
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items to decode if that is faster than decoding the whole chunk; else None."""
         partial, metadata = self._partial, self._metadata
@@ -179,21 +194,10 @@ class ChunkReader:
         runs = part.item_runs(metadata.chunks, metadata.order, gap=partial.gap)
         return runs if partial.worth_it(runs) else None
 
-    def _is_cacheable(self, name: tuple[str, str, str], version: str, *, partly: bool) -> bool:
-        """Whether the chunk is to be decoded whole and cached. The first read of a large chunk decodes only a part."""
-        if self._caching is Caching.NEVER:
-            return False
-        if self._caching is Caching.AT_ONCE and not (partly and self._metadata.chunk_nbytes >= 1 << 20):
-            return True
-        if self._cache.recent.get(name, version):
-            return True
-        self._cache.recent.put(name, version, True, 1)
-        return False
-
     def _read_through_cache(self, part: Projection, key: str, version: str, out: NDArray, cost: ReadCost) -> str | None:
         def load() -> tuple[NDArray, str, int]:
             start = perf_counter()
-            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
+            stored = self._array.get_object(key, self._codec.max_stored_bytes)
             fetched = perf_counter()
             if stored is None:
                 raise Vanished
@@ -203,7 +207,7 @@ class ChunkReader:
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
-            found = self._cache.load(cache_key(self._array, key), version, load, count_miss=version == UNKNOWN)
+            found = self._cache.load(self._array.cache_key(key), version, load, count_miss=version == UNKNOWN)
         except Vanished:
             self._place_fill(part, key, out)
             return None
@@ -215,25 +219,24 @@ class ChunkReader:
     def _read_around_cache(
         self, part: Projection, key: str, runs: Sequence[Run] | None, out: NDArray, cost: ReadCost
     ) -> str | None:
-        start, partial = perf_counter(), self._partial
-        parts = None
-        if partial is not None and runs is not None and self._fetches_parts:
-            parts = self._fetch_parts(partial, key, runs)
-        if partial is not None and runs is not None and parts is not None:
-            fetched, nbytes, version = perf_counter(), parts.nbytes, parts.version
-            self._place(part, partial.decode_parts(parts.head, parts.ranges, runs, key=key), out)
-        else:
-            stored = get_chunk(self._store, key, self._codec.max_stored_bytes)
+        start = perf_counter()
+        found: tuple[str, Buffer | Parts] | None = None
+        if self._partial is not None and runs is not None and self._fetches_parts:
+            found = self._fetch_parts(self._partial, key, runs)
+        if found is None:
+            stored = self._array.get_object(key, self._codec.max_stored_bytes)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None
-            fetched, nbytes, version = perf_counter(), len(stored.data), stored.version
-            self.place_decoded(self._metadata.coding(part.coords).codec, part, key, stored.data, runs, out)
+            found = stored.version, stored.data
+        (version, data), fetched = found, perf_counter()
+        nbytes = data.nbytes if isinstance(data, Parts) else len(data)
+        self.place_decoded(self._metadata.coding(part.coords).codec, part, key, data, runs, out)
         cost.add(bytes_read=nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version
 
-    def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> _Parts | None:
-        """Parts of a chunk: its first bytes with their version, then the other ranges of that version.
+    def _fetch_parts(self, partial: PartialDecoder, key: str, runs: Sequence[Run]) -> tuple[str, Parts] | None:
+        """Parts of a chunk, with their version: its first bytes, then the other ranges of that version.
 
         None if a single request for the whole chunk is as cheap, also if it was removed or changed meanwhile.
         """
@@ -258,12 +261,22 @@ class ChunkReader:
             return None
         data = [*([] if head else [begun]), *found]
         parts = [(at, each) for (at, _), each in zip(ranges, data, strict=True)]
-        return _Parts(version, begun if head else b"", parts)
+        return version, Parts(begun if head else b"", parts, runs)
 
     def place_decoded(  # noqa: PLR0917
-        self, codec: ChunkCodec, part: Projection, key: str, stored: Buffer, runs: Sequence[Run] | None, out: NDArray
+        self,
+        codec: ChunkCodec,
+        part: Projection,
+        key: str,
+        stored: Buffer | Parts,
+        runs: Sequence[Run] | None,
+        out: NDArray,
     ) -> None:
         """Decode the needed items of a chunk into the output; directly if the memory layouts match."""
+        if isinstance(stored, Parts):
+            assert codec.partial is not None
+            self._place(part, codec.partial.decode_parts(*stored, key=key), out)
+            return
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
         if alike and isinstance(part, ChunkProjection):
@@ -295,21 +308,6 @@ class ChunkReader:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill
-
-
-def get_chunk(store: Store, key: str, max_bytes: int) -> Stored | None:
-    """A stored chunk of at most ``max_bytes`` bytes. Raises `ChunkCorrupt` for a larger object, without reading it."""
-    try:
-        return store.get(key, max_bytes)
-    except StoredTooLarge as error:
-        raise ChunkCorrupt(
-            key, None, f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
-        ) from error
-
-
-def cache_key(array: ArrayNode, key: str) -> tuple[str, str, str]:
-    """The cache key of a decoded chunk."""
-    return array.mount.name, key, array.data_id
 
 
 def chunk_nbytes(chunk: NDArray) -> int:

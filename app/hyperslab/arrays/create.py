@@ -28,14 +28,7 @@ from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.engine.v3 import new_group
 from hyperslab.engine.v3_creation import first_difference, requested_format
-from hyperslab.errors import (
-    BadDefinition,
-    BadPath,
-    NodeExists,
-    NodeNotFound,
-    WriteConflict,
-    WrongKind,
-)
+from hyperslab.errors import BadDefinition, BadPath, NodeExists, NodeNotFound, WriteConflict, WrongKind
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import normalise_path, prefixes
 

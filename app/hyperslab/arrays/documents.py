@@ -207,12 +207,7 @@ class PutKey(NamedTuple):
 
 
 def put_consolidated(
-    mount: MountedStore,
-    key: str,
-    data: bytes | memoryview,
-    documents: Mapping[str, Any],
-    *,
-    check: KeyCheck | None,
+    mount: MountedStore, key: str, data: bytes | memoryview, documents: Mapping[str, Any], *, check: KeyCheck | None
 ) -> PutKey:
     """Store consolidated metadata made by a client under ``key``; ``documents`` are its contents.
 

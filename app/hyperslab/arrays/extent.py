@@ -43,37 +43,23 @@ def fenced(document: Mapping[str, Any], fence: str) -> dict[str, Any]:
     return _holding(document, {**_own(document), "fence": fence, **in_doubt})
 
 
-def with_extent(metadata: ArrayMetadata, sizes: Shape | None) -> ArrayMetadata:
-    """The same metadata with another extent, or without one."""
-    return _with_member(metadata, "extent", None if sizes is None else list(sizes))
-
-
 def larger(first: Shape, second: Shape | None) -> Shape:
     """The smallest shape that holds both."""
     return first if second is None else tuple(map(max, first, second))
 
 
 def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
-    """The last appends with an idempotency key, oldest first: ``key``, ``axis``, ``offset``, ``length``, and maybe the
-    ``digest`` of their values. Invalid entries are left out: the document is untrusted."""
+    """The last appends with an idempotency key, published together with the shape, oldest first: ``key``, ``axis``,
+    ``offset``, ``length``, and maybe the ``digest`` of their values. Invalid entries are left out: the document is
+    untrusted."""
     entries = _own(metadata.document).get("appends")
     return [entry for entry in entries if _is_append(entry, metadata.shape)] if isinstance(entries, list) else []
-
-
-def remember(metadata: ArrayMetadata, entry: dict[str, Any]) -> ArrayMetadata:
-    """The same metadata with an append's key, which is so published together with the shape."""
-    return _with_member(metadata, "appends", [*remembered(metadata), entry][-64:])
 
 
 def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
     """The mark of a stream that writes to the array, unchecked; None if there is none."""
     found = _own(metadata.document).get("stream")
     return found if isinstance(found, dict) else None
-
-
-def with_stream_mark(metadata: ArrayMetadata, mark: Mapping[str, Any] | None) -> ArrayMetadata:
-    """The same metadata with another stream mark, or without one."""
-    return _with_member(metadata, "stream", None if mark is None else dict(mark))
 
 
 def _is_append(entry: Any, shape: Shape) -> bool:
@@ -97,17 +83,18 @@ def _own(document: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in member.items() if k != "must_understand"} if isinstance(member, dict) else {}
 
 
+def with_own(metadata: ArrayMetadata, **changed: Any) -> ArrayMetadata:
+    """The same metadata with other items of the own member, or without those that are None."""
+    before = _own(metadata.document)
+    changed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+    own = {name: known for name, known in {**before, **changed}.items() if known is not None}
+    if doubt(metadata) == metadata.shape:  # all of it has been stored since, so no condition of a late request holds
+        own = {name: known for name, known in own.items() if name not in ("doubt", "fence")}
+    return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))
+
+
 def _holding(document: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The document with another own member, or without one if that is empty."""
     others = {name: value for name, value in document.items() if name != OWN_MEMBER}
     marked = {"must_understand": False} if document.get("zarr_format") == 3 else {}
     return {**others, OWN_MEMBER: {**marked, **own}} if own else others
-
-
-def _with_member(metadata: ArrayMetadata, name: str, value: Any) -> ArrayMetadata:
-    """The same metadata with an item of the own member, or without it if the value is None."""
-    before = _own(metadata.document)
-    own = {member: known for member, known in {**before, name: value}.items() if known is not None}
-    if doubt(metadata) == metadata.shape:  # all of it has been stored since, so no condition of a late request holds
-        own = {member: known for member, known in own.items() if member not in ("doubt", "fence")}
-    return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))

@@ -8,20 +8,12 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.keys import (
-    ARRAY,
-    ATTRIBUTES,
-    CONSOLIDATED,
-    GROUP,
-    NAMES,
-    KeyReader,
-    MadeKey,
-    StoredKey,
-    above,
-)
+from hyperslab.arrays.chunks import Caching
+from hyperslab.arrays.keys import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, NAMES, KeyReader, MadeKey, StoredKey, above
 from hyperslab.arrays.listing import SEARCH_SECONDS
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.shards import ShardReader
 from hyperslab.engine.faces import DIMENSIONS, dimensions_in, v2_attributes, v2_document, v2_grid, v3_attributes
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json, parse_object
@@ -214,7 +206,7 @@ def piece_of_shard(
 ) -> StoredKey | None:
     """A chunk as a byte range of its shard, with its ``wanted`` bytes (start and stop); None if it was never
     written."""
-    located = reader.locate(array, coords, wanted)
+    located = ShardReader(array, None, reader.cache, Caching.NEVER).locate(coords, wanted)
     if located is None:
         return None
     entry, (start, stop), part = located

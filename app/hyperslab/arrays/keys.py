@@ -22,7 +22,7 @@ from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadPath, BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
+from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.storage.base import Part, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
@@ -71,14 +71,6 @@ class MadeKey:
         return hashlib.blake2b(self.data, digest_size=12).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
-    """A directory listing of a node: its documents, and its children, with a slash at the end."""
-
-    path: str
-    names: tuple[str, ...]
-
-
 class KeyReader:
     """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit the generation of ``.zmetadata``."""
 
@@ -119,28 +111,21 @@ class KeyReader:
         if mount is None or mount.is_remote:  # streams are local
             return None
         is_chunk = looks_like_chunk(name)
-        for folder in above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ():
-            try:
-                node = self._catalog.open_known(folder) or self._catalog.open_node(folder)
-            except (NodeNotFound, BrokenData, BadPath):
-                return None
-            if isinstance(node, GroupNode):
-                continue
-            metadata, head = node.metadata, node.head
-            if head is None or metadata.levels:  # other programs expect complete shards
-                return None
-            if not is_chunk:
-                data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
-            else:
-                coords = metadata.grid.parse_key(path[len(folder) + 1 :])
-                if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
-                    return None
-                chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
-                values, _ = self._reader.read(make_plan(node, normalise(metadata.grid.bounds(coords), metadata.shape)))
-                chunk[tuple([slice(0, size) for size in values.shape])] = values
-                data = metadata.codec.encode(metadata.dtype.clean(chunk))
-            return MadeKey(node.mount, path, data)
-        return None
+        nodes = map(self._catalog.find_readable, above(path) if is_chunk else [parent] if name in (ARRAY, V3) else ())
+        array = next((node for node in nodes if not isinstance(node, GroupNode)), None)
+        if array is None or array.head is None or array.metadata.levels:  # other programs expect complete shards
+            return None
+        metadata, head = array.metadata, array.head
+        if not is_chunk:
+            data = dump_json({name: value for name, value in metadata.document.items() if name != OWN_MEMBER})
+            return MadeKey(mount, path, data)
+        coords = metadata.grid.parse_key(path[len(array.path) + 1 :])
+        if coords is None or (coords[head.axis] + 1) * metadata.chunks[head.axis] <= head.start:
+            return None
+        chunk = np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
+        values, _ = self._reader.read(make_plan(array, normalise(metadata.grid.bounds(coords), metadata.shape)))
+        chunk[tuple([slice(0, size) for size in values.shape])] = values
+        return MadeKey(mount, path, metadata.codec.encode(metadata.dtype.clean(chunk)))
 
     def read_range(self, found: StoredKey, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``[start, stop)`` of the version in ``found``; raises `ChangedWhileRead` if it was replaced."""
@@ -153,30 +138,24 @@ class KeyReader:
             raise KeyNotFound(found.key)
         return parts[0]
 
-    def index(self, path: str, *, may_be_chunk: bool = False) -> Index:
-        """The directory listing of the node at ``path``, without chunks. ``may_be_chunk``: the path ends like a chunk
-        key, and is one unless all nodes above it are groups. Raises `NodeNotFound`."""
+    def index(self, path: str, *, may_be_chunk: bool = False) -> list[str]:
+        """The directory listing of the node at ``path``, without chunks: its documents, and its children with a slash
+        at the end. ``may_be_chunk``: the path ends like a chunk key, and is one unless all nodes above it are groups.
+        Raises `NodeNotFound`."""
         for folder in above(path) if may_be_chunk else ():
-            try:
-                node = self._catalog.find_node(folder)
-            except (BrokenData, BadPath):
-                node = None
-            if not isinstance(node, GroupNode):
+            if not isinstance(self._catalog.find_readable(folder), GroupNode):
                 raise NodeNotFound(path)
         node = self._catalog.open_node(path)
         names = [*self._documents(node)] or [V3]
         if isinstance(node, GroupNode):
             names += [CONSOLIDATED] if GROUP in names else []
             names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
-        return Index(node.path, tuple(names))
+        return names
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
-        for folder in above(path):
-            node = self._catalog.remembered(folder) or self._catalog.open_known(folder)
-            if not isinstance(node, GroupNode):
-                return node is not None
-        return False
+        nodes = (self._catalog.remembered(folder) or self._catalog.open_known(folder) for folder in above(path))
+        return next((node for node in nodes if not isinstance(node, GroupNode)), None) is not None
 
     def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")
@@ -250,10 +229,7 @@ class KeyReader:
             for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
                 if step.path.startswith(broken):
                     continue
-                try:
-                    node = self._catalog.find_node(join(group.path, step.path)) if step.path else group
-                except (BrokenData, BadPath):
-                    node = None
+                node = self._catalog.find_readable(join(group.path, step.path)) if step.path else group
                 if node is None:
                     broken += (f"{step.path}/",)
                     continue

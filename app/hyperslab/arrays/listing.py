@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
-from hyperslab.engine.jsontext import parse_json
+from hyperslab.engine.jsontext import parse_object
 from hyperslab.errors import BadPath, HyperslabError, StoreError
 from hyperslab.storage.base import Listing
 
@@ -41,19 +41,18 @@ def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Childr
 def children(
     mount: MountedStore,
     prefix: str,
-    documents: Iterable[str],
+    known: Mapping[str, Kind],
     *,
     limit: int,
     cursor: str | None,
     deadline: float | None = None,
 ) -> Children:
-    """A page of children below ``prefix``, from a listing and the keys of ``documents``, or from the latter alone if
+    """A page of children below ``prefix``, from a listing and those ``known`` otherwise, or from the latter alone if
     the store cannot list.
 
     ``cursor``: a name, or a name and behind a slash the progress of its search. ``deadline``: replaces that of a page.
     Folders without permission are left out.
     """
-    known = _kinds_of(documents, prefix)
     if not mount.store.capabilities.listable:
         return page(known, limit=limit, cursor=cursor)
     names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
@@ -133,24 +132,10 @@ def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
     """The node type of a ``zarr.json``; a broken one raises only when the node is opened."""
     try:
         stored = mount.store.get(key)
-        document = None if stored is None else parse_json(stored.data)
-    except (HyperslabError, ValueError):
+    except HyperslabError:
         return "array"
-    return "group" if isinstance(document, dict) and document.get("node_type") == "group" else "array"
-
-
-def _kinds_of(documents: Iterable[str], prefix: str) -> dict[str, Kind]:
-    """The direct children in known documents."""
-    kinds: dict[str, Kind] = {}
-    for key in documents:
-        name, _, document = key.removeprefix(prefix).rpartition("/")
-        if not key.startswith(prefix) or not name or "/" in name:
-            continue
-        if document == ".zarray":
-            kinds[name] = "array"
-        elif document == ".zgroup":
-            kinds.setdefault(name, "group")
-    return kinds
+    document = None if stored is None else parse_object(stored.data)
+    return "group" if document is not None and document.get("node_type") == "group" else "array"
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:

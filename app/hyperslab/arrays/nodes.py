@@ -19,7 +19,7 @@ from hyperslab.arrays.workers import WorkerPool
 from hyperslab.engine.cf import Decoder, make_decoder
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadDefinition, BrokenData, ReadOnly, shown
+from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
 from hyperslab.storage.base import Store, Stored, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
@@ -65,7 +65,7 @@ class VersionBook:
 
     def knows_all(self, keys: Sequence[str]) -> bool:
         """Whether `look_up` needs no request to the store."""
-        return self._recheck != "always" and len(self.remembered(keys)) == len(keys)
+        return len(self.remembered(keys)) == len(keys)
 
     def remembered(self, keys: Sequence[str]) -> dict[str, str | None]:
         """Cached versions that need no look-up."""
@@ -98,8 +98,6 @@ class VersionBook:
 
     def forget(self, prefix: str) -> None:
         """Remove every key below a prefix."""
-        if self._recheck == "always":
-            return
         with self._lock:
             self._forgotten = time.monotonic()
             for key in [key for key in self._seen if key.startswith(prefix)]:
@@ -222,6 +220,7 @@ class ArrayNode:
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+    kind: ClassVar[Literal["array"]] = "array"
     implicit: ClassVar[bool] = False
 
     @property
@@ -237,10 +236,6 @@ class ArrayNode:
         return blake2b(repr(sorted(members, key=lambda member: member[0])).encode(), digest_size=8).hexdigest()
 
     @property
-    def kind(self) -> Literal["array"]:
-        return "array"
-
-    @property
     def zarr_format(self) -> int:
         return self.metadata.zarr_format
 
@@ -252,6 +247,18 @@ class ArrayNode:
     def chunk_key(self, coords: tuple[int, ...]) -> str:
         """The key of a stored object: of a chunk, or of a shard by its position among shards."""
         return self.prefix + self.metadata.grid.key(coords)
+
+    def cache_key(self, key: str) -> tuple[str, str, str]:
+        """The cache key of a decoded chunk, or of the index of a shard."""
+        return self.mount.name, key, self.data_id
+
+    def get_object(self, key: str, max_bytes: int) -> Stored | None:
+        """A stored chunk or shard; raises `ChunkCorrupt` for one of more than ``max_bytes``, without reading it."""
+        try:
+            return self.mount.store.get(key, max_bytes)
+        except StoredTooLarge as error:
+            reason = f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
+            raise ChunkCorrupt(key, None, reason) from error
 
     @property
     def dimension_names(self) -> tuple[str, ...] | None:
@@ -290,14 +297,11 @@ class GroupNode:
     problems: tuple[str, ...] = ()
     zarr_format: int = 2
     also: tuple[str, ...] = ()
+    kind: ClassVar[Literal["group"]] = "group"
 
     @property
     def path(self) -> str:
         return "" if self.mount is None else self.mount.path(self.prefix)
-
-    @property
-    def kind(self) -> Literal["group"]:
-        return "group"
 
     @property
     def attributes_key(self) -> str:

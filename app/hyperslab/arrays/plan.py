@@ -189,14 +189,13 @@ def make_plan(
     )
 
 
-def too_many_chunks(  # noqa: PLR0917
-    what: str, array: ArrayNode, selection: Selection, field: Field | None, count: int, limit: int
-) -> TooLarge:
-    """The error, with a split, for a selection of ``count`` chunks if only ``limit`` are allowed."""
-    item = prod(field.shape) * field.numpy.itemsize if field is not None else array.metadata.itemsize
-    share = max(selection.size * item * limit // count, 1)
-    boxes = boxes_that_fit(array, selection, item, share, field)
-    return TooLarge(f"the chunks of {what}", count, limit, unit="chunks", boxes=boxes)
+def too_many_chunks(what: str, plan: ReadPlan, limit: int) -> TooLarge:
+    """The error, with a split, for a plan of more chunks than the ``limit``."""
+    field = plan.field
+    item = prod(field.shape) * field.numpy.itemsize if field is not None else plan.array.metadata.itemsize
+    share = max(plan.selection.size * item * limit // plan.touched, 1)
+    boxes = boxes_that_fit(plan.array, plan.selection, item, share, field)
+    return TooLarge(f"the chunks of {what}", plan.touched, limit, unit="chunks", boxes=boxes)
 
 
 def boxes_that_fit(
@@ -251,28 +250,20 @@ def make_points_plan(array: ArrayNode, coordinates: Sequence[Any], *, field: Fie
     )
 
 
-def resolve_field(array: ArrayNode, name: str | None) -> Field | None:
-    """The field called ``name``; None for a plain dtype, or for a whole structured one.
+def resolve_field(array: ArrayNode, name: str | None, *, required: bool = False) -> Field | None:
+    """The field called ``name``; without a name None, but if ``required``, the only field of a structured dtype.
 
-    Raises `FieldUnknown` with the list of fields.
+    Raises `FieldUnknown` and `FieldRequired` with the list of fields.
     """
-    if not name:
-        return None
     dtype = array.metadata.dtype
     names = [field.name for field in dtype.fields]
-    if name not in names:
-        raise FieldUnknown(array.path, name, names)
-    return dtype.field(name)
-
-
-def require_field(array: ArrayNode, name: str | None) -> Field | None:
-    """As `resolve_field`, but a structured array of several fields needs a name."""
-    fields = array.metadata.dtype.fields
-    if name or not fields:
-        return resolve_field(array, name)
-    if len(fields) == 1:
-        return fields[0]
-    raise FieldRequired(array.path, [field.name for field in fields])
+    if name:
+        if name not in names:
+            raise FieldUnknown(array.path, name, names)
+        return dtype.field(name)
+    if required and len(names) > 1:
+        raise FieldRequired(array.path, names)
+    return dtype.fields[0] if required and names else None
 
 
 def select(array: ArrayNode, field: Field | None, items: Sequence[SelectionItem]) -> tuple[Selection, Field | None]:

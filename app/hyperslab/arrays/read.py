@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, starmap
-from threading import Lock
 from time import monotonic, perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost, cache_key
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
@@ -30,7 +28,7 @@ from hyperslab.arrays.plan import (
     make_points_plan,
     too_many_chunks,
 )
-from hyperslab.arrays.shards import GROUP_BYTES, Located, ShardReader, chunk_name, memory_of_shard
+from hyperslab.arrays.shards import GROUP_BYTES, ShardReader, chunk_name, memory_of_shard
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, split_rows, touched, values_of
@@ -38,7 +36,6 @@ from hyperslab.engine.selection import Selection, SliceAxis, normalise
 from hyperslab.errors import ChangedWhileRead, TooLarge
 
 T = TypeVar("T")
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LARGEST_SLAB = 4
 """Largest slab, as a multiple of the usual size."""
@@ -48,38 +45,44 @@ _MAX_REVALIDATED = 64
 
 
 class Reader:
-    """Reads arrays through the chunk cache. Thread-safe; blocks on the store.
+    """Reads arrays through the chunk cache. Thread-safe; blocks on the store."""
 
-    ``kept_bytes``: maximum size of free buffers to reuse.
-    """
-
-    def __init__(self, cache: ChunkCache, *, slab_bytes: int, kept_bytes: int, max_chunk_bytes: int) -> None:
+    def __init__(self, cache: ChunkCache, *, slab_bytes: int, max_chunk_bytes: int) -> None:
         self.cache = cache
         self.slab_bytes = slab_bytes
-        self.buffers = Buffers(kept_bytes)
         self._max_chunk_bytes = max_chunk_bytes
 
     def plan(
-        self, array: ArrayNode, selection: Selection, field: Field | None = None, dtype: np.dtype[Any] | None = None
+        self,
+        array: ArrayNode,
+        selection: Selection,
+        field: Field | None = None,
+        dtype: np.dtype[Any] | None = None,
+        *,
+        writing: bool = False,
     ) -> ReadPlan:
-        """The read plan of ``selection``, made without access to the store.
+        """The plan of ``selection``, made without access to the store.
 
-        Raises `TooLarge` for a chunk above the configured limit of memory, or for more chunks than can be looked up in
-        a minute or two.
+        Raises `TooLarge` for a chunk above the configured limit of memory; with a split, for more chunks than can be
+        looked up in a minute or two, or for ``writing``, as a single number could fill more chunks than memory can
+        record, for more than one write may touch.
         """
-        self.check_chunk(array)
+        self.check_chunk(array, writing=writing)
         plan = make_plan(array, selection, field=field, dtype=dtype)
-        if plan.touched > (limit := 1 << 24):
-            raise too_many_chunks("one read", array, selection, field, plan.touched, limit)
+        what, limit = ("one write", MAX_VERSIONS) if writing else ("one read", 1 << 24)
+        if plan.touched > limit:
+            raise too_many_chunks(what, plan, limit)
         return plan
 
-    def plan_points(self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None) -> PointsPlan:
+    def plan_points(
+        self, array: ArrayNode, coordinates: Sequence[NDArray], field: Field | None = None, *, writing: bool = False
+    ) -> PointsPlan:
         """`plan` for scattered points. ``coordinates``: one int array per axis, broadcast together.
 
         Raises `IndexOutOfRange`, `TooManyIndices` (also for too few axes), `BadBody` where they do not broadcast, and
         `TooLarge` as `plan` does.
         """
-        self.check_chunk(array)
+        self.check_chunk(array, writing=writing)
         return make_points_plan(array, coordinates, field=field)
 
     def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
@@ -132,7 +135,7 @@ class Reader:
         if array.metadata.levels:
             stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
             return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
-        names = ((cache_key(array, array.chunk_key(coords)), version) for coords, version in known.items())
+        names = ((array.cache_key(array.chunk_key(coords)), version) for coords, version in known.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
     def read(
@@ -148,18 +151,12 @@ class Reader:
         array, cost = plan.array, cost or ReadCost()
         if plan.touched > MAX_VERSIONS:
             plan = self.look_up(plan, cancel) if plan.found is None else plan
-            self._read_chunks(plan, plan.objects(), plan.stored, out, cost, cancel)
+            self._read_chunks(plan, out, cost, cancel)
             return out, plan
-        objects = [*plan.objects()]
-        found: dict[Coords, str | None] = {each.coords: UNKNOWN for each in objects}
-        began = monotonic()
-        self._read_chunks(plan, objects, len(objects), out, cost, cancel, found)
+        found, began = dict[Coords, str | None](), monotonic()
+        self._read_chunks(plan, out, cost, cancel, found)
         array.mount.versions.learn(zip(map(array.chunk_key, found), found.values(), strict=True), began)
         return out, replace(plan, found=ChunkVersions(found))
-
-    def locate(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
-        """`ShardReader.locate` for an array with shards."""
-        return ShardReader(array, None, self.cache, Caching.NEVER).locate(coords, wanted)
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` if every chunk is absent, or cached in its present version; else None."""
@@ -167,10 +164,10 @@ class Reader:
         keys: dict[Coords, str] = {}
         for each in plan.objects():
             keys[each.coords] = key = array.chunk_key(each.coords)
-            if cache.any_version(cache_key(array, key)) is None:
+            if cache.any_version(array.cache_key(key)) is None:
                 return None
         found = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
-        if any(v is not None and not cache.holds(cache_key(array, keys[at]), v) for at, v in found.items()):
+        if any(v is not None and not cache.holds(array.cache_key(keys[at]), v) for at, v in found.items()):
             return None
         return replace(plan, found=ChunkVersions(found))
 
@@ -185,7 +182,7 @@ class Reader:
         slab_bytes: int | None = None,
     ) -> Iterator[memoryview]:
         """Bytes ``[start, stop)`` of the C-order answer as slabs: consecutive pieces of at most ``slab_bytes``, by
-        default as `choose_slab` decides, in buffers that are reused once released.
+        default as `choose_slab` decides.
 
         Blocks while it reads; not thread-safe. All slabs have the versions of one plan: else it raises
         `ChangedWhileRead`, and cached versions are dropped.
@@ -208,7 +205,7 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             began = perf_counter()
-            buffer = self.buffers.take(last - first)
+            buffer = np.empty(last - first, np.uint8)
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
             self.fill_slab(planned, part, out, cost=statistics, cancel=cancel)
             statistics.add(assemble=perf_counter() - began)
@@ -229,7 +226,7 @@ class Reader:
         if row <= self.slab_bytes:
             return self.slab_bytes
         largest, room = _LARGEST_SLAB * self.slab_bytes, 0 if in_flight is None else in_flight.room
-        if not _enters_midway(plan):
+        if plan.array.metadata.codec.partial is None:
             return row if row <= largest else self.slab_bytes
         larger = min(row, largest)
         return larger if self.stream_memory(plan, larger) <= room // 2 else self.slab_bytes
@@ -241,11 +238,6 @@ class Reader:
         # measured with 64 concurrent clients: fetching and decoding hold two of the usual size
         working = 2 * self.slab_bytes if plan.nbytes > slab_bytes else 0
         return slabs + working + self.working_memory(plan)
-
-    def chunk_memory(self, array: ArrayNode) -> int:
-        """Memory for the change of one chunk; those up to the size of a slab count as 0."""
-        memory = array.metadata.codec.memory
-        return 2 * memory if memory > 2 * self.slab_bytes else 0
 
     def working_memory(self, plan: Plan) -> int:
         """Memory for decoding one chunk of a request, intermediate results included, and for shards of all its threads.
@@ -266,12 +258,7 @@ class Reader:
             shards = each * (1 + helpers) if each > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
-        return shards + (min(memory, 8 * plan.nbytes // plan.touched) if _enters_midway(plan) else memory)
-
-    def forget(self) -> None:
-        """Clear the chunk cache and the free buffers."""
-        self.cache.clear()
-        self.buffers.forget()
+        return shards + (memory if metadata.codec.partial is None else min(memory, 8 * plan.nbytes // plan.touched))
 
     def fill_slab(
         self, plan: ReadPlan, part: Selection, out: NDArray, *, cost: ReadCost, cancel: Cancel | None
@@ -281,7 +268,7 @@ class Reader:
         Sets ``cost.changed`` if a chunk had another version.
         """
         slab = replace(plan, selection=part, touched=touched(part, plan.array.metadata.grid))
-        self._read_chunks(slab, slab.objects(), slab.stored, out, cost, cancel, caching=self._caching(plan))
+        self._read_chunks(slab, out, cost, cancel, caching=self._caching(plan))
 
     def _known(self, plan: Plan, coords: Collection[Coords]) -> Mapping[Coords, str | None]:
         """The known versions (None: absent) of the stored objects ``coords``."""
@@ -292,7 +279,7 @@ class Reader:
             return {}
         keys = {array.chunk_key(at): at for at in coords}
         known = array.mount.versions.remembered([*keys])
-        cached = [key for key in keys if key not in known and self.cache.any_version(cache_key(array, key)) is not None]
+        cached = [key for key in keys if key not in known and self.cache.any_version(array.cache_key(key)) is not None]
         if len(cached) > _MAX_REVALIDATED:
             known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
         return {keys[key]: version for key, version in known.items()}
@@ -300,16 +287,22 @@ class Reader:
     def _read_chunks(  # noqa: PLR0917
         self,
         plan: Plan,
-        objects: Iterable[StoredParts[Projection]],
-        count: int,
         out: NDArray,
         cost: ReadCost,
         cancel: Cancel | None,
         found: dict[Coords, str | None] | None = None,
         caching: Caching | None = None,
     ) -> None:
-        """Read ``count`` stored objects, a task for each. The versions that were read are put into ``found``."""
+        """Read the stored objects of a plan, a task for each. The versions that were read are put into ``found``."""
         cost.add(touched=plan.touched)
+        objects: Iterable[StoredParts[Projection]] = plan.objects()
+        if found is None:
+            count = plan.stored
+        else:
+            objects = [*objects]
+            count = len(objects)
+            for each in objects:
+                found.setdefault(each.coords, UNKNOWN)
         head = plan.array.head
         if head is not None:
             stored: list[StoredParts[Projection]] = []
@@ -377,7 +370,7 @@ class Reader:
             before = make_plan(replace(array, head=None), normalise(box, metadata.shape))
             values = np.empty(before.shape, before.dtype)
             before = replace(before, found=plan.found)
-            self._read_chunks(before, before.objects(), before.stored, values, cost, None, found)
+            self._read_chunks(before, values, cost, None, found)
             chunk[inside] = values
         if found is not None and found.get(stored_at := metadata.stored_coords(part.coords)) == UNKNOWN:
             found[stored_at] = None
@@ -386,7 +379,7 @@ class Reader:
 
     def _caching(self, plan: Plan) -> Caching:
         largest, row = _LARGEST_SLAB * self.slab_bytes, 0
-        if isinstance(plan, ReadPlan) and plan.nbytes > largest and not _enters_midway(plan):
+        if isinstance(plan, ReadPlan) and plan.nbytes > largest and plan.array.metadata.codec.partial is None:
             row = _row_nbytes(plan)
         if largest < row <= self.cache.limit // 2:
             return Caching.AT_ONCE  # chunks of a cut row are needed for all slabs of the row
@@ -405,11 +398,6 @@ def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:
         yield batch
 
 
-def _enters_midway(plan: Plan) -> bool:
-    """Whether parts of a chunk can be decoded alone."""
-    return plan.array.metadata.codec.partial is not None
-
-
 def _row_nbytes(plan: ReadPlan) -> int:
     """Bytes of one row of chunks along the first axis of the answer; of the whole answer without axes."""
     axes = plan.selection.output_axes
@@ -419,49 +407,3 @@ def _row_nbytes(plan: ReadPlan) -> int:
     step = abs(axis.step) if isinstance(axis, SliceAxis) else 1
     rows = min(plan.shape[0], -(-plan.array.metadata.chunks[axes[0]] // step))
     return plan.nbytes // plan.shape[0] * rows
-
-
-class Buffers:
-    """Pool of buffers that return by themselves when unreferenced, possibly long after the read: a server holds unsent
-    data. Thread-safe.
-
-    ``max_free_bytes``: maximum size of free buffers.
-    """
-
-    def __init__(self, max_free_bytes: int) -> None:
-        self._max_free_bytes = max_free_bytes
-        self._free: list[Bytes] = []
-        self._nbytes = 0
-        self._lock = Lock()
-
-    def take(self, nbytes: int) -> Bytes:
-        """An uninitialised buffer of ``nbytes``. Small ones are allocated, which is faster than a search for a free
-        one."""
-        if nbytes < 1 << 20:
-            return np.empty(nbytes, np.uint8)
-        with self._lock:
-            fits = (at for at, memory in enumerate(self._free) if nbytes <= memory.nbytes <= 4 * nbytes)
-            at = next(fits, None)
-            memory = np.empty(nbytes, np.uint8) if at is None else self._free.pop(at)
-            self._nbytes -= 0 if at is None else memory.nbytes
-        lent = np.frombuffer(memoryview(memory.data), np.uint8)  # base of all views, which keep it alive
-        weakref.finalize(lent, self._give_back, memory).atexit = False
-        return lent[:nbytes]
-
-    def forget(self) -> None:
-        """Release all free buffers."""
-        with self._lock:
-            self._free.clear()
-            self._nbytes = 0
-
-    def _give_back(self, memory: Bytes) -> None:
-        """Called at the last reference, perhaps by the garbage collector while the lock is held; then the buffer is
-        released."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._free.append(memory)
-                self._nbytes += memory.nbytes
-                while self._nbytes > self._max_free_bytes:
-                    self._nbytes -= self._free.pop(0).nbytes
-            finally:
-                self._lock.release()

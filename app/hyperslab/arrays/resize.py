@@ -13,7 +13,7 @@ from typing import Any
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_extent
+from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_own
 from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
@@ -103,15 +103,15 @@ class Resizer:
             clearer.clear_edges(now)
             clearer.fill_doubt(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
-            return documents.publish_metadata(array, with_extent(metadata, None)) is not None
-        if documents.publish_metadata(array, with_extent(metadata, left)) is None:
+            return documents.publish_metadata(array, with_own(metadata, extent=None)) is not None
+        if documents.publish_metadata(array, with_own(metadata, extent=left)) is None:
             return False
         with suppress(WriteConflict, Overloaded):  # the shrink is recorded: the next growth clears the rest
             turn.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:
                 self.clear_beyond(array, turn)
-                documents.publish_metadata(array, with_extent(array.metadata, None))
+                documents.publish_metadata(array, with_own(array.metadata, extent=None))
         return True
 
     def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> bool:

@@ -52,9 +52,7 @@ def build(
     """The service over these stores. All sizes in bytes."""
     cache = ChunkCache(cache_bytes)
     catalog = Catalog(mounts)
-    # reused: the system zeroes fresh memory, which takes as long as a copy
-    kept_bytes = bytes_in_flight // 8
-    reader = Reader(cache, slab_bytes=slab_bytes, kept_bytes=kept_bytes, max_chunk_bytes=max_chunk_bytes)
+    reader = Reader(cache, slab_bytes=slab_bytes, max_chunk_bytes=max_chunk_bytes)
     resizer = Resizer(catalog, reader)
     writer = Writer(catalog, reader)
     return Service(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from time import perf_counter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, ReadCost, cache_key, chunk_nbytes, get_chunk
+from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkReader, NDArray, Parts, ReadCost, Wanted, chunk_nbytes
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished
@@ -19,7 +19,6 @@ from hyperslab.engine.codecs import MIN_STREAM
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkBlock, ChunkProjection, ShardParts, StoredParts
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.engine.partial import Part
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
 from hyperslab.errors import ChunkCorrupt, StoreError
@@ -57,25 +56,7 @@ class _Top(NamedTuple):
     version: str
 
 
-class _Wanted(NamedTuple):
-    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache it."""
-
-    part: Projection
-    cached: NDArray | None
-    runs: Sequence[Run] | None
-    keep: bool
-
-
-class _Group(NamedTuple):
-    """Chunks that one thread reads in turn, with their ``coords``, one in each row; small neighbours are copied as one
-    ``block``."""
-
-    coords: NDArray
-    wanted: Sequence[_Wanted]
-    block: ChunkBlock | None
-
-
-_WHOLE_CHUNK: Final = _Wanted(ChunkProjection((), ()), None, None, False)
+_WHOLE_CHUNK: Final = Wanted(ChunkProjection((), ()), None, None, False)
 """A chunk of a block, in an array without cached chunks."""
 
 
@@ -89,18 +70,33 @@ class _Piece(NamedTuple):
     runs: Sequence[Run] | None
 
 
-class _Parts(NamedTuple):
-    """The fetched parts of a chunk for ``runs`` of its items, by their position in it."""
-
-    head: Buffer
-    parts: Sequence[Part]
-    runs: Sequence[Run]
-
-
 _Found: TypeAlias = Extent | _Piece | None
 """Location of a chunk, or of parts of it; None if the shard lacks it, or it is cached."""
-_Fetched: TypeAlias = Buffer | _Parts | None
+_Fetched: TypeAlias = Buffer | Parts | None
 """A stored chunk, or parts of it; None if the shard lacks it, or it is cached."""
+
+
+class _Group:
+    """Chunks that one thread reads in turn, with their ``coords``, one in each row; small neighbours are copied as one
+    ``block``. ``found``: their locations, and ``data``: their bytes, once known."""
+
+    def __init__(self, coords: NDArray, wanted: Sequence[Wanted], block: ChunkBlock | None) -> None:
+        self.coords, self.wanted, self.block = coords, wanted, block
+        self.found: Sequence[_Found] = [None] * len(wanted)
+        self.data: Sequence[_Fetched] = [None] * len(wanted)
+
+    def spread(self, found: Iterator[T]) -> list[T | None]:
+        """The next items of ``found``, which has none for cached chunks, by chunk."""
+        return [next(found) if want.cached is None else None for want in self.wanted]
+
+    @property
+    def ranges(self) -> Iterator[Extent]:
+        """The ranges to fetch."""
+        for each in self.found:
+            if isinstance(each, _Piece):
+                yield from each.ranges
+            elif each is not None:
+                yield each
 
 
 class Located(NamedTuple):
@@ -121,7 +117,7 @@ class ShardReader(ChunkReader):
         shard, planned = self._shard(parts.coords, parts.chunks), version
         array, key = self._array, shard.key
         if version == UNKNOWN:  # cached copies first; the first request for others validates them
-            version = self._cache.version_of(cache_key(array, key)) or UNKNOWN
+            version = self._cache.version_of(array.cache_key(key)) or UNKNOWN
         most = max(1, min(GROUP_BYTES // self._metadata.chunk_nbytes, _MAX_CHUNKS))
         for _ in range(MAX_ATTEMPTS):
             is_sure, rest = planned != UNKNOWN, self._split(parts.parts, most)
@@ -146,7 +142,7 @@ class ShardReader(ChunkReader):
         shard = self._shard(self._metadata.stored_coords(coords), 1)
         key, known = shard.key, None
         if wanted is not None:
-            known = self._cache.version_of(cache_key(self._array, key))
+            known = self._cache.version_of(self._array.cache_key(key))
         for _ in range(MAX_ATTEMPTS):
             entry, part = self._store.stat(key) if known is None else None, None
             version = known if entry is None else entry.version
@@ -183,23 +179,18 @@ class ShardReader(ChunkReader):
 
     def _group(self, parts: Iterable[Projection], block: ChunkBlock | None, version: str | None) -> _Group:
         """A group of chunks, with cached copies looked up."""
-        looks = self._cache.limit > 0 and version not in (None, UNKNOWN)
-        keeps = version is not None and self._caching is not Caching.NEVER
         if block is None:
             parts = [*parts]
             coords = np.array([part.coords for part in parts], np.int64).reshape(len(parts), -1)
         else:
             coords = block.coords
-            if not looks and not keeps:
+            never = self._caching is Caching.NEVER and (version == UNKNOWN or not self._cache.limit)
+            if version is None or never:
                 return _Group(coords, [_WHOLE_CHUNK] * len(coords), block)
             parts = [ChunkProjection(tuple(each), ()) for each in coords.tolist()]
-        wanted = list[_Wanted]()
-        for part in parts:
-            name = chunk_name(self._array, part.coords) if looks or keeps else ("", "", "")
-            cached = self._cache.get(name, version or "") if looks else None
-            runs = self._runs(part) if cached is None else None
-            keep = keeps and cached is None and self._is_cacheable(name, version or "", partly=runs is not None)
-            wanted.append(_Wanted(part, cached, None if keep else runs, keep))
+        if version is None:
+            return _Group(coords, [Wanted(part, None, None, False) for part in parts], block)
+        wanted = [self.want(part, chunk_name(self._array, part.coords), version) for part in parts]
         return _Group(coords, wanted, block)
 
     def _read_groups(
@@ -210,7 +201,7 @@ class ShardReader(ChunkReader):
         missing = [want for group in groups for want in group.wanted if want.cached is None]
         if version is None or not missing:
             cost.add(cached=touched)
-            self._place_groups(shard.key, _with_places(groups, repeat(None)), version, out)
+            self._place_groups(shard.key, groups, version, out)
             return version, False
         cost.add(cached=touched - len(missing))
         if self._is_read_whole(shard, missing):
@@ -219,14 +210,17 @@ class ShardReader(ChunkReader):
         top, was_asked = self._top(shard, version)
         _check_version(shard.key, version, top and top.version)
         if top is None:
-            self._place_groups(shard.key, _with_places(groups, repeat(None)), None, out)
+            self._place_groups(shard.key, groups, None, out)
             return None, True
         pieces = self._find(shard, groups, missing, top)
+        each = iter(pieces)
+        for group in groups:
+            group.found = group.spread(each)
         cost.add(fetch=perf_counter() - start)
-        self._read_pieces(shard.key, _with_places(groups, pieces), top.version, out, cost)
+        self._read_pieces(shard.key, groups, top.version, out, cost)
         return top.version, was_asked or any(pieces)
 
-    def _is_read_whole(self, shard: _Shard, missing: Sequence[_Wanted]) -> bool:
+    def _is_read_whole(self, shard: _Shard, missing: Sequence[Wanted]) -> bool:
         """Whether a shard is fetched by one request: because of codecs around it, or if all of it is requested from a
         remote store."""
         if any(level.after for level in shard.levels):
@@ -241,20 +235,23 @@ class ShardReader(ChunkReader):
         self, shard: _Shard, groups: Sequence[_Group], version: str, out: NDArray, cost: ReadCost
     ) -> str | None:
         start, key = perf_counter(), shard.key
-        stored = get_chunk(self._store, key, shard.levels[0].max_stored_bytes)
+        stored = self._array.get_object(key, shard.levels[0].max_stored_bytes)
         _check_version(key, version, stored and stored.version)
         if stored is None:
-            self._place_groups(key, _with_places(groups, repeat(None)), None, out)
+            self._place_groups(key, groups, None, out)
             return None
         fetched = perf_counter()
         found, index, size = chunks_in(shard.levels, self._origins(shard, groups), stored.data, key)
         held = _with_size(index, size)
-        self._cache.put(cache_key(self._array, key), stored.version, held, held.nbytes)
-        self._place_groups(key, _with_places(groups, found), stored.version, out)
+        self._cache.put(self._array.cache_key(key), stored.version, held, held.nbytes)
+        each = iter(found)
+        for group in groups:
+            group.data = group.spread(each)
+        self._place_groups(key, groups, stored.version, out)
         cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
 
-    def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[_Wanted], top: _Top) -> list[_Found]:
+    def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[Wanted], top: _Top) -> list[_Found]:
         """Locations of chunks that are not cached, or of the needed parts of them."""
         extents, most = self._extents(shard, self._origins(shard, groups), top), self._codec.max_stored_bytes
         largest = max([extent[1] - extent[0] for extent in extents if extent is not None], default=0)
@@ -277,61 +274,50 @@ class ShardReader(ChunkReader):
                 found[i] = _Piece(start, [(start + first, start + last) for first, last in ranges], head, runs)
         return found
 
-    def _read_pieces(
-        self, key: str, groups: Sequence[tuple[_Group, Sequence[_Found]]], version: str, out: NDArray, cost: ReadCost
-    ) -> None:
+    def _read_pieces(self, key: str, groups: Sequence[_Group], version: str, out: NDArray, cost: ReadCost) -> None:
         """Fetch and place chunks, several groups per request."""
         for batch in _by_size(groups, _REMOTE_BATCH if self._array.mount.is_remote else _LOCAL_BATCH):
             start = perf_counter()
-            data = self._ranges(key, [*chain.from_iterable(_ranges_of(found) for _, found in batch)], version)
+            data = self._ranges(key, [*chain.from_iterable(group.ranges for group in batch)], version)
             fetched, rest = perf_counter(), iter(data)
-            stored = [(group, [_next_stored(each, rest) for each in found]) for group, found in batch]
-            self._place_groups(key, stored, version, out)
+            for group in batch:
+                group.data = [_next_stored(each, rest) for each in group.found]
+            self._place_groups(key, batch, version, out)
+            for group in batch:
+                group.data = group.found = ()
             cost.add(bytes_read=sum(map(len, data)), fetch=fetched - start, decode=perf_counter() - fetched)
 
-    def _decoded(self, group: _Group) -> int:
-        """Estimate of the bytes to decode for a group."""
-        return len(group.wanted) * self.decoded(group.wanted[0].part)
-
-    def _place_groups(
-        self, key: str, groups: Sequence[tuple[_Group, Sequence[_Fetched]]], version: str | None, out: NDArray
-    ) -> None:
-        def place(item: tuple[_Group, Sequence[_Fetched]]) -> None:
-            (_, wanted, block), stored = item
-            if block is not None:
-                held = np.empty((len(wanted), *self._metadata.chunks), self._metadata.dtype.numpy)
-                self._place_block(wanted, key, stored, version, held)
+    def _place_groups(self, key: str, groups: Sequence[_Group], version: str | None, out: NDArray) -> None:
+        def place(group: _Group) -> None:
+            if group.block is not None:
+                held = np.empty((len(group.wanted), *self._metadata.chunks), self._metadata.dtype.numpy)
+                self._place_block(group, key, version, held)
                 with np.errstate(over="ignore"):
-                    block.copy_out(held, out)
+                    group.block.copy_out(held, out)
                 return
-            for want, data in zip(wanted, stored, strict=True):
+            for want, data in zip(group.wanted, group.data, strict=True):
                 self._place_stored(want, key, data, version, out)
 
-        self.each(groups, len(groups), place, self._decoded(groups[0][0]))
+        self.each(groups, len(groups), place, len(groups[0].wanted) * self.decoded(groups[0].wanted[0].part))
 
-    def _place_block(
-        self, wanted: Sequence[_Wanted], key: str, stored: Sequence[_Fetched], version: str | None, held: NDArray
-    ) -> None:
+    def _place_block(self, group: _Group, key: str, version: str | None, held: NDArray) -> None:
         """Put each chunk into its row of ``held``."""
-        for at, (want, data) in enumerate(zip(wanted, stored, strict=True)):
+        for at, (want, data) in enumerate(zip(group.wanted, group.data, strict=True)):
             if want.cached is not None:
                 held[at] = want.cached
             elif data is None:
                 held[at] = self._fill_of(key)
-        self._codec.decode_rows([None if isinstance(data, _Parts) else data for data in stored], held, key)
-        for at, want in enumerate(wanted):
-            if want.keep and stored[at] is not None:
+        self._codec.decode_rows([None if isinstance(data, Parts) else data for data in group.data], held, key)
+        for at, want in enumerate(group.wanted):
+            if want.keep and group.data[at] is not None:
                 self._keep(want, version, held[at].copy(order="K"))
 
-    def _place_stored(self, want: _Wanted, key: str, data: _Fetched, version: str | None, out: NDArray) -> None:
+    def _place_stored(self, want: Wanted, key: str, data: _Fetched, version: str | None, out: NDArray) -> None:
         if want.cached is not None:
             self._place(want.part, want.cached, out)
         elif data is None:
             self._place_fill(want.part, key, out)
-        elif isinstance(data, _Parts):
-            assert self._partial is not None
-            self._place(want.part, self._partial.decode_parts(data.head, data.parts, data.runs, key=key), out)
-        elif not want.keep:
+        elif isinstance(data, Parts) or not want.keep:
             self.place_decoded(self._codec, want.part, key, data, want.runs, out)
         else:
             chunk = self._codec.decode(data, key)
@@ -340,7 +326,7 @@ class ShardReader(ChunkReader):
             self._keep(want, version, chunk)
             self._place(want.part, chunk, out)
 
-    def _keep(self, want: _Wanted, version: str | None, chunk: NDArray) -> None:
+    def _keep(self, want: Wanted, version: str | None, chunk: NDArray) -> None:
         chunk.setflags(write=False)
         self._cache.put(chunk_name(self._array, want.part.coords), version or "", chunk, chunk_nbytes(chunk))
 
@@ -348,7 +334,7 @@ class ShardReader(ChunkReader):
         """The index of a stored object, None if absent; and whether a request was sent for it, shared by concurrent
         readers."""
         key, level = shard.key, shard.levels[0]
-        name = cache_key(self._array, key)
+        name = self._array.cache_key(key)
         held = self._cache.get(name, version, count_miss=False) if version != UNKNOWN else None
         if held is not None:
             return _Top(held[:-1], int(held[-1, 0]), version), False
@@ -436,34 +422,17 @@ def chunk_name(array: ArrayNode, coords: Coords) -> tuple[str, str, str]:
     return array.mount.name, f"{array.prefix}\0{coords}", array.data_id
 
 
-def _with_places(groups: Sequence[_Group], found: Iterable[T | None]) -> list[tuple[_Group, list[T | None]]]:
-    """Each group with the locations of its chunks; ``found`` has none for cached chunks."""
-    rest = iter(found)
-    return [(group, [next(rest) if want.cached is None else None for want in group.wanted]) for group in groups]
-
-
-def _by_size(
-    groups: Sequence[tuple[_Group, Sequence[_Found]]], most: int
-) -> Iterator[list[tuple[_Group, Sequence[_Found]]]]:
+def _by_size(groups: Sequence[_Group], most: int) -> Iterator[list[_Group]]:
     """Batches of groups that fetch about ``most`` bytes each."""
-    batch: list[tuple[_Group, Sequence[_Found]]] = []
-    nbytes = 0
+    batch, nbytes = list[_Group](), 0
     for group in groups:
         batch.append(group)
-        nbytes += sum([stop - start for start, stop in _ranges_of(group[1])])
+        nbytes += sum([stop - start for start, stop in group.ranges])
         if nbytes >= most:
             yield batch
             batch, nbytes = [], 0
     if batch:
         yield batch
-
-
-def _ranges_of(found: Sequence[_Found]) -> Iterator[Extent]:
-    for each in found:
-        if isinstance(each, _Piece):
-            yield from each.ranges
-        elif each is not None:
-            yield each
 
 
 def _next_stored(found: _Found, data: Iterator[Buffer]) -> _Fetched:
@@ -474,7 +443,7 @@ def _next_stored(found: _Found, data: Iterator[Buffer]) -> _Fetched:
         return next(data)
     if found.runs is None:
         return b"".join((found.head, next(data)))
-    return _Parts(found.head, [(start - found.start, next(data)) for start, _ in found.ranges], found.runs)
+    return Parts(found.head, [(start - found.start, next(data)) for start, _ in found.ranges], found.runs)
 
 
 def _check_version(key: str, wanted: str, found: str | None) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
@@ -52,30 +53,24 @@ def walk(
     """
     begun = False
 
-    def children(folder: str, after: str) -> Children:
-        nonlocal begun
-        if begun and time.monotonic() > deadline:
-            raise OutOfTime(f"{folder}{_HERE}{after}")
-        begun, inner = True, group
-        try:
-            if folder and group.mount is not None:  # just listed; no need to open it
-                inner = GroupNode(group.mount, f"{group.prefix}{folder}/", {}, "")
-            elif folder:
-                mount, rest = catalog.locate(folder)
-                inner = GroupNode(mount, as_prefix(rest), {}, "")
-            found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline)
-        except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
-            if problems is None or not folder:
-                raise
-            problems.append(f"{join(group.path, folder)} was not searched: {error}")
-            return Children((), None)
-        if problems is not None:
-            problems.extend(problem for problem in found.problems if problem not in problems)
-        return found
-
     def below(folder: str, after: str | None) -> Iterator[Step]:
+        nonlocal begun
         while after is not None:
-            found = children(folder, after)
+            if begun and time.monotonic() > deadline:
+                raise OutOfTime(f"{folder}{_HERE}{after}")
+            begun, inner = True, group
+            try:
+                if folder:  # just listed; no need to open it
+                    mount, rest = catalog.locate(join(group.path, folder))
+                    inner = GroupNode(mount, as_prefix(rest), {}, "")
+                found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline)
+            except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
+                if problems is None or not folder:
+                    raise
+                problems.append(f"{join(group.path, folder)} was not searched: {error}")
+                return
+            if problems is not None:
+                problems.extend(problem for problem in found.problems if problem not in problems)
             for child in found.nodes:
                 path = join(folder, child.name)
                 inside = child.kind == "group"
@@ -92,41 +87,22 @@ def walk(
         yield from below(folder, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    path: str
-    kind: Kind
+class Matches(Children):
+    """A page of a search, whose nodes are named by their paths; ``problems``: nodes that could not be searched, and the
+    reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """A page of a search; ``next_cursor`` is None on the last page, and empty pages may have one. ``problems``: nodes
-    that could not be searched, and the reasons."""
-
-    nodes: tuple[Match, ...]
-    next_cursor: str | None
-    problems: tuple[str, ...]
-
-
-def find(
-    catalog: Catalog,
-    group: GroupNode,
-    text: str,
-    *,
-    limit: int,
-    page: int,
-    cursor: str | None = None,
-) -> Matches:
+def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int, cursor: str | None = None) -> Matches:
     """At most ``limit`` nodes below a group whose relative path contains ``text``, ignoring case, within
     `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
     deadline = time.monotonic() + listing.SEARCH_SECONDS
-    matches: list[Match] = []
+    matches: list[ChildInfo] = []
     problems: list[str] = []
     following = None
     try:
         for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems):
             if text.lower() in step.path.lower():
-                matches.append(Match(join(group.path, step.path), step.kind))
+                matches.append(ChildInfo(join(group.path, step.path), step.kind))
             if len(matches) == limit:
                 following = step.cursor
                 break
@@ -165,11 +141,15 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Survey all nodes within ``seconds``."""
     found, end = Survey(), time.monotonic() + seconds
     problems: list[str] = []
-    steps = walk(catalog, GroupNode(mount, "", {}, ""), end, page=1000, problems=problems)
+    root = GroupNode(mount, "", {}, "")
     try:
-        _count(catalog, mount, "", found, end)
-        for step in () if found.arrays else steps:  # keys below an array are its own
-            _count(catalog, mount, step.path, found, end)
+        for step in chain([Step("", "group", "")], walk(catalog, root, end, page=1000, problems=problems)):
+            if time.monotonic() > end:
+                found.whole = False
+                break
+            _count(catalog, join(mount.name, step.path), found)
+            if found.arrays and not step.path:  # keys below an array are its own
+                break
     except OutOfTime:
         found.whole = False
     except HyperslabError as error:
@@ -179,12 +159,10 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     return found
 
 
-def _count(catalog: Catalog, mount: MountedStore, path: str, found: Survey, end: float) -> None:
-    """Count a node, except implicit groups. Raises `OutOfTime`."""
-    if time.monotonic() > end:
-        raise OutOfTime(path)
+def _count(catalog: Catalog, path: str, found: Survey) -> None:
+    """Count a node, except implicit groups."""
     try:
-        node = catalog.open_node(join(mount.name, path))
+        node = catalog.open_node(path)
     except NodeNotFound:
         return
     except HyperslabError as error:

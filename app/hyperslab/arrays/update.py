@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunks import NDArray, cache_key, get_chunk
+from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
@@ -51,14 +51,13 @@ class Start(Enum):
 
     ``STORED``: the stored chunk. ``READABLE``: the stored chunk, or fill values if it is corrupt, for changes that set
     every cell inside the array. ``LEFT``: the stored chunk; corrupt or absent ones are not changed. ``FILL``: fill
-    values. ``ANYTHING``: undefined, for changes that set every cell.
+    values.
     """
 
     STORED = 0
     READABLE = 1
     LEFT = 2
     FILL = 3
-    ANYTHING = 4
 
 
 class ChunkChange(NamedTuple):
@@ -97,8 +96,7 @@ class ChunkWriter:
         self._levels = metadata.levels
         self._store = array.mount.store
         self._pool = array.mount.pool
-        self._memory = reader.chunk_memory(array)
-        self.memory = object_memory(reader, array)
+        self._memory, self.memory = write_memory(array, reader.slab_bytes)
         self._cache = reader.cache
         self._expected = expected
         self._fences = fences
@@ -141,7 +139,7 @@ class ChunkWriter:
         Raises `WriteConflict` after many attempts, `ChunkCorrupt` if a chunk to be changed, or the index of a shard,
         does not decode.
         """
-        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
+        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.FILL}:
             return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
         for _ in attempts():
@@ -185,10 +183,7 @@ class ChunkWriter:
             if self._store.leaves_tombstones():  # other programs would read a tombstone as a chunk
                 self._put(key, None, condition)
                 return True
-            self._check()
-            removed = self._store.delete(key, if_version=condition)
-            self._note(key, None)
-        return removed
+            return self._remove(key, condition)
 
     def take_back(self, check: Callable[[], None]) -> None:
         """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
@@ -200,7 +195,7 @@ class ChunkWriter:
                     self._store.delete(self.array.chunk_key(coords), if_version=version)
 
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
-        stored = get_chunk(self._store, key, self._metadata.max_stored_bytes)
+        stored = self.array.get_object(key, self._metadata.max_stored_bytes)
         version = None if stored is None else stored.version
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
@@ -238,11 +233,8 @@ class ChunkWriter:
             return None
         if change.change is None:
             return change.coords, change.encoded
-        if change.start is Start.ANYTHING:
-            chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
-        elif stored is None or change.start is Start.FILL:
-            chunk = self._fill_chunk()
-        else:
+        chunk = None
+        if stored is not None and change.start is not Start.FILL:
             try:
                 chunk = np.array(metadata.codec.decode(stored, key), order="K", copy=True)
             except ChunkCorrupt:
@@ -250,7 +242,7 @@ class ChunkWriter:
                     return None
                 if change.start is Start.STORED:
                     raise
-                chunk = self._fill_chunk()
+        chunk = self._fill_chunk() if chunk is None else chunk
         if change.change(chunk) is False:
             return None
         # int4 and bool have several encodings of one value, a fill value only one
@@ -265,8 +257,13 @@ class ChunkWriter:
         self._check()
         codec, levels = self._metadata.codec, self._levels
         if data is None:
-            if self._sparse and not self._fences and self._drop(key, condition):
-                return None
+            if self._sparse and not self._fences:
+                now = self._stored_version(key) if condition is None else condition
+                if isinstance(now, Absent):
+                    return None
+                if self._store.capabilities.conditional_delete:  # else it is overwritten
+                    self._remove(key, now)
+                    return None
             data = levels[0].join({}) if levels else codec.encode_readably(self._fill_chunk(), key)[0]
         version = self._store.put(key, data, if_version=condition)
         if self._fences and version == condition:
@@ -279,18 +276,12 @@ class ChunkWriter:
         self._note(key, version)
         return version
 
-    def _drop(self, key: str, condition: str | Absent | None) -> bool:
-        """Remove an object of fill values; False if it has to be overwritten instead, as not every object store has
-        conditional deletes."""
-        if condition is None:
-            condition = self._stored_version(key)
-        if isinstance(condition, Absent):
-            return True
-        if not self._store.capabilities.conditional_delete:
-            return False
-        self._store.delete(key, if_version=condition)
+    def _remove(self, key: str, version: str | None) -> bool:
+        """Remove an object; False if it was absent."""
+        self._check()
+        removed = self._store.delete(key, if_version=version)
         self._note(key, None)
-        return True
+        return removed
 
     def _condition(self, coords: Coords) -> str | Absent | None:
         return None if self._expected is None else self._expected[coords] or ABSENT
@@ -305,7 +296,7 @@ class ChunkWriter:
         return np.full(metadata.chunks, metadata.fill, metadata.dtype.numpy, order=metadata.order)
 
     def _note(self, key: str, version: str | None) -> None:
-        self._cache.drop(cache_key(self.array, key))
+        self._cache.drop(self.array.cache_key(key))
         self.array.mount.versions.note(key, version)
 
     @contextmanager
@@ -317,15 +308,16 @@ class ChunkWriter:
             raise WriteConflict(conflict.key, TOO_LATE) from conflict
 
 
-def object_memory(reader: Reader, array: ArrayNode) -> int:
-    """Memory for the change of one stored object: a chunk, and a shard before and after. Up to the size of a slab it
-    counts as 0."""
-    each, metadata = reader.chunk_memory(array), array.metadata
+def write_memory(array: ArrayNode, slab_bytes: int) -> tuple[int, int]:
+    """Memory for the change of one chunk, and of one stored object: its chunks, and a shard before and after. Up to the
+    size of a slab they count as 0."""
+    metadata = array.metadata
+    each = 2 * metadata.codec.memory if metadata.codec.memory > slab_bytes * 2 else 0
     if not metadata.levels:
-        return each
+        return each, each
     helpers = array.mount.pool.max_helpers(metadata.chunks_per_object - 1, each) if each else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
-    return each * (1 + helpers) + (shard if shard > 2 * reader.slab_bytes else 0)
+    return each, each * (1 + helpers) + (shard if shard > 2 * slab_bytes else 0)
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TypeVar
 
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.errors import Cancelled
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,25 +46,18 @@ class WorkerPool:
         The first exception ends all tasks and is raised; so is `Cancelled` once ``cancel`` is set.
         """
         # a helper that was called off stays in the pool's queue until a thread takes it: items and work must not
-        rest, call, left = iter(items), work, count
+        rest, call = iter(items), work
         errors: list[BaseException] = []
         turn = Lock()
 
         def drain() -> None:
-            """Take several items at a time, as a lock for each would cost more than a small chunk; fewer towards the
-            end, so that all threads end together."""
-            nonlocal left
             try:
                 while True:
                     with turn:
-                        batch = list(islice(rest, max(1, min(8, left // (4 * self.width)))))
-                        left -= len(batch)
-                    if not batch:
+                        following = list(islice(rest, 1))
+                    if not following or errors or (cancel is not None and cancel.is_set()):
                         return
-                    for item in batch:
-                        if errors or (cancel is not None and cancel.is_set()):
-                            return
-                        call(item)
+                    call(following[0])
             except BaseException as error:  # raised by the calling thread
                 errors.append(error)
 
@@ -84,8 +78,8 @@ class WorkerPool:
         rest, call = iter(()), str
         if errors:
             raise errors[0]
-        if cancel is not None:
-            cancel.check()
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
 
     def map(
         self, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None, *, nbytes: int = 0

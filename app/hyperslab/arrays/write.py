@@ -13,28 +13,15 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Turn, alone, node_lock
 from hyperslab.arrays.nodes import ArrayNode
-from hyperslab.arrays.plan import (
-    MAX_VERSIONS,
-    Plan,
-    Projection,
-    ReadPlan,
-    make_plan,
-    make_points_plan,
-    resolve_field,
-    select,
-    too_many_chunks,
-)
+from hyperslab.arrays.plan import Plan, Projection, resolve_field, select
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
-from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, object_memory
+from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, write_memory
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, put_values, values_of
 from hyperslab.engine.selection import Selection
-from hyperslab.errors import (
-    HyperslabError,
-    WriteConflict,
-)
+from hyperslab.errors import HyperslabError, WriteConflict
 from hyperslab.storage.base import Entry
 from hyperslab.wire import SelectionItem
 
@@ -47,9 +34,8 @@ ChunkCheck = Callable[[ArrayNode, Entry | None], None]
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of a write. ``tag``: that of the selection with exactly the chunk versions of this write."""
+    """The number of chunks of a write, and the ``tag`` of its selection with exactly the versions that it stored."""
 
-    array: ArrayNode
     chunks: int
     tag: str
 
@@ -64,8 +50,8 @@ class Writer:
     def memory(self, array: ArrayNode, objects: int) -> int:
         """Memory to write a number of stored objects, besides their values: stored bytes, changed copies and
         intermediate results of concurrent tasks."""
-        each = object_memory(self._reader, array)
-        return each * (1 + array.mount.pool.max_helpers(objects - 1, each))
+        _, each = write_memory(array, self._reader.slab_bytes)
+        return each * (1 + array.mount.pool.max_helpers(objects - 1, each)) if each else 0
 
     def write(
         self,
@@ -87,15 +73,15 @@ class Writer:
         `PartlyWritten`, name the stored chunks.
         """
 
-        def choose(array: ArrayNode) -> Plan:
-            chosen = resolve_field(array, field)
-            selection, chosen = select(array, chosen, items)
+        def plan(array: ArrayNode) -> Plan:
+            check_dtype(array, made_for)
+            selection, chosen = select(array, resolve_field(array, field), items)
             if seen is not None and not selection.same_cells(seen):  # indexes from the end have moved
                 now = f"the selection has shape {list(selection.shape)} now, or lies elsewhere"
                 raise WriteConflict(array.path, f"{now}: the array was resized")
-            return plan_write(array, selection, chosen)
+            return self._reader.plan(array, selection, chosen, writing=True)
 
-        return self._write(path, choose, values, made_for=made_for, check=check, cancel=cancel)
+        return self._write(path, plan, values, check, cancel)
 
     def write_points(
         self,
@@ -109,10 +95,11 @@ class Writer:
     ) -> WriteResult:
         """Store one value (or subarray) per point; of duplicate points the last wins. Raises as `write`."""
 
-        def choose(array: ArrayNode) -> Plan:
-            return make_points_plan(array, coordinates, field=resolve_field(array, field))
+        def plan(array: ArrayNode) -> Plan:
+            check_dtype(array, made_for)
+            return self._reader.plan_points(array, coordinates, resolve_field(array, field), writing=True)
 
-        return self._write(path, choose, values, made_for=made_for, check=check)
+        return self._write(path, plan, values, check)
 
     def write_stored(
         self,
@@ -158,25 +145,18 @@ class Writer:
     def _write(
         self,
         path: str,
-        choose: Callable[[ArrayNode], Plan],
+        make_plan: Callable[[ArrayNode], Plan],
         values: NDArray,
-        *,
-        made_for: DataType | None,
         check: Precondition | None,
         cancel: Cancel | None = None,
     ) -> WriteResult:
-        def plan_write(array: ArrayNode) -> Plan:
-            self._reader.check_chunk(array, writing=True)
-            check_dtype(array, made_for)
-            return choose(array)
-
         with self._locked(path, shared=check is None) as (now, writers):
-            plan = plan_write(now)
+            plan = make_plan(now)
             # one condition for all chunks of a write; for a single chunk the conditional put is sufficient
             divided = check is not None and plan.stored > 1
             with alone(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
                 if divided:  # another writer may have been faster
-                    plan = plan_write(self._catalog.open_array(path, fresh=True))
+                    plan = make_plan(self._catalog.open_array(path, fresh=True))
                 array, field = plan.array, plan.field
                 try:
                     shaped = np.broadcast_to(values, plan.shape)
@@ -196,7 +176,7 @@ class Writer:
                     writer.update(coords, [_change(part, shaped, field) for part in parts])
 
                 writer.write_each(plan.objects(), write, cancel)
-        return WriteResult(array, plan.touched, plan.tag_of(map(writer.written.__getitem__, plan.coords())))
+        return WriteResult(plan.touched, plan.tag_of([writer.written[each.coords] for each in plan.objects()]))
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, conditional on the version passed to ``check``."""
@@ -223,7 +203,8 @@ class Writer:
             with suppress(HyperslabError):
                 self._settle(path, writers)
             raise
-        self._settle(path, writers)
+        if mount.has_replicas:
+            self._settle(path, writers)
 
     def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
         for writer in writers:
@@ -245,15 +226,6 @@ class Writer:
         """The present array; None if it was removed or replaced."""
         now = self._catalog.find_node(path, fresh=True)
         return now if isinstance(now, ArrayNode) and now.data_id == array.data_id else None
-
-
-def plan_write(array: ArrayNode, selection: Selection, field: Field | None = None) -> ReadPlan:
-    """The plan of a write. Raises `TooLarge`, with a split, for more chunks than one write may touch: a single number
-    could fill more chunks than memory can record."""
-    plan = make_plan(array, selection, field=field)
-    if plan.touched > MAX_VERSIONS:
-        raise too_many_chunks("one write", array, selection, field, plan.touched, MAX_VERSIONS)
-    return plan
 
 
 def check_dtype(array: ArrayNode, seen: DataType | None) -> None:
@@ -279,7 +251,7 @@ def _change(projection: Projection, values: NDArray, field: Field | None) -> Chu
         projection.copy_in(values, inner)
         put_values(field, chunk, inner)
 
-    box = projection if isinstance(projection, ChunkProjection) and field is None else None
-    fills, covers = box is not None and box.fills_chunk, box is not None and box.covers_chunk
-    start = Start.ANYTHING if fills else Start.READABLE if covers else Start.STORED
+    start = Start.STORED
+    if isinstance(projection, ChunkProjection) and field is None:
+        start = Start.FILL if projection.fills_chunk else Start.READABLE if projection.covers_chunk else start
     return ChunkChange(projection.coords, change, start)

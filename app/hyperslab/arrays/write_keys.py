@@ -185,10 +185,7 @@ class KeyWriter:
 
     def _array_at(self, mount: MountedStore, prefix: str) -> ArrayNode | None:
         """The array at a prefix; None if absent or unreadable, as this request may replace it."""
-        try:
-            node = self._catalog.find_node(mount.path(prefix), fresh=True)
-        except BrokenData:
-            return None
+        node = self._catalog.find_readable(mount.path(prefix), fresh=True)
         return node if isinstance(node, ArrayNode) else None
 
     def _chunk(self, mount: MountedStore, key: str) -> tuple[ArrayNode, Coords] | None:

@@ -154,13 +154,13 @@ class VersionedCache(Generic[V]):
         try:
             value, found, nbytes = loader()
             self.put(key, found, value, nbytes)
+            flight.set_result((value, found))
         except BaseException as error:
-            self._flights.pop((key, version), None)
             flight.set_exception(error)
-            del flight  # breaks a reference cycle through the exception
             raise
-        self._flights.pop((key, version), None)
-        flight.set_result((value, found))
+        finally:
+            self._flights.pop((key, version), None)
+            del flight  # breaks a reference cycle through the exception
         return value, found
 
     def _remove(self, key: Hashable) -> None:

@@ -70,22 +70,17 @@ class RemoteArray(RemoteNode):
         decode = None if decode == "none" else decode
         super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
         document = read_document(self._session, address, decode=decode)
-        self._endpoint = Endpoint.parse(self._session, address, *document, field=field, decode=decode)
+        self._use(Endpoint.parse(self._session, address, *document, field=field, decode=decode))
 
     @classmethod
     def from_parts(cls, endpoint: Endpoint, *, progress: Progress = False) -> RemoteArray:
         """An array from its parsed node document."""
         array = cls.__new__(cls)
         RemoteNode.__init__(array, endpoint.session, endpoint.address, progress=progress)
-        array._endpoint = endpoint
+        array._use(endpoint)
         return array
 
     # --- metadata ------------------------------------------------------------------------------------------------
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """The node document, as last read."""
-        return self._endpoint.members
 
     @property
     def field(self) -> str | None:
@@ -380,10 +375,6 @@ class RemoteArray(RemoteNode):
                     raise ArrayChanged(self.path, member, before[member], after[member]) from error
             raise
 
-    @property
-    def _decode(self) -> str | None:
-        return self._endpoint.decode
-
     def _values(self, value: Any, *, scalar: bool = False) -> AnyArray:
         """``value`` cast to the array's dtype; for a ``scalar`` selection a list is one object, as in numpy."""
         if self._decode is not None:
@@ -411,7 +402,10 @@ class RemoteArray(RemoteNode):
     def _adopt(self, members: Mapping[str, Any], etag: str | None) -> None:
         if self._decode is not None and "decoded" not in members:  # the response to a change
             members, etag = read_document(self._session, self._address, decode=self._decode)
-        self._endpoint = self._endpoint.with_document(members, etag, self.field)
+        self._use(self._endpoint.with_document(members, etag, self.field))
+
+    def _use(self, endpoint: Endpoint) -> None:
+        self._endpoint, self._members, self._decode = endpoint, endpoint.members, endpoint.decode
 
     # --- representation ------------------------------------------------------------------------------------------
 

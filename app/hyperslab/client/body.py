@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hyperslab.client.session import Request, Session
-from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Response
+from hyperslab.client.transport import BROKEN_CONNECTION, CANCEL, Response
 from hyperslab.errors import RemoteProblem
 
 RESTARTS = 5
@@ -62,7 +62,7 @@ class Body:
 
         Raises `BodyChanged` if the body cannot be resumed, `Cancelled`, and `Unreachable` after the last attempt.
         """
-        CURRENT.cancel.check()
+        CANCEL.get().check()
         if self._response is not None:
             try:
                 return self._read_some(self._response, buffer)

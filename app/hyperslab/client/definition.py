@@ -38,8 +38,8 @@ def define_array(
     """Request body that creates an array; shape and dtype default to those of ``values``.
 
     Fill values are cast to the dtype first, so that text for ``S`` is text and not base64. Raises `ValueError` without
-    a shape or dtype and for text without a length; `TypeError`, `ValueError` or `OverflowError` for a fill value that
-    does not fit.
+    a shape or dtype and for text without a length; `TypeError`, `ValueError` or `OverflowError` for values or a fill
+    value that do not fit.
     """
     if values is not None:
         shape = values.shape if shape is None else shape
@@ -60,22 +60,17 @@ def define_array(
     if "fill_value" in members:
         encoded["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
     lengths = [operator.index(length) for length in read_lengths(shape)]  # type: ignore[arg-type]  # refuses None
+    if values is not None:
+        item_dtype = wire.dtype_from_json(stored)
+        broadcast(as_values(values, item_dtype), tuple(lengths))
+        if item_dtype.hasobject:
+            encode_objects(as_stored(values, object_codec(encoded)))
     return {"kind": "array", "shape": lengths, "dtype": stored, **encoded}
 
 
-def read_data(data: Any, dtype: Any) -> AnyArray:
-    """Initial values of a new array, checked against ``dtype`` if not None; raises as `as_values`."""
-    if dtype is None:
-        return np.asarray(data)
-    return as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
-
-
-def check_data(values: AnyArray, definition: Mapping[str, Any]) -> None:
-    """Raises `TypeError`, `OverflowError` or `ValueError` if an array of this definition cannot hold ``values``."""
-    dtype = wire.dtype_from_json(definition["dtype"])
-    broadcast(as_values(values, dtype), tuple(definition["shape"]))
-    if dtype.hasobject:
-        encode_objects(as_stored(values, object_codec(definition)))
+def initial_values(data: Any, dtype: Any) -> AnyArray:
+    """Values of a new array, checked against ``dtype`` if not None; raises as `as_values`."""
+    return np.asarray(data) if dtype is None else as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
 
 
 def _as_item(value: Any, stored: Any) -> Any:

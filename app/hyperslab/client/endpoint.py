@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -13,19 +13,19 @@ import numpy as np
 
 from hyperslab import wire
 from hyperslab.client.address import Address
-from hyperslab.client.indexing import Axis, Box, Selection
+from hyperslab.client.indexing import AnyArray, Axis, Box, format_axes
 from hyperslab.client.session import Session
 from hyperslab.client.transport import Response
 from hyperslab.client.values import object_codec, parse_fill_value
-from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, TooLarge, WrongKind
+from hyperslab.errors import ArrayChanged, BadMetadata, FieldUnknown, WrongKind
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """Array of a server, with at most one open field; ``members`` is its node document (docs/reference/http.md).
 
-    ``grid_shape`` and ``grid_chunks`` are of the array, ``item_shape`` is that of the field's subarray. ``dtype`` is
-    that of a scalar on the wire, decoded if ``decode`` is ``cf``. ``etag`` is the document's.
+    ``shape`` and ``chunks`` are those of the array, of ``rank`` axes, followed by the axes of the field's subarray.
+    ``dtype`` is that of a scalar on the wire, decoded if ``decode`` is ``cf``. ``etag`` is the document's.
     """
 
     session: Session
@@ -34,11 +34,11 @@ class Endpoint:
     etag: str | None
     field: str | None
     decode: str | None
-    grid_shape: tuple[int, ...]
-    grid_chunks: tuple[int, ...]
+    rank: int
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
     item_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
-    item_shape: tuple[int, ...]
 
     @classmethod
     def parse(
@@ -61,30 +61,30 @@ class Endpoint:
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the node document is incomplete: {error!r}"
             raise BadMetadata(key=address.path, member=None, reason=reason) from error
-        dtype, item_shape = item_dtype, ()
+        rank, dtype = len(shape), item_dtype
         if field is not None:
             if item_dtype.fields is None or field not in item_dtype.fields:
                 raise FieldUnknown(path=address.path, field=field, fields=list(item_dtype.names or ()))
             opened = item_dtype.fields[field][0]
-            dtype, item_shape = opened.base, opened.shape
+            dtype, shape, chunks = opened.base, shape + opened.shape, chunks + opened.shape
         decoded = members.get("decoded") if decode == "cf" and not item_dtype.names else None
         if decoded is not None:
             dtype = wire.dtype_from_json(decoded["dtype"])
-        return cls(session, address, members, etag, field, decode, shape, chunks, item_dtype, dtype, item_shape)
+        return cls(session, address, members, etag, field, decode, rank, shape, chunks, item_dtype, dtype)
 
     def with_document(self, members: Mapping[str, Any], etag: str | None, field: str | None) -> Endpoint:
         """The same array with another node document or field; raises as `parse`."""
         return Endpoint.parse(self.session, self.address, members, etag, field=field, decode=self.decode)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the array, followed by that of the field's subarray."""
-        return self.grid_shape + self.item_shape
+    def item_shape(self) -> tuple[int, ...]:
+        """The shape of the field's subarray."""
+        return self.shape[self.rank :]
 
     @property
-    def chunks(self) -> tuple[int, ...]:
-        """The shape of a chunk, followed by that of the field's subarray."""
-        return self.grid_chunks + self.item_shape
+    def item_axes(self) -> tuple[Axis, ...]:
+        """All of the field's subarray, as a selection."""
+        return tuple(map(range, self.item_shape))
 
     @property
     def item_nbytes(self) -> int:
@@ -122,41 +122,24 @@ class Endpoint:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def cells(self, selection: Selection) -> tuple[Endpoint, tuple[Axis, ...], tuple[Axis, ...]]:
-        """The endpoint and axes to request for a selection, and the axes of a field's subarray to select locally.
+    def has_whole_items(self, axes: Sequence[Axis]) -> bool:
+        """Whether a selection along all axes selects all of the field's subarray."""
+        pairs = zip(axes[self.rank :], self.item_axes, strict=True)
+        return all(isinstance(axis, range) and axis == whole for axis, whole in pairs)
 
-        The server selects within subarrays, as axes of the array; only for points they are selected locally.
-        """
-        axes, inner = selection.axes[: len(self.grid_shape)], selection.axes[len(self.grid_shape) :]
-        whole = (range(size) for size in self.item_shape)
-        if all(isinstance(axis, range) and axis == each for axis, each in zip(inner, whole, strict=True)):
-            return self, axes, ()
-        if selection.pointwise:
-            return self, axes, inner
-        flat = replace(self, grid_shape=self.shape, grid_chunks=self.chunks, item_shape=())
-        return flat, selection.axes, ()
+    def box(self, axes: Sequence[Axis], values: AnyArray) -> Box:
+        """A box of this array, with its values."""
+        return Box(tuple(axes), values, self.chunks, self.dtype.itemsize)
 
-    def slice_url(self, box: Box) -> str:
-        return self.address.url("slice", field=self.field, decode=self.decode, select=box.text)
-
-    def cut(self, box: Box, limit: int, *, inside_chunks: bool = False) -> list[Box]:
-        """Boxes of at most ``limit`` bytes; see `Box.cut`."""
-        return box.cut(self.grid_chunks, self.item_nbytes, limit, inside_chunks=inside_chunks)
-
-    def smaller(self, box: Box, problem: TooLarge) -> list[Box]:
-        """Boxes within the limit in ``problem``, at most of half the size; raises ``problem`` for a single item."""
-        nbytes = prod(box.shape) * self.item_nbytes
-        share = problem.limit / max(problem.requested, 1)  # an estimate for objects
-        parts = self.cut(box, max(1, min(int(nbytes * share), nbytes // 2)), inside_chunks=True)
-        if len(parts) < 2:
-            raise problem
-        return parts
+    def slice_url(self, axes: Sequence[Axis]) -> str:
+        select = format_axes(axes[: self.rank] if self.has_whole_items(axes) else axes)
+        return self.address.url("slice", field=self.field, decode=self.decode, select=select)
 
     def check_response(self, response: Response, shape: tuple[int, ...]) -> None:
-        """Raises `ArrayChanged` unless the values have this shape (without that of items) and the array's dtype."""
-        headers, expected = response.headers, shape + self.item_shape
+        """Raises `ArrayChanged` unless the values have this shape and the array's dtype."""
+        headers = response.headers
         dtype, found_shape = headers.get(wire.ARRAY_DTYPE, self.dtype_text), headers.get(wire.ARRAY_SHAPE)
-        length, nbytes = headers.get("Content-Length"), prod(expected) * self.dtype.itemsize
+        length, nbytes = headers.get("Content-Length"), prod(shape) * self.dtype.itemsize
         changed: tuple[str, Any, Any] | None = None
         if self.dtype.hasobject:
             media_type = headers.get("Content-Type", "")
@@ -164,8 +147,8 @@ class Endpoint:
                 changed = "dtype", "|O", headers.get(wire.ARRAY_DTYPE, media_type)
         elif dtype != self.dtype_text and wire.parse_dtype(dtype) != self.dtype:
             changed = "dtype", self.dtype_text, dtype
-        elif found_shape is not None and tuple(json.loads(found_shape)) != expected:
-            changed = "shape", list(expected), found_shape
+        elif found_shape is not None and tuple(json.loads(found_shape)) != shape:
+            changed = "shape", list(shape), found_shape
         elif length is not None and int(length) != nbytes and "Content-Encoding" not in headers:
             changed = "size", nbytes, int(length)
         if changed is not None:

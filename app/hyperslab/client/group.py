@@ -13,7 +13,7 @@ from typing import Any, Literal
 from hyperslab import wire
 from hyperslab.client.address import Address
 from hyperslab.client.array import RemoteArray
-from hyperslab.client.definition import Codec, check_data, define_array, read_data
+from hyperslab.client.definition import Codec, define_array, initial_values
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.node import RemoteNode, open_session, read_document
 from hyperslab.client.session import Request, Session
@@ -57,7 +57,6 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
     ) -> None:
         address = Address.parse(url)
         super().__init__(open_session(connections, headers, transport, token), address, progress=progress)
-        self._members: Mapping[str, Any] = {}
         self._adopt(*read_document(self._session, address))
 
     @classmethod
@@ -69,11 +68,6 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         RemoteNode.__init__(group, session, address, progress=progress)
         group._adopt(members, None)
         return group
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """The node document, as last read."""
-        return self._members
 
     # --- children ------------------------------------------------------------------------------------------------
 
@@ -264,10 +258,8 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         nullable = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
         members = {member: value for member, value in members.items() if value is not None}
         members |= {member: value for member, value in nullable.items() if value is not ...}
-        values = None if data is None else read_data(data, dtype)
+        values = None if data is None else initial_values(data, dtype)
         definition = define_array(values, shape, dtype, members)
-        if values is not None:
-            check_data(values, definition)  # before anything is replaced
         array = self._create(name, definition, mode)
         assert isinstance(array, RemoteArray)
         if values is not None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from hyperslab import wire
-from hyperslab.errors import IndexOutOfRange, TooManyIndices
+from hyperslab.errors import IndexOutOfRange, TooLarge, TooManyIndices
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -130,14 +130,13 @@ def select(key: Any, shape: Sequence[int], *, points_first: bool = False) -> Sel
     for axis, taken in items:
         if axis is None:
             continue
-        if isinstance(taken, np.ndarray):
-            axes.append(np.broadcast_to(taken, points_shape).reshape(-1) if pointwise else _simplify(taken))
-            labels += [] if pointwise else varying[axis]
-        else:
-            axes.append(taken)
         if isinstance(taken, range):
             labels.append(axis)
             sizes[axis] = len(taken)
+        elif isinstance(taken, np.ndarray) and not pointwise:
+            labels += varying[axis]
+        points = pointwise and isinstance(taken, np.ndarray)
+        axes.append(np.broadcast_to(taken, points_shape).reshape(-1) if points else _simplify(taken))
     result = _result_labels(items, block, points_first=points_first)
     raw = (prod(points_shape), *(len(axis) for axis in axes if isinstance(axis, range))) if pointwise else lengths(axes)
     return Selection(
@@ -183,16 +182,24 @@ def lengths(axes: Sequence[Axis]) -> tuple[int, ...]:
     return tuple(len(axis) for axis in axes if not isinstance(axis, int))
 
 
+def format_axes(axes: Sequence[Axis]) -> str:
+    """The value of ``select=`` for an orthogonal selection."""
+    items: list[wire.SelectionItem] = []
+    for axis in axes:
+        if isinstance(axis, range):  # a negative stop would count from the end
+            stop = axis.stop if axis.stop >= 0 else None
+            items.append(slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0))
+        else:
+            items.append(axis if isinstance(axis, int) else axis.tolist())
+    return wire.format_selection(items)
+
+
 def open_mesh(axes: Sequence[Axis]) -> tuple[IntArray, ...]:
     """Index arrays of all cells at points, to be broadcast: the first axis is the points, then one for each range."""
-    rank = 1 + sum(isinstance(axis, range) for axis in axes)
-    columns = []
-    ranges = 0
-    for axis in axes:
-        ranges += isinstance(axis, range)
-        along = ranges if isinstance(axis, range) else 0
-        columns.append(np.asarray(axis, np.int64).reshape([-1 if i == along else 1 for i in range(rank)]))
-    return tuple(columns)
+    ranges = [axis for axis in axes if isinstance(axis, range)]
+    mesh = iter(np.ix_([0], *ranges)[1:])
+    points = (-1, *[1] * len(ranges))
+    return tuple(next(mesh) if isinstance(axis, range) else np.asarray(axis).reshape(points) for axis in axes)
 
 
 def coordinates(axes: Sequence[Axis]) -> IntArray:
@@ -200,11 +207,16 @@ def coordinates(axes: Sequence[Axis]) -> IntArray:
     return np.stack(np.broadcast_arrays(*open_mesh(axes)), axis=-1).reshape(-1, len(axes))
 
 
+_Part = int | slice | EllipsisType | AnyArray | tuple[IntArray, int] | None
+"""Part of a key, for one axis, or for none (a new axis, 0-d booleans) or the rest (an ellipsis). An axis of a boolean
+array is a tuple of its indices and its length."""
+
+
 def _read_key(key: Any, shape: Sequence[int]) -> list[_Item]:
     """Selection along each axis, in order."""
-    parts = [_read_part(part) for part in (key if isinstance(key, tuple) else (key,))]
-    used = sum(_axes_used(part) for part in parts)
+    parts = [part for each in (key if isinstance(key, tuple) else (key,)) for part in _read_parts(each)]
     ellipses = sum(part is Ellipsis for part in parts)
+    used = sum(not (part is None or part is Ellipsis or _is_0d(part)) for part in parts)
     if used > len(shape):
         raise TooManyIndices(given=used, rank=len(shape))
     if ellipses > 1:
@@ -212,21 +224,31 @@ def _read_key(key: Any, shape: Sequence[int]) -> list[_Item]:
     items: list[_Item] = []
     axis = 0
     for part in parts if ellipses or used == len(shape) else [*parts, ...]:
-        width = len(shape) - used if part is Ellipsis else _axes_used(part)
-        items += _read_axes(part, axis, shape[axis : axis + width])
-        axis += width
+        if part is None:
+            items.append((None, _NEW_AXIS))
+        elif isinstance(part, EllipsisType):
+            rest = range(axis, axis + len(shape) - used)
+            items += [(each, range(shape[each])) for each in rest] or [(None, _NO_AXES)]
+            axis += len(rest)
+        elif _is_0d(part):
+            items.append((None, np.zeros(int(part), np.int64)))
+        else:
+            items.append((axis, _resolve(part, axis, shape[axis])))
+            axis += 1
     return items
 
 
-_Part = int | slice | EllipsisType | AnyArray | None
+def _is_0d(part: _Part) -> TypeGuard[AnyArray]:
+    return isinstance(part, np.ndarray) and part.ndim == 0
 
 
-def _read_part(part: Any) -> _Part:
-    """One part of a key: integers become int, sequences arrays; raises `IndexError` for invalid types."""
+def _read_parts(part: Any) -> Sequence[_Part]:
+    """Parts of one part of a key: integers become int, sequences arrays, and boolean arrays indices for each of their
+    axes. Raises `IndexError` for invalid types."""
     if part is None or part is Ellipsis or isinstance(part, slice):
-        return part
+        return [part]
     if hasattr(part, "__index__") and not isinstance(part, bool | np.bool_ | np.ndarray):
-        return operator.index(part)
+        return [operator.index(part)]
     array = np.asarray(part)
     if array.size == 0 and not isinstance(part, np.ndarray):
         array = array.astype(np.int64)
@@ -237,46 +259,32 @@ def _read_part(part: Any) -> _Part:
             "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`), field names and integer or boolean "
             "arrays are valid indices"
         )
-    return array if array.ndim or array.dtype.kind == "b" else int(array)
+    if array.dtype.kind == "b" and array.ndim:
+        return [*zip(array.nonzero(), array.shape, strict=True)]
+    return [array if array.ndim or array.dtype.kind == "b" else int(array)]
 
 
-def _axes_used(part: _Part) -> int:
-    if isinstance(part, np.ndarray) and part.dtype.kind == "b":
-        return part.ndim
-    return 0 if part is None or part is Ellipsis else 1
-
-
-def _read_axes(part: _Part, axis: int, sizes: Sequence[int]) -> list[_Item]:
-    """Selection of one part of a key along the axes it consumes, from ``axis`` on."""
-    if part is None:
-        return [(None, _NEW_AXIS)]
-    if isinstance(part, EllipsisType):
-        return [(axis + i, range(size)) for i, size in enumerate(sizes)] or [(None, _NO_AXES)]
+def _resolve(part: int | slice | AnyArray | tuple[IntArray, int], axis: int, size: int) -> Axis:
+    """Selection of a part of a key along its axis, of this size."""
     if isinstance(part, slice):
-        return [(axis, range(*part.indices(sizes[0])))]
+        return range(*part.indices(size))
+    if isinstance(part, tuple):
+        indices, length = part
+        if size != length:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}; size of axis is {size} "
+                f"but size of corresponding boolean axis is {length}"
+            )
+        return indices
     if isinstance(part, int):
-        if not -sizes[0] <= part < sizes[0]:
-            raise IndexOutOfRange(axis=axis, index=part, size=sizes[0])
-        return [(axis, part % sizes[0])]
-    return _read_array(part, axis, sizes)
-
-
-def _read_array(array: AnyArray, axis: int, sizes: Sequence[int]) -> list[_Item]:
-    if array.dtype.kind == "b" and array.ndim == 0:
-        return [(None, np.zeros(int(array), np.int64))]
-    if array.dtype.kind == "b":
-        for i, (size, length) in enumerate(zip(sizes, array.shape, strict=True)):
-            if size != length:
-                raise IndexError(
-                    f"boolean index did not match indexed array along axis {axis + i}; size of axis is {size} "
-                    f"but size of corresponding boolean axis is {length}"
-                )
-        return [(axis + i, indices) for i, indices in enumerate(array.nonzero())]
-    outside = (array < -sizes[0]) | (array >= sizes[0])  # before the conversion, in which uint64 would wrap around
+        if not -size <= part < size:
+            raise IndexOutOfRange(axis=axis, index=part, size=size)
+        return part % size
+    outside = (part < -size) | (part >= size)  # before the conversion, in which uint64 would wrap around
     if outside.any():
-        raise IndexOutOfRange(axis=axis, index=int(array[outside][0]), size=sizes[0])
-    signed = array.astype(np.int64)
-    return [(axis, np.where(signed < 0, signed + sizes[0], signed))]
+        raise IndexOutOfRange(axis=axis, index=int(part[outside][0]), size=size)
+    signed = part.astype(np.int64)
+    return np.where(signed < 0, signed + size, signed)
 
 
 def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bool) -> list[int | None]:
@@ -305,57 +313,47 @@ def _simplify(taken: Axis) -> Axis:
     return range(first, first + step * flat.size, step)
 
 
-# --- boxes -----------------------------------------------------------------------------------------------------------
+# --- parts of selections ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """Orthogonal selection ``axes`` that fills the region ``where`` of a result."""
+    """Orthogonal selection of an array with items of ``itemsize`` bytes in ``chunks``; its ``values`` are a view of
+    memory that is read into or sent."""
 
     axes: tuple[Axis, ...]
-    where: tuple[slice, ...]
-
-    @classmethod
-    def of(cls, axes: Sequence[Axis]) -> Box:
-        """The box that fills a whole result."""
-        return cls(tuple(axes), tuple(slice(0, length) for length in lengths(axes)))
+    values: AnyArray
+    chunks: Sequence[int]
+    itemsize: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of its values."""
-        return lengths(self.axes)
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return self.values.size * self.itemsize
 
-    @property
-    def text(self) -> str:
-        """The value of ``select=``."""
-        items: list[wire.SelectionItem] = []
-        for axis in self.axes:
-            if isinstance(axis, range):  # a negative stop would count from the end
-                stop = axis.stop if axis.stop >= 0 else None
-                items.append(slice(axis.start, stop, None if axis.step == 1 else axis.step) if axis else slice(0, 0))
-            else:
-                items.append(axis if isinstance(axis, int) else axis.tolist())
-        return wire.format_selection(items)
+    def smaller(self, problem: TooLarge) -> list[Box]:
+        """Boxes within the limit in ``problem``, at most of half the size; raises ``problem`` for a single item."""
+        share = problem.limit / max(problem.requested, 1)  # an estimate for objects
+        parts = self.cut(max(1, min(int(self.nbytes * share), self.nbytes // 2)), inside_chunks=True)
+        if len(parts) < 2:
+            raise problem
+        return parts
 
-    def region_of(self, result: AnyArray) -> AnyArray:
-        """The view of ``result`` that the box fills, an array even if it is 0-d."""
-        index: tuple[Any, ...] = (*self.where, ...)
-        return np.asarray(result[index])
+    def cut(self, limit: int, *, inside_chunks: bool = False) -> list[Box]:
+        """Boxes of at most ``limit`` bytes, in C order.
 
-    def cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, *, inside_chunks: bool = False) -> list[Box]:
-        """Boxes of at most ``limit`` bytes that together fill the same region, in C order.
-
-        Divided along chunk boundaries, first axes first, so that boxes fill contiguous memory if possible. Boxes of
+        Divided along chunk boundaries, first axes first, so that boxes are contiguous in memory if possible. Boxes of
         single chunks may exceed the limit unless ``inside_chunks`` allows to divide them.
         """
-        boxes = list(self._cut(chunks, item_nbytes, limit, 0))
+        boxes = list(self._cut(limit, 0))
         if not inside_chunks:
             return boxes
-        return [part for box in boxes for part in box._cut([1] * len(chunks), item_nbytes, limit, 0)]
+        ones = [1] * len(self.chunks)
+        return [part for box in boxes for part in replace(box, chunks=ones)._cut(limit, 0)]
 
-    def _cut(self, chunks: Sequence[int], item_nbytes: int, limit: int, axis: int) -> Iterator[Box]:
+    def _cut(self, limit: int, axis: int) -> Iterator[Box]:
         """Divide along ``axis``, then each part along the following axes, as far as needed."""
-        nbytes = prod(self.shape) * item_nbytes
+        nbytes = self.nbytes
         lists = [taken for taken in self.axes if isinstance(taken, np.ndarray) and taken.size]
         digits = max((len(str(int(taken.max()))) for taken in lists), default=0)
         longest = max(1, 4096 // max(1, len(lists)) // (digits + 1))  # 4 KiB of lists keep URLs below 6 KiB
@@ -364,26 +362,20 @@ class Box:
             return
         taken = self.axes[axis]
         if isinstance(taken, int):
-            yield from self._cut(chunks, item_nbytes, limit, axis + 1)
+            yield from self._cut(limit, axis + 1)
             return
+        before, after = self.axes[:axis], self.axes[axis + 1 :]
+        along = len(lengths(before))
         count = max(1, len(taken) * limit // max(nbytes, limit))
         start = 0
         while start < len(taken):
             if isinstance(taken, range):
-                stop = _align(taken, chunks[axis], start, start + count)
+                stop = _align(taken, self.chunks[axis], start, start + count)
             else:
                 stop = min(start + min(count, longest), len(taken))
-            yield from self._part(axis, start, stop)._cut(chunks, item_nbytes, limit, axis + 1)
+            values = self.values[(slice(None),) * along + (slice(start, stop),)]
+            yield from replace(self, axes=(*before, taken[start:stop], *after), values=values)._cut(limit, axis + 1)
             start = stop
-
-    def _part(self, axis: int, start: int, stop: int) -> Box:
-        """The part of positions ``start:stop`` along ``axis``."""
-        taken = self.axes[axis]
-        assert not isinstance(taken, int)
-        out = len(lengths(self.axes[:axis]))
-        offset = self.where[out].start
-        where = (*self.where[:out], slice(offset + start, offset + stop), *self.where[out + 1 :])
-        return Box((*self.axes[:axis], taken[start:stop], *self.axes[axis + 1 :]), where)
 
 
 def _align(taken: range, chunk: int, start: int, stop: int) -> int:

@@ -25,15 +25,13 @@ TOKEN: Final = "HYPERSLAB_TOKEN"
 class RemoteNode(ABC):
     """A node of a server; several nodes may share a session."""
 
+    _members: Mapping[str, Any]  # of the node document
+    _decode: str | None = None  # value of ``decode=`` in requests
+
     def __init__(self, session: Session, address: Address, *, progress: Progress) -> None:
         self._session = session
         self._address = address
         self._progress = progress
-
-    @property
-    def _decode(self) -> str | None:
-        """Value of ``decode=`` in requests."""
-        return None
 
     @property
     def url(self) -> str:
@@ -51,9 +49,9 @@ class RemoteNode(ABC):
         return self._address.name
 
     @property
-    @abstractmethod
     def info(self) -> Mapping[str, Any]:
         """The node document, as last read."""
+        return self._members
 
     @property
     def attrs(self) -> Attributes:

@@ -7,7 +7,7 @@ coordinates; points with many cells each as one box per point; others by the ser
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -37,14 +37,8 @@ def read_selection(
     if 0 in selection.shape:
         return np.empty(selection.shape, dtype) if out is None else out
     raw = np.empty(selection.raw, dtype) if out is None else selection.to_raw(out)
-    endpoint, axes, inner = endpoint.cells(selection)
     reader = _Reader(endpoint, on_bytes)
-    if inner:
-        reader.read_parts_of_items(axes, inner, raw)
-    elif selection.pointwise:
-        reader.read_points(axes, raw)
-    else:
-        reader.read_box(axes, raw)
+    (reader.read_points if selection.pointwise else reader.read_box)(selection.axes, raw)
     if out is None:
         return selection.to_result(raw)
     if not np.may_share_memory(raw, out):  # `to_raw` made a copy
@@ -63,50 +57,50 @@ class _Reader:
         """Read an orthogonal selection."""
         session, cap = self.endpoint.session, self.endpoint.response_limit
         limit = min(max(raw.nbytes // session.connections, SMALLEST_BOX), LARGEST_BOX, cap or LARGEST_BOX)
-        boxes = self.endpoint.cut(Box.of(axes), limit, inside_chunks=cap is not None)
-        session.for_each(lambda box: self._fill_box(box, raw), boxes)
+        session.for_each(self._fill_box, self.endpoint.box(axes, raw).cut(limit, inside_chunks=cap is not None))
 
     def read_points(self, axes: Sequence[Axis], raw: AnyArray) -> None:
-        """Read points, each with its ranges, in parts."""
+        """Read points, each with its ranges, in parts. The server gives whole items of a field with a subarray, within
+        which the values are selected here."""
         endpoint = self.endpoint
+        outer, inner = axes[: endpoint.rank], axes[endpoint.rank :]
+        if not endpoint.has_whole_items(axes):
+            points = [len(axis) for axis in outer if isinstance(axis, np.ndarray)][:1]
+            ranges = [len(axis) for axis in outer if isinstance(axis, range)]
+            items = np.empty((*points, *ranges, *endpoint.item_shape), endpoint.dtype)
+            (self.read_points if points else self.read_box)([*outer, *endpoint.item_axes], items)
+            raw[...] = items[open_mesh([*map(np.arange, points), *map(range, ranges), *inner])]
+            return
         cells = min(1 << 16, (8 << 20) // endpoint.item_nbytes)  # a few MiB of coordinates or values
         cells = min(cells, endpoint.limits.get("max_points") or cells)
         step = max(1, cells * len(raw) * prod(endpoint.item_shape) // raw.size)
 
         def read_part(part: slice) -> None:
-            self._fill_points([axis[part] if isinstance(axis, np.ndarray) else axis for axis in axes], raw[part])
+            self._fill_points([axis[part] if isinstance(axis, np.ndarray) else axis for axis in outer], raw[part])
 
-        self.endpoint.session.for_each(read_part, [slice(i, i + step) for i in range(0, len(raw), step)])
+        endpoint.session.for_each(read_part, [slice(i, i + step) for i in range(0, len(raw), step)])
 
-    def read_parts_of_items(self, axes: Sequence[Axis], inner: Sequence[Axis], raw: AnyArray) -> None:
-        """Read whole items of a field with a subarray, and select ``inner``, its axes, locally."""
-        endpoint = self.endpoint
-        points = [len(axis) for axis in axes if isinstance(axis, np.ndarray)][:1]
-        ranges = [len(axis) for axis in axes if isinstance(axis, range)]
-        items = np.empty((*points, *ranges, *endpoint.item_shape), endpoint.dtype)
-        (self.read_points if points else self.read_box)(axes, items)
-        raw[...] = items[open_mesh([*map(np.arange, points), *map(range, ranges), *inner])]
-
-    def _fill_box(self, box: Box, raw: AnyArray) -> None:
-        """Read a box into its region of ``raw``, in parts if the server refuses it as too large."""
-        request = Request("GET", self.endpoint.slice_url(box), {"Accept": self.endpoint.accept})
+    def _fill_box(self, box: Box) -> None:
+        """Read a box, in parts if the server refuses it as too large."""
+        request = Request("GET", self.endpoint.slice_url(box.axes), {"Accept": self.endpoint.accept})
         try:
-            self._receive(request, box.region_of(raw), box.shape)
+            self._receive(request, box.values)
         except TooLarge as problem:
-            for part in self.endpoint.smaller(box, problem):
-                self._fill_box(part, raw)
+            for part in box.smaller(problem):
+                self._fill_box(part)
 
     def _fill_points(self, axes: Sequence[Axis], region: AnyArray) -> None:
-        count, cells = len(region), region.size // prod(self.endpoint.item_shape)
+        """Read whole items at points into ``region``."""
+        item_shape = self.endpoint.item_shape
+        count, cells = len(region), region.size // prod(item_shape)
         if count > 1 and self._fill_from_hull(axes, region, cells):
             return
         if count > 1 and cells < count * 512:  # from there on one request per point is faster
-            flat = region.reshape(cells, *self.endpoint.item_shape)
-            self._gather(coordinates(axes), flat)
+            self._gather(coordinates(axes), region.reshape(cells, *item_shape))
             return
         for i in range(count):
             point = [int(axis[i]) if isinstance(axis, np.ndarray) else axis for axis in axes]
-            self._fill_box(Box.of(point), region[i, ...])
+            self._fill_box(self.endpoint.box([*point, *self.endpoint.item_axes], region[i, ...]))
 
     def _fill_from_hull(self, axes: Sequence[Axis], region: AnyArray, cells: int) -> bool:
         """Read points from their bounding box if that is no larger than coordinates and values; returns whether it
@@ -127,13 +121,13 @@ class _Reader:
         nbytes = prod(lengths(hull)) * endpoint.item_nbytes
         if nbytes > cells * (8 * len(axes) + endpoint.item_nbytes):
             return False
-        boxes = self.endpoint.cut(Box.of(hull), nbytes)
+        values_of_hull = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
+        boxes = endpoint.box([*hull, *endpoint.item_axes], values_of_hull).cut(nbytes)
         if len(boxes) > 4:  # one request for all points is faster
             return False
-        values_of_hull = np.empty(lengths(hull) + endpoint.item_shape, endpoint.dtype)
-        silent = replace(self, on_bytes=lambda _: None)
+        silent = _Reader(endpoint, lambda _: None)
         for box in boxes:
-            silent._fill_box(box, values_of_hull)
+            silent._fill_box(box)
         region[...] = values_of_hull[open_mesh(local)]
         self.on_bytes(region.nbytes)
         return True
@@ -144,19 +138,19 @@ class _Reader:
         url = endpoint.address.url("points", field=endpoint.field, decode=endpoint.decode)
         headers = {"Accept": endpoint.accept, "Content-Type": wire.NPY}
         try:
-            self._receive(Request("POST", url, headers, encode_npy(cells), safe=True), region, (count,))
+            self._receive(Request("POST", url, headers, encode_npy(cells), safe=True), region)
         except TooLarge:
             if count < 2:
                 raise
             for half in (slice(0, count // 2), slice(count // 2, count)):
                 self._gather(cells[half], region[half])
 
-    def _receive(self, request: Request, region: AnyArray, shape: tuple[int, ...]) -> None:
+    def _receive(self, request: Request, region: AnyArray) -> None:
         """Read the response into ``region``; the request is repeated if the body changes on resumption."""
         endpoint = self.endpoint
 
         def check(response: Response) -> None:
-            endpoint.check_response(response, shape)
+            endpoint.check_response(response, region.shape)
 
         def read_whole(response: Response) -> bytes:
             check(response)

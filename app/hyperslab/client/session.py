@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
+from urllib3 import Retry
+from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, NewConnectionError, ProxyError, SSLError
 
 from hyperslab import __version__, wire
-from hyperslab.client.transport import BROKEN_CONNECTION, CURRENT, Body, Cancel, Response, Transport
+from hyperslab.client.transport import BROKEN_CONNECTION, CANCEL, Body, Cancel, Response, Transport
 from hyperslab.errors import (
     BrokenData,
     HyperslabError,
@@ -151,7 +151,7 @@ class Session:
         """
         lost, attempts = False, self.retry.attempts
         for attempt in range(1, attempts + 1):
-            CURRENT.cancel.check()
+            CANCEL.get().check()
             last = attempt == attempts or not request.repeatable
             try:
                 headers = {**self._headers, **request.headers}
@@ -168,14 +168,14 @@ class Session:
             except (SSLError, ProxyError) as error:  # permanent
                 raise _unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
-                CURRENT.cancel.check()  # cancellation breaks connections
+                CANCEL.get().check()  # cancellation breaks connections
                 if last:
                     raise _unreachable(request, error, attempt) from error
                 lost |= request.removes and not isinstance(error, ConnectTimeoutError)
                 pause, failure = self.retry.backoff(attempt), _reason(error)
             facts = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
             log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *facts)
-            CURRENT.cancel.pause(pause)
+            CANCEL.get().pause(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _pause_after(self, response: Response, attempt: int, *, last: bool) -> float:
@@ -212,15 +212,10 @@ def _reason(error: Exception) -> str:
 
 def parse_retry_after(value: str | None) -> float | None:
     """Seconds of a ``Retry-After`` header, a number or HTTP date (RFC 9110 §10.2.3); None if missing or invalid."""
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
     try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
+        return None if value is None else Retry().parse_retry_after(value)
+    except InvalidHeader:
         return None
-    return max(0.0, date.timestamp() - time.time())
 
 
 def read_problem(response: Response) -> HyperslabError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
 from math import prod
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -131,13 +132,12 @@ class RemoteStream:
         self._max_pending, self._pending = max_pending, 0
         self._failure: BaseException | None = None
         self._closing = False
-        self._ready: deque[StreamedArray] = deque()
+        self._ready: SimpleQueue[StreamedArray | None] = SimpleQueue()  # None ends a sender
         self._free_buffers: deque[memoryview] = deque(maxlen=max_pending)
         self._changed = threading.Condition()
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
         self._senders = 0
-        self._counts = self._reported = (0, 0)  # bytes stored and appended
         request = Request("GET", self._url())
         if settings is not None:
             body = dump_json(settings.to_document() if isinstance(settings, StreamSettings) else settings)
@@ -151,7 +151,7 @@ class RemoteStream:
         self._epoch = {} if epoch is None else {wire.STREAM_EPOCH: epoch}
         self._arrays = {key: StreamedArray.parse(key, members) for key, members in state["arrays"].items()}
         sent = sum(array._sent for array in self._arrays.values())
-        self._counts = (sent, sent)
+        self._counts = (sent, sent)  # bytes stored and appended
         if progress is not False:
             self._start(partial(self._report, advance))
 
@@ -289,7 +289,7 @@ class RemoteStream:
             self._counts = (self._counts[0], self._counts[1] + nbytes)
             if not array._busy:
                 array._busy = True
-                self._ready.append(array)
+                self._ready.put(array)
             if self._senders < min(self._session.connections, len(self._arrays)):
                 self._senders += 1
                 self._start(self._send_queued)
@@ -311,6 +311,8 @@ class RemoteStream:
             self._closing = True
             self._changed.notify_all()
         self._cancel.set()
+        for _ in self._threads:
+            self._ready.put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():  # a progress callback may close the stream
                 thread.join()
@@ -336,29 +338,25 @@ class RemoteStream:
 
     def _report(self, advance: Callable[..., None]) -> None:
         """Report progress, without the lock: a slow callback delays no sender."""
+        reported = (0, 0)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._counts != self._reported or self._closing)
-                (before, expected), self._reported = self._reported, self._counts
-                stored, appended = self._counts
-            if (stored, appended) == (before, expected):
+                while self._counts == reported and not self._closing:
+                    self._changed.wait()
+                before, reported = reported, self._counts
+            if reported == before:
                 return
-            advance(stored - before, appended - expected)
+            advance(reported[0] - before[0], reported[1] - before[1])
 
     def _send_queued(self) -> None:
         """Send queued frames, of one array at a time, first come first served."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._ready or self._closing or self._failure)
-                if self._closing or self._failure:
-                    return
-                array = self._ready.popleft()
+        while (array := self._ready.get()) is not None and not (self._closing or self._failure):
             with self._cancel.scope():
                 self._send(array)
             with self._changed:
                 array._busy = bool(array._queue)
-                self._ready += [array] if array._queue else []
-                self._changed.notify_all()
+                if array._busy:
+                    self._ready.put(array)
 
     def _send(self, array: StreamedArray) -> None:
         """Send one request with the first queued frames of an array."""

@@ -138,12 +138,6 @@ def describe(
         return "\n".join(lines)
 
 
-def draw_tree(url: str, *, level: int | None, token: str | None = None, transport: Transport | None = None) -> str:
-    """The tree of a group, at most ``level`` deep."""
-    with RemoteGroup(url, token=token, transport=transport) as group:
-        return str(group.tree(level))
-
-
 def page_url(url: str) -> str:
     """The URL of a node's viewer page, from any URL of the node; one of the page is unchanged."""
     address = Address.parse(url)
@@ -388,9 +382,7 @@ def _read_frames(source: Path, array: StreamedArray) -> Iterator[AnyArray]:
     """Raw frames of a pipe; raises `BadBody` for a partial last one."""
     nbytes = array.frame_nbytes
     with nullcontext(sys.stdin.buffer) if source == _PIPE else source.open("rb") as file:
-        while data := file.read(nbytes):
-            while len(data) < nbytes and (more := file.read(nbytes - len(data))):
-                data += more
+        while data := file.read(nbytes):  # buffered, so that only the end is shorter
             if len(data) < nbytes:
                 raise BadBody(reason="the last frame is not whole", expected=f"{nbytes} bytes", found=str(len(data)))
             yield np.frombuffer(data, array.dtype).reshape(array.frame_shape)

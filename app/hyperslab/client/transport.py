@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 import urllib3
@@ -92,12 +93,12 @@ class Cancel:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Context in which this thread's requests are subject to this cancellation, as `CURRENT.cancel`."""
-        before, CURRENT.cancel = CURRENT.cancel, self
+        """Context in which this thread's requests are subject to this cancellation, as `CANCEL`."""
+        before = CANCEL.set(self)
         try:
             yield
         finally:
-            CURRENT.cancel = before
+            CANCEL.reset(before)
             with self._lock:
                 self._sockets.pop(threading.get_ident(), None)
 
@@ -110,13 +111,8 @@ class Cancel:
                 _shut_down(connection)
 
 
-class Current(threading.local):
-    """The cancellation of the current thread; by default one that is never set."""
-
-    cancel = Cancel()
-
-
-CURRENT: Final = Current()
+CANCEL: Final = ContextVar("CANCEL", default=Cancel())  # noqa: B039 - shared, as it is never set
+"""The cancellation of the current thread; by default one that is never set."""
 
 
 def _shut_down(connection: socket.socket) -> None:
@@ -196,11 +192,11 @@ class HTTPConnection(connection.HTTPConnection):
     """Registers its socket for cancellation. urllib3 shows the name of the class in errors."""
 
     def send(self, data: Any) -> None:
-        CURRENT.cancel.watch(self.sock)
+        CANCEL.get().watch(self.sock)
         super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as in urllib3
-        CURRENT.cancel.watch(getattr(self, "sock", None))
+        CANCEL.get().watch(getattr(self, "sock", None))
         return super().getresponse()
 
 

@@ -35,15 +35,17 @@ def write_selection(
 
     Of repeated indices the last value wins. Raises `ValueError` if the shapes do not fit, and the server's errors.
     """
-    endpoint, axes = _cells(endpoint, selection)
     expanded = broadcast(values, selection.shape)
+    if selection.pointwise and not endpoint.has_whole_items(selection.axes):
+        raise IndexError("at points, the subarrays of a field can only be written whole")
     if 0 in selection.shape:
         return
     if selection.pointwise:
-        _write_points(endpoint, axes, selection.to_raw(expanded), on_bytes)
+        _write_points(endpoint, selection.axes[: endpoint.rank], selection.to_raw(expanded), on_bytes)
     else:
         is_single = values.ndim == 0 and endpoint.item_shape == ()
-        _write_boxes(endpoint, axes, values if is_single else selection.to_raw(expanded), is_single, on_bytes)
+        raw = values if is_single else selection.to_raw(expanded)
+        _write_boxes(endpoint, selection.axes, raw, is_single, on_bytes)
 
 
 def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag: str) -> str:
@@ -52,8 +54,7 @@ def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag
     Raises `PreconditionFailed` for another tag, `TooLarge` if one request cannot carry the values, and `Unreachable`
     after a lost response: a retry would conflict with the first request.
     """
-    endpoint, axes = _cells(endpoint, selection)
-    axes, distinct = _without_repetition(axes, selection.to_raw(broadcast(values, selection.shape)))
+    axes, distinct = _without_repetition(selection.axes, selection.to_raw(broadcast(values, selection.shape)))
     headers, body = {**_headers(endpoint, distinct.shape), "If-Match": tag}, _encode(endpoint, distinct)
     request = Request("PUT", _single_url(endpoint, axes), headers, body, once=True)
     return endpoint.session.read(request).headers["ETag"]
@@ -61,8 +62,7 @@ def write_tagged(endpoint: Endpoint, selection: Selection, values: AnyArray, tag
 
 def read_tag(endpoint: Endpoint, selection: Selection) -> str:
     """The current tag of a selection, for `write_tagged`; reads no values."""
-    endpoint, axes = _cells(endpoint, selection)
-    axes, _ = _without_repetition(axes, np.empty(()))
+    axes, _ = _without_repetition(selection.axes, np.empty(()))
     request = Request("HEAD", _single_url(endpoint, axes), {"Accept": endpoint.accept})
     return endpoint.session.read(request).headers["ETag"]
 
@@ -79,7 +79,7 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
     if values.ndim != len(endpoint.shape) or values.shape[:axis] + values.shape[axis + 1 :] != others:
         raise ValueError(f"cannot append shape {values.shape} along axis {axis} of shape {endpoint.shape}")
     begin, end = None, None
-    shape = list(endpoint.grid_shape)
+    shape = list(endpoint.shape)
     queue = deque(_append_parts(endpoint, values, axis))
     while queue:
         part = queue.popleft()
@@ -99,7 +99,7 @@ def append_values(endpoint: Endpoint, values: AnyArray, axis: int) -> tuple[int,
 
 def _append_parts(endpoint: Endpoint, values: AnyArray, axis: int) -> list[AnyArray]:
     """``values`` divided along ``axis`` into parts for one request each."""
-    length, chunk = values.shape[axis], endpoint.grid_chunks[axis]
+    length, chunk = values.shape[axis], endpoint.chunks[axis]
     limit = min(64 << 20, endpoint.limits.get("max_request_bytes") or 64 << 20)
     rows = max(1, limit // max(1, values.size * endpoint.dtype.itemsize // max(1, length)))
     if rows > chunk:
@@ -107,19 +107,12 @@ def _append_parts(endpoint: Endpoint, values: AnyArray, axis: int) -> list[AnyAr
     return np.array_split(values, range(rows, length, rows), axis) if length else []
 
 
-def _cells(endpoint: Endpoint, selection: Selection) -> tuple[Endpoint, tuple[Axis, ...]]:
-    endpoint, axes, inner = endpoint.cells(selection)
-    if inner:
-        raise IndexError("at points, the subarrays of a field can only be written whole")
-    return endpoint, axes
-
-
 def _single_url(endpoint: Endpoint, axes: tuple[Axis, ...]) -> str:
     """URL of a request for all of a selection; raises `IndexError` if its lists of indices are too long."""
-    boxes = endpoint.cut(Box.of(axes), sys.maxsize)
-    if len(boxes) != 1:
+    values = np.broadcast_to(np.empty((), endpoint.dtype), lengths(axes))
+    if len(endpoint.box(axes, values).cut(sys.maxsize)) != 1:
         raise IndexError("more indices than one request can name")
-    return endpoint.slice_url(boxes[0])
+    return endpoint.slice_url(axes)
 
 
 def _write_boxes(
@@ -133,23 +126,21 @@ def _write_boxes(
     limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
     def put(box: Box) -> None:
+        headers = _headers(endpoint, box.values.shape)
         if is_single:  # with the shape, so that slices of an array that has shrunk are refused
-            media_type = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
-            headers = {"Content-Type": media_type, wire.ARRAY_SHAPE: _json(box.shape)}
-            body = _encode(endpoint, values, npy=True)
-        else:
-            part = box.region_of(values)
-            headers, body = _headers(endpoint, part.shape), _encode(endpoint, part)
+            headers["Content-Type"] = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
+        body = _encode(endpoint, values if is_single else box.values, npy=is_single)
         try:
-            session.read(Request("PUT", endpoint.slice_url(box), headers, body))
+            session.read(Request("PUT", endpoint.slice_url(box.axes), headers, body))
         except TooLarge as problem:
-            for smaller in endpoint.smaller(box, problem):
+            for smaller in box.smaller(problem):
                 put(smaller)
         else:
-            on_bytes(prod(box.shape) * endpoint.item_nbytes)
+            on_bytes(box.nbytes)
 
-    on_bytes((cells - prod(lengths(axes))) * endpoint.item_nbytes)  # repeated indices are not sent
-    session.for_each(put, endpoint.cut(Box.of(axes), 64 << 20 if is_single else limit))
+    box = endpoint.box(axes, np.broadcast_to(values, lengths(axes)))
+    on_bytes(cells * endpoint.dtype.itemsize - box.nbytes)  # repeated indices are not sent
+    session.for_each(put, box.cut(64 << 20 if is_single else limit))
 
 
 def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, on_bytes: OnBytes) -> None:

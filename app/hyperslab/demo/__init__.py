@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyperslab.demo import brain, climate, microscope, tables
-from hyperslab.demo.files import LZ4, ZSTD, consolidate, write_array, write_group
 from hyperslab.demo.ome import write_corner, write_microscope
+from hyperslab.demo.writer import LZ4, ZSTD, Writer
 
 VERSION: Final = 2
 """Version of the contents: a new one is written beside older ones."""
@@ -43,66 +46,42 @@ def make_demo(parent: Path) -> Path:
 
 def write_demo(root: Path) -> None:
     """Write the demo store to ``root``."""
-    write_group(root, {"title": "Hyperslab's demo: arrays of many kinds, all of them made up"})
-    intensity, labels = microscope.stack()
-    write_microscope(root / "microscope", intensity, labels)
-    write_corner(root / "sharded", intensity)
-    _write_brain(root / "brain")
-    _write_climate(root / "climate")
-    _write_tables(root)
+    with closing(Writer(root)) as writer:
+        writer.group("", {"title": "Hyperslab's demo: arrays of many kinds, all of them made up"})
+        intensity, labels = microscope.stack()
+        write_microscope(writer, "microscope", intensity, labels)
+        write_corner(writer, "sharded", intensity)
+        writer.group("climate", {"title": "A year of sea surface temperature", "Conventions": "CF-1.10"})
+        for path, values, dimensions, attributes, definition in _arrays():
+            writer.array(path, values, dimensions, attributes, **definition)
+        writer.consolidate("climate")
 
 
-def _write_brain(folder: Path) -> None:
-    attributes = {
-        "title": "A head, as a T1-weighted scan would show it",
-        "_ARRAY_DIMENSIONS": ["z", "y", "x"],
-        "voxel_size": {"z": 2.5, "y": 0.45, "x": 0.45, "unit": "millimeter"},
-    }
-    write_array(folder, brain.volume(), attributes, chunks=(16, 128, 128), compressor=LZ4, sparse=True)
-
-
-def _write_climate(folder: Path) -> None:
+def _arrays() -> Iterator[tuple[str, NDArray[Any], str, dict[str, Any], dict[str, Any]]]:
+    """Path, values, names of dimensions, attributes, and the rest of the definition."""
+    voxel = {"z": 2.5, "y": 0.45, "x": 0.45, "unit": "millimeter"}
+    head = {"title": "A head, as a T1-weighted scan would show it", "_ARRAY_DIMENSIONS": None, "voxel_size": voxel}
+    yield "brain", brain.volume(), "z y x", head, {"chunks": [16, 128, 128], "compressor": LZ4}
     cube = climate.cube()
-    group = write_group(folder, {"title": "A year of sea surface temperature", "Conventions": "CF-1.10"})
-    for name, attributes in (
-        ("time", {"units": "days since 2023-01-01", "calendar": "standard", "axis": "T"}),
-        ("lat", {"units": "degrees_north", "standard_name": "latitude"}),
-        ("lon", {"units": "degrees_east", "standard_name": "longitude"}),
-    ):
-        values = cube[name]
-        write_array(group / name, values, {**attributes, **_dims(name)}, chunks=values.shape, fill_value=None)
-    mask = {"long_name": "whether the cell is land", **_dims("lat", "lon")}
-    write_array(group / "land", cube["land"], mask, chunks=cube["land"].shape, compressor=ZSTD, fill_value=None)
-    temperature = {
-        "units": "degC",
-        "standard_name": "sea_surface_temperature",
-        "long_name": "sea surface temperature",
-        **_dims("time", "lat", "lon"),
+    axes = {
+        "time": {"units": "days since 2023-01-01", "calendar": "standard", "axis": "T"},
+        "lat": {"units": "degrees_north", "standard_name": "latitude"},
+        "lon": {"units": "degrees_east", "standard_name": "longitude"},
     }
-    write_array(group / "sst", cube["sst"], temperature, chunks=(73, 45, 90), compressor=ZSTD, fill_value="NaN")
-    consolidate(group)
-
-
-def _write_tables(root: Path) -> None:
-    columns = {
-        "title": "Hits in a detector",
-        "units": {"time": "s", "energy": "keV", "x": "mm", "y": "mm", "z": "mm"},
-        **_dims("event"),
-    }
-    write_array(root / "events", tables.events(), columns, chunks=(8192,), compressor=LZ4, fill_value=None)
-    trace = {
-        "title": "A heart's electrical signal",
-        "units": "mV",
-        "samples_per_second": tables.SAMPLES_PER_SECOND,
-        **_dims("sample"),
-    }
-    write_array(root / "signal", tables.signal(), trace, chunks=(65536,), compressor=ZSTD)
-    names, texts = {"title": "Names of weather stations", **_dims("station")}, [{"id": "vlen-utf8"}]
-    stations = tables.stations()
-    write_array(root / "stations", stations, names, chunks=(8,), compressor=LZ4, fill_value="", filters=texts)
-    speed = {"title": "Speed of light", "units": "m/s", **_dims()}
-    write_array(root / "speed_of_light", np.array(299_792_458.0), speed, chunks=())
-
-
-def _dims(*names: str) -> dict[str, list[str]]:
-    return {"_ARRAY_DIMENSIONS": list(names)}
+    for name, attributes in axes.items():
+        whole = {"chunks": [*cube[name].shape], "fill_value": None}
+        yield f"climate/{name}", cube[name], name, attributes, whole
+    land, mask = cube["land"], {"long_name": "whether the cell is land"}
+    yield "climate/land", land, "lat lon", mask, {"chunks": [*land.shape], "compressor": ZSTD, "fill_value": None}
+    sst = {"units": "degC", "standard_name": "sea_surface_temperature", "long_name": "sea surface temperature"}
+    packed = {"chunks": [73, 45, 90], "compressor": ZSTD, "fill_value": "NaN"}
+    yield "climate/sst", cube["sst"], "time lat lon", sst, packed
+    units = {"time": "s", "energy": "keV", "x": "mm", "y": "mm", "z": "mm"}
+    hits = {"title": "Hits in a detector", "units": units}
+    yield "events", tables.events(), "event", hits, {"chunks": [8192], "compressor": LZ4, "fill_value": None}
+    signal = {"title": "A heart's electrical signal", "units": "mV", "samples_per_second": tables.SAMPLES_PER_SECOND}
+    yield "signal", tables.signal(), "sample", signal, {"chunks": [65536], "compressor": ZSTD}
+    texts = {"chunks": [8], "compressor": LZ4, "fill_value": "", "filters": [{"id": "vlen-utf8"}]}
+    yield "stations", tables.stations(), "station", {"title": "Names of weather stations"}, texts
+    speed = {"title": "Speed of light", "units": "m/s"}
+    yield "speed_of_light", np.array(299_792_458.0), "", speed, {"chunks": []}

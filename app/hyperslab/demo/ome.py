@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.demo.files import ZSTD, write_array, write_group, write_sharded
 from hyperslab.demo.noise import halve
+from hyperslab.demo.writer import ZSTD, Writer
 from hyperslab.engine.faces import v3_attributes
 
 LEVELS: Final = 4
@@ -27,31 +26,34 @@ CHANNELS: Final = (
 """Label, colour, start and end of the window."""
 
 
-def write_corner(folder: Path, intensity: NDArray[Any]) -> None:
+def write_corner(writer: Writer, path: str, intensity: NDArray[Any]) -> None:
     """Write the crop: two levels, in chunks (1, 4, 96, 96), 16 to a shard."""
     level = intensity[:, :, :CORNER, :CORNER]
     attributes = {"multiscales": [_multiscale("corner", "czyx", levels=2)], "omero": _omero()}
-    write_group(folder, v3_attributes(attributes, folder.name), zarr_format=3)
+    writer.group(path, v3_attributes(attributes, path), zarr_format=3)
     for number in range(2):
-        write_sharded(folder / str(number), level, "czyx", chunks=(1, 4, 96, 96), shards=(1, 16, 192, 192))
+        shards = {"zarr_format": 3, "chunks": [1, 4, 96, 96], "shards": [1, 16, 192, 192]}
+        writer.array(f"{path}/{number}", level, "c z y x", {}, **shards)
         level = halve(level)
 
 
-def write_microscope(folder: Path, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
+def write_microscope(writer: Writer, path: str, intensity: NDArray[Any], labels: NDArray[Any]) -> None:
     """Write the image and its labels."""
-    write_group(folder, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
-    _write_pyramid(folder, intensity, halve)
-    write_group(folder / "labels", {"labels": ["nuclei"]})
-    nuclei = folder / "labels" / "nuclei"
-    write_group(nuclei, {"multiscales": [_multiscale("nuclei", "zyx")], "image-label": _image_label(labels)})
-    _write_pyramid(nuclei, labels, lambda level: np.ascontiguousarray(level[..., ::2, ::2]))
+    writer.group(path, {"multiscales": [_multiscale("cells", "czyx")], "omero": _omero()})
+    _write_pyramid(writer, path, intensity, halve)
+    writer.group(f"{path}/labels", {"labels": ["nuclei"]})
+    nuclei = {"multiscales": [_multiscale("nuclei", "zyx")], "image-label": _image_label(labels)}
+    writer.group(f"{path}/labels/nuclei", nuclei)
+    _write_pyramid(writer, f"{path}/labels/nuclei", labels, lambda level: level[..., ::2, ::2])
 
 
-def _write_pyramid(group: Path, level: NDArray[Any], shrink: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    attributes = {"_ARRAY_DIMENSIONS": list("czyx"[-level.ndim :])}
+def _write_pyramid(
+    writer: Writer, path: str, level: NDArray[Any], shrink: Callable[[NDArray[Any]], NDArray[Any]]
+) -> None:
     for number in range(LEVELS):
-        chunks = (1,) * (level.ndim - 2) + tuple(min(TILE, size) for size in level.shape[-2:])
-        write_array(group / str(number), level, attributes, chunks=chunks, compressor=ZSTD, separator="/")
+        chunks = [1] * (level.ndim - 2) + [min(TILE, size) for size in level.shape[-2:]]
+        members = {"chunks": chunks, "compressor": ZSTD, "dimension_separator": "/"}
+        writer.array(f"{path}/{number}", level, " ".join("czyx"[-level.ndim :]), {}, **members)
         level = shrink(level)
 
 

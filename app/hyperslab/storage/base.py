@@ -80,10 +80,6 @@ class Log(Protocol):
     All methods raise `errors.StoreError`."""
 
     @property
-    def identity(self) -> int:
-        """A number that is unique among open logs."""
-
-    @property
     def size(self) -> int:
         """Current size in bytes."""
 

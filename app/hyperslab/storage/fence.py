@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat as modes
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -21,12 +19,6 @@ NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 Identity = tuple[int, int]
 """Device and inode."""
-
-
-class _How(ctypes.Structure):
-    """``struct open_how``."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 class Root:
@@ -54,7 +46,6 @@ class Fence:
         self.root = os.path.realpath(root)
         self._inside = self.root.rstrip("/") + "/"
         self._base: Root | None = None
-        self._openat2 = _OpenAt2() if sys.platform == "linux" else None
 
     def base(self) -> Root:
         """The current root directory: it may be mounted or replaced at any time."""
@@ -67,17 +58,33 @@ class Fence:
 
     def open(self, path: str, flags: int, base: Root | None = None) -> int:
         """A descriptor of an existing file or directory, which the caller closes; ``base`` saves several calls the
-        check of the root."""
-        base = base or self.base()
-        if (openat2 := self._openat2) is not None:
-            descriptor, number = openat2(base.descriptor, path or ".", flags)
-            if descriptor >= 0:
-                return descriptor
-            if number in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox
-                self._openat2 = None
-            elif number not in (errno.EXDEV, errno.EAGAIN):
-                raise OSError(number, os.strerror(number), path)
-        return self._walk(base.descriptor, path, flags)
+        check of the root.
+
+        It goes component by component without following links. The target of a link is resolved by name and walked from
+        the root again, so that the result does not depend on races.
+        """
+        root = (base or self.base()).descriptor
+        names, walked, links = path.strip("/").split("/")[::-1], list[str](), 0
+        held: list[int] = []  # the directories on the way, and the result
+        try:
+            while names:
+                name = names.pop() or "."
+                if name == "..":
+                    raise BadPath(path, "it leads out of the store")
+                found = _open_unless_link(name, DIRECTORY if names else flags, held[-1] if walked else root)
+                if found is not None:
+                    walked.append(name)
+                    held.append(found)
+                    continue
+                links += 1
+                if links > 40:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                names += self._target("/".join((*walked, name)))
+                walked = []
+            return held.pop()
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
 
     @contextmanager
     def opened(self, path: str, flags: int = DIRECTORY) -> Iterator[int]:
@@ -100,66 +107,12 @@ class Fence:
         """Release the descriptor of the root; the next call opens it again."""
         self._base = None
 
-    def _walk(self, base: int, path: str, flags: int) -> int:
-        """`open` component by component without following links.
-
-        The target of a link is resolved by name and walked from the root again, so that the result does not depend on
-        races.
-        """
-        names, walked, links = _names(path), list[str](), 0
-        current = os.open(".", DIRECTORY if names else flags, dir_fd=base)
-        try:
-            while names:
-                name = names.pop()
-                if name == "..":
-                    raise BadPath(path, "it leads out of the store")
-                if _is_link(name, current):
-                    links += 1
-                    if links > 40:
-                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                    names += self._target("/".join((*walked, name)))
-                    walked, name, above = [], ".", base
-                else:
-                    walked.append(name)
-                    above = current
-                previous, current = current, os.open(name, (DIRECTORY if names else flags) | NO_FOLLOW, dir_fd=above)
-                os.close(previous)
-            if modes.S_ISLNK(os.fstat(current).st_mode):  # replaced by a link after `_is_link`
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            return os.dup(current)
-        finally:
-            os.close(current)
-
     def _target(self, path: str) -> list[str]:
         """The components of a link's target relative to the root, last first."""
         real = os.path.realpath(self._inside + path)
         if real != self.root and not real.startswith(self._inside):
             raise BadPath(path, "a symbolic link leads out of the store")
-        return _names(real[len(self._inside) :])
-
-
-class _OpenAt2:
-    """The system call openat2 (number 437 on all architectures), which resolves a path below a directory."""
-
-    def __init__(self) -> None:
-        self._call = ctypes.CDLL(None, use_errno=True).syscall
-        self._call.restype = ctypes.c_long
-        self._call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
-        self._how: dict[int, tuple[_How, int]] = {}  # by flags, with the address
-
-    def __call__(self, base: int, path: str, flags: int) -> tuple[int, int]:
-        """A descriptor and 0, or -1 and the errno."""
-        how = self._how.get(flags)
-        if how is None:
-            struct = _How(flags | os.O_CLOEXEC, 0, 0x08 | 0x02)  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
-            how = self._how[flags] = struct, ctypes.addressof(struct)
-        name = os.fsencode(path)
-        while True:
-            descriptor = self._call(437, base, name, how[1], 24)  # the size of `_How`
-            if descriptor >= 0:
-                return descriptor, 0
-            if (number := ctypes.get_errno()) != errno.EINTR:
-                return -1, number
+        return real[len(self._inside) :].split("/")[::-1]
 
 
 def identity_of(stat: os.stat_result) -> Identity:
@@ -167,10 +120,17 @@ def identity_of(stat: os.stat_result) -> Identity:
     return stat.st_dev, stat.st_ino
 
 
-def _names(path: str) -> list[str]:
-    """The components of a path, last first."""
-    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
-
-
-def _is_link(name: str, directory: int) -> bool:
-    return modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+def _open_unless_link(name: str, flags: int, directory: int) -> int | None:
+    """A descriptor of a name in a directory; None if it is a symbolic link."""
+    try:
+        found = os.open(name, flags | NO_FOLLOW, dir_fd=directory)
+    except FileNotFoundError:
+        raise
+    except OSError:  # which one it is for a link depends on the system
+        if modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            return None
+        raise
+    if flags & PATH and modes.S_ISLNK(os.fstat(found).st_mode):  # these flags open the link itself
+        os.close(found)
+        return None
+    return found

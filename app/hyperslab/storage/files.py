@@ -217,10 +217,6 @@ class LogFile:
         self._durable = durable
 
     @property
-    def identity(self) -> int:
-        return os.fstat(self._descriptor).st_ino
-
-    @property
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Final, ParamSpec, TypeVar
 
@@ -84,7 +85,7 @@ class LocalStore(Store):
         self._scanner = Scanner(self._fence, tidy=config.writable)
         self._writer = FileWriter(self._fence, durable=config.durability == "fsync", file_locks=file_locks)
         self._processes = FileLocks(self._fence, f"{HIDDEN}/locks") if file_locks else None
-        self._commit = self._processes.hold_commit if self._processes else self._commits.hold
+        self._commit = partial(self._processes.hold, commit=True) if self._processes else self._commits.hold
 
     @property
     def url(self) -> str:

@@ -70,30 +70,24 @@ class FileLocks:
         self._used: set[str] = set()
 
     @contextmanager
-    def hold(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        """Hold the lock of ``key``; raises `OSError`.
+    def hold(self, key: str, *, shared: bool = False, commit: bool = False) -> Iterator[None]:
+        """Hold the lock of ``key``; raises `OSError`. ``commit``: the store's own for comparing versions and renaming;
+        a third family, which callers never hold.
 
         Node locks have a second one, a gate, which an exclusive waiter holds: with ``flock`` alone, a steady stream of
         shared holders would starve it.
         """
-        node = key.endswith((".zarray", ".zgroup"))
-        own_file = node or key.rpartition("/")[2].startswith(".")  # documents such as .zmetadata are few
-        name = f"{'node' if node else 'chunk'}-{_digest(key, 16 if own_file else 1)}"
+        node = not commit and key.endswith((".zarray", ".zgroup"))
+        # documents such as .zmetadata are few
+        own_file = node or (not commit and key.rpartition("/")[2].startswith("."))
+        family = "commit" if commit else "node" if node else "chunk"
+        name = f"{family}-{blake2b(key.encode(), digest_size=16 if own_file else 1).hexdigest()}"
         gate = self._acquire(f"{name}.gate", shared) if node else None
         try:
             lock = self._acquire(name, shared)
         finally:
             if gate is not None:
                 os.close(gate)
-        try:
-            yield
-        finally:
-            os.close(lock)
-
-    @contextmanager
-    def hold_commit(self, key: str, *, shared: bool = False) -> Iterator[None]:
-        """Hold the store's own lock for comparing versions and renaming; a third family, which callers never hold."""
-        lock = self._acquire(f"commit-{_digest(key, 1)}", shared)
         try:
             yield
         finally:
@@ -160,8 +154,3 @@ class FileLocks:
             return os.path.samestat(os.fstat(descriptor), self._fence.stat(f"{self._directory}/{name}"))
         except FileNotFoundError:
             return False
-
-
-def _digest(key: str, size: int) -> str:
-    """Hexadecimal digest of ``size`` bytes."""
-    return blake2b(key.encode(), digest_size=size).hexdigest()

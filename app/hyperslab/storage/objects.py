@@ -96,13 +96,8 @@ class ObjectStore(Store):
         return replace(self._capabilities, conditional_delete=self._conditional is False)
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        def read() -> Stored | None:
-            result = obstore.get(self._client, self._path(key))
-            check_size(key, result.meta["size"], max_bytes)
-            data = memoryview(result.bytes())
-            return None if data == memoryview(TOMBSTONE) else Stored(data, version_of(self._connection, result.meta))
-
-        return self._ask(key, read)
+        found = self._ask(key, lambda: self._read(key, None, max_bytes))
+        return None if found is None else Stored(found.data, found.entry.version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request, except for values that end before ``start`` and servers without ranges."""
@@ -193,24 +188,27 @@ class ObjectStore(Store):
         version, modified = version_of(self._connection, meta), meta["last_modified"].timestamp()
         return Entry(self._key(meta["path"]), meta["size"], version, modified)
 
-    def _read(self, key: str, requested: tuple[int, int] | SuffixRange) -> Part | None:
-        """A part of a value, or more; raises `FileNotFoundError`."""
+    def _read(
+        self, key: str, requested: tuple[int, int] | SuffixRange | None, max_bytes: int = MAX_BYTES
+    ) -> Part | None:
+        """A part of a value, or more, or all of it (None) up to ``max_bytes``; raises `FileNotFoundError`."""
         path = self._path(key)
-        start, stop = (0, 0) if isinstance(requested, dict) else requested
+        start, stop = requested if isinstance(requested, tuple) else (0, 0)
         for _ in range(MAX_ATTEMPTS):
             try:
-                result = obstore.get(self._client, path, options={"range": requested})
+                result = obstore.get(self._client, path, options={"range": requested} if requested else None)
             except BaseError as error:
                 if means_whole_values_only(error):
-                    result = obstore.get(self._client, path)
-                    check_size(key, result.meta["size"], max(stop, MAX_BYTES))
-                elif means_past_the_end(error):
-                    entry = self._head(key)
-                    if entry is None or entry.size <= start:  # else somebody has written more of it since
-                        return None if entry is None else Part(entry, start, b"")
+                    requested, max_bytes = None, max(stop, MAX_BYTES)
                     continue
-                else:
+                if not means_past_the_end(error):
                     raise
+                entry = self._head(key)
+                if entry is None or entry.size <= start:  # else somebody has written more of it since
+                    return None if entry is None else Part(entry, start, b"")
+                continue
+            if requested is None:
+                check_size(key, result.meta["size"], max_bytes)
             if self._deletes.is_tombstone(path, result.meta):
                 return None
             return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))

@@ -33,26 +33,15 @@ class Scanner:
 
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a directory, without links to it or a directory above, so that recursion ends."""
-        entries: list[Entry] = []
-        prefixes: list[str] = []
-        above = self._above(prefix)
-        for name, stat in self._children(prefix):
-            if not modes.S_ISDIR(stat.st_mode):
-                entries.append(entry_of(prefix + name, stat))
-            elif identity_of(stat) not in above:
-                prefixes.append(name)
-        return Listing.of(entries, prefixes)
+        deeper = dict[str, Identity]()
+        entries = [*self._entries(prefix, self._above(prefix), deeper)]
+        return Listing.of(entries, deeper)
 
     def walk(self, prefix: str, above: tuple[Identity, ...] | None = None) -> Iterator[Entry]:
         """All keys below a prefix; ``above`` are the directories on the way, to detect circular links."""
-        above = self._above(prefix) if above is None else above
-        deeper: list[tuple[str, Identity]] = []
-        for name, stat in self._children(prefix):
-            if not modes.S_ISDIR(stat.st_mode):
-                yield entry_of(prefix + name, stat)
-            elif identity_of(stat) not in above:
-                deeper.append((name, identity_of(stat)))
-        for name, identity in deeper:
+        above, deeper = self._above(prefix) if above is None else above, dict[str, Identity]()
+        yield from self._entries(prefix, above, deeper)
+        for name, identity in deeper.items():
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from self.walk(f"{prefix}{name}/", (*above, identity))
 
@@ -107,8 +96,8 @@ class Scanner:
         """Identities of a directory and its parents by path, not by link target."""
         return tuple(identity_of(self._fence.stat(each)) for each in prefixes(prefix.rpartition("/")[0]))
 
-    def _children(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-        """Names and stats of the files and directories in a directory, through links."""
+    def _entries(self, prefix: str, above: tuple[Identity, ...], deeper: dict[str, Identity]) -> Iterator[Entry]:
+        """The files in a directory, through links; the directories in it that are not ``above`` go to ``deeper``."""
         with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
             for item in found:
                 if is_hidden(item.name):
@@ -116,8 +105,10 @@ class Scanner:
                 elif _is_text(item.name):
                     with suppress(FileNotFoundError, BadPath):  # deleted meanwhile, or a link out of the root
                         stat = self._stat(prefix, item)
-                        if stat is not None and (modes.S_ISREG(stat.st_mode) or modes.S_ISDIR(stat.st_mode)):
-                            yield item.name, stat
+                        if stat is not None and modes.S_ISREG(stat.st_mode):
+                            yield entry_of(prefix + item.name, stat)
+                        elif stat is not None and modes.S_ISDIR(stat.st_mode) and identity_of(stat) not in above:
+                            deeper[item.name] = identity_of(stat)
 
     def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | None:
         """The stat of an item, through links; None for circular links."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import publish_metadata
-from hyperslab.arrays.extent import LARGEST, with_extent, with_stream_mark
+from hyperslab.arrays.extent import LARGEST, with_own
 from hyperslab.arrays.lease import MAX_TRIES, alone, attempts, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
@@ -29,12 +29,12 @@ from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
 
 
+@dataclass(frozen=True, slots=True)
 class Committer:
     """Moves rows to chunks. The caller sees to it that there is one commit of an array at a time."""
 
-    def __init__(self, catalog: Catalog, reader: Reader) -> None:
-        self._catalog = catalog
-        self._reader = reader
+    catalog: Catalog
+    reader: Reader
 
     def open(self, array: StreamArray, level: int) -> tuple[ArrayNode, Mark]:
         """The stored array of a level, and its mark. Of a cached one, only the version of its document is looked up.
@@ -42,7 +42,7 @@ class Committer:
         Raises `ArrayFailed` if another writer has changed it.
         """
         wanted = array.levels[level]
-        node = self._catalog.remembered(wanted.path)
+        node = self.catalog.remembered(wanted.path)
         try:
             known = node.documents.get(node.document_key) if isinstance(node, ArrayNode) else None
             if (
@@ -50,7 +50,7 @@ class Committer:
                 or known is None
                 or node.mount.store.versions(node.prefix, [node.document_key]) != [known]
             ):
-                node = self._catalog.open_array(wanted.path, fresh=True)
+                node = self.catalog.open_array(wanted.path, fresh=True)
         except (NodeNotFound, WrongKind) as error:
             raise ArrayFailed(wanted.path, "it is gone, or another node is in its place") from error
         mark = Mark.of(node)
@@ -72,7 +72,7 @@ class Committer:
         try:
             with ExitStack() as locks:
                 for level in array.levels:
-                    mount, prefix = self._catalog.locate_writable(level.path)
+                    mount, prefix = self.catalog.locate_writable(level.path)
                     locks.enter_context(node_lock(mount, prefix))
                 for number, level in enumerate(array.levels):
                     if final and self.is_final(level):
@@ -86,8 +86,8 @@ class Committer:
                     if number == 0 and source is not None:
                         after = replace(after, head=FirstHead(array, source, start))
                     elif number:
-                        above = grown[-1][0] if grown else self._catalog.open_array(array.levels[number - 1].path)
-                        head = LevelHead(level, array.method or "", partial(_identity, above), self._reader, start)
+                        above = grown[-1][0] if grown else self.catalog.open_array(array.levels[number - 1].path)
+                        head = LevelHead(level, array.method or "", above, self.reader, start)
                         after = replace(after, head=head)
                     behind = number > 0 and mark.rows < level.rows(stored, final=final)
                     if target > mark.rows and (source is not None or behind):
@@ -109,15 +109,14 @@ class Committer:
             if final and self.is_final(level):
                 return
             if new:
-                node = self._catalog.open_array(level.path, fresh=True)
+                node = self.catalog.open_array(level.path, fresh=True)
                 done = Mark.of(node) is not None
             else:
                 node, known = self.open(array, mark.level)
                 done = known.rows >= mark.rows and not final
             metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
             beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
-            metadata = with_extent(metadata, None if final else tuple(beyond))
-            metadata = with_stream_mark(metadata, None if final else asdict(mark))
+            metadata = with_own(metadata, extent=None if final else beyond, stream=None if final else asdict(mark))
             if done or publish_metadata(node, metadata) is not None:
                 return
         raise WriteConflict(level.path, f"other writers changed the metadata {MAX_TRIES} times")
@@ -125,7 +124,7 @@ class Committer:
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""
         try:
-            return Mark.of(self._catalog.open_array(level.path, fresh=True)) is None
+            return Mark.of(self.catalog.open_array(level.path, fresh=True)) is None
         except (NodeNotFound, WrongKind):
             return False
 
@@ -135,13 +134,13 @@ class Committer:
         rows of others in it are kept."""
         head, grid, level = after.head, after.metadata.grid, array.levels[mark.level]
         assert head is not None
-        self._reader.check_chunk(after)
+        self.reader.check_chunk(after)
         selection = normalise(level.stored_box(mark.rows, stop), after.metadata.shape)
         plan, fences = make_plan(after, selection), after.mount.has_replicas
-        versions = self._reader.look_up(plan, fresh=True).versions if fences else None
+        versions = self.reader.look_up(plan, fresh=True).versions if fences else None
         if fences and self.open(array, mark.level)[1].rows != mark.rows:
             raise WriteConflict(level.path, "its rows were moved to chunks by another process")
-        writer = ChunkWriter(self._reader, after, versions, fences=fences)
+        writer = ChunkWriter(self.reader, after, versions, fences=fences)
         writers.append(writer)
 
         def fill(bounds: Sequence[slice], chunk: NDArray) -> None:
@@ -156,7 +155,7 @@ class Committer:
             for part in parts:
                 bounds = grid.bounds(part.coords)
                 begun = others or bounds[head.axis].start < head.start  # readers see cells of it
-                first = Start.STORED if begun else Start.ANYTHING if part.fills_chunk else Start.FILL
+                first = Start.STORED if begun else Start.FILL
                 changes.append(ChunkChange(part.coords, partial(fill, bounds), first))
             if others or after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
                 writer.update(coords, changes)
@@ -170,7 +169,7 @@ class Committer:
         written = writer.array
 
         def is_gone() -> bool:
-            now = self._catalog.find_node(written.path, fresh=True)
+            now = self.catalog.find_node(written.path, fresh=True)
             mark = Mark.of(now) if isinstance(now, ArrayNode) else None
             return not isinstance(now, ArrayNode) or (mark is not None and mark.id != array.stream)
 
@@ -178,7 +177,3 @@ class Committer:
             with alone(written.mount, written.prefix) as turn:
                 if is_gone():
                     writer.take_back(turn.check)
-
-
-def _identity(array: ArrayNode) -> ArrayNode:
-    return array

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.extent import stream_mark
@@ -23,8 +25,8 @@ from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, NodeNotFound, WrongKind
 from hyperslab.streams.layout import Box, Level, StreamArray
 from hyperslab.streams.pyramid import reduce
-from hyperslab.streams.record import Records, is_id
-from hyperslab.streams.tail import NDArray
+from hyperslab.streams.record import Records, StreamId
+from hyperslab.streams.tail import Count, NDArray
 from hyperslab.streams.tails import Tails
 
 _MAX_CACHED: Final = 32 << 20
@@ -36,25 +38,26 @@ class Mark:
     ``up`` from the array, the numbers of array and level, and the ``rows`` that are in chunks. If the array's shape
     differs from these rows, another writer has changed it."""
 
-    id: str
-    up: int
-    array: int
-    level: int
-    rows: int
+    id: StreamId
+    up: Count
+    array: Count
+    level: Count
+    rows: Count
 
     @classmethod
     def of(cls, array: ArrayNode) -> Mark | None:
         """The mark of an array, None without a valid one; the document is untrusted."""
-        found = stream_mark(array.metadata) or {}
-        stream, *numbers = [found.get(member.name) for member in fields(cls)]
-        if not is_id(stream) or not all(type(number) is int and number >= 0 for number in numbers):
-            return None
-        return cls(stream, *numbers)  # type: ignore[arg-type]
+        with suppress(ValueError):
+            return _parse_mark(stream_mark(array.metadata))
+        return None
 
     def home(self, array: ArrayNode) -> str:
         """Prefix of the stream's group."""
         names = array.prefix.split("/")[:-1]
         return "".join(f"{name}/" for name in names[: max(0, len(names) - self.up)])
+
+
+_parse_mark: Final = TypeAdapter(Mark).validate_python
 
 
 class Rows(Protocol):
@@ -131,18 +134,18 @@ class FirstHead:
             found = self.rows.read(start, height * width * itemsize).view(array.dtype)
             plane = found.reshape(height, width)[:, columns]
             if plane.size == into.size and not is_given:  # a view, not a copy
-                return level.stored(plane.reshape(shape))
+                return plane.reshape(shape).transpose(level.order)
             into[index] = plane
-        return level.stored(into)
+        return into.transpose(level.order)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelHead:
-    """Head of a coarser level, reduced from the level above, which ``above`` opens."""
+    """Head of a coarser level, reduced from the level ``above``: its node, or a function that opens it."""
 
     level: Level
     method: str
-    above: Callable[[], ArrayNode]
+    above: ArrayNode | Callable[[], ArrayNode]
     reader: Reader
     start: int
 
@@ -151,7 +154,7 @@ class LevelHead:
         return self.level.append_axis
 
     def read(self, box: Box, out: NDArray | None = None) -> NDArray:
-        above, level = self.above(), self.level
+        above, level = self.above if isinstance(self.above, ArrayNode) else self.above(), self.level
         halved = [level.order.index(axis) for axis in level.halved]
         wanted = [
             slice(2 * s.start, min(2 * s.stop, size)) if axis in halved else s
@@ -167,20 +170,20 @@ class LevelHead:
         return found
 
 
+@dataclass(frozen=True, slots=True)
 class Heads:
     """Adds their heads to the arrays of streams, for a `Catalog`."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails) -> None:
-        self._catalog = catalog
-        self._reader = reader
-        self._records = records
-        self._tails = tails
+    catalog: Catalog
+    reader: Reader
+    records: Records
+    tails: Tails
 
     def __call__(self, node: ArrayNode) -> ArrayNode:
         """The array with all rows that have arrived; unchanged if it has no live stream, or another writer has changed
         its shape."""
         mark = Mark.of(node)
-        plan = None if mark is None else self._records.plan(node.mount, mark.home(node), mark.id)
+        plan = None if mark is None else self.records.plan(node.mount, mark.home(node), mark.id)
         if mark is None or plan is None or mark.array >= len(plan.arrays):
             return node
         array = plan.arrays[mark.array]
@@ -192,24 +195,24 @@ class Heads:
         start = mark.rows * level.row_length
         head: FirstHead | LevelHead
         if mark.level == 0:
-            tails, documents = self._tails.rows(node.mount, array, mark.rows)
-            if tails.may_lag or tails.begin > mark.rows * level.row_nbytes:  # rows may have moved to chunks since
-                now = self._catalog.open_node(node.path, fresh=True)
+            tail, documents = self.tails.open(node.mount, array, mark.rows, fresh=False)
+            if tail.may_lag or tail.begin > mark.rows * level.row_nbytes:  # rows may have moved to chunks since
+                now = self.catalog.open_node(node.path, fresh=True)
                 if isinstance(now, ArrayNode) and now.version != node.version:
                     return self(now)
-            end = tails.end if tails.tails else mark.rows * level.row_nbytes
-            rows, version = max(mark.rows, end // level.row_nbytes), f"{end}"
-            head = FirstHead(array, tails, start)
+            end = max(tail.end, mark.rows * level.row_nbytes)
+            rows, version = end // level.row_nbytes, f"{end}"
+            head = FirstHead(array, tail, start)
         else:
             try:
-                first, newest = array.levels[0], self._catalog.open_array(array.levels[0].path)
+                first, newest = array.levels[0], self.catalog.open_array(array.levels[0].path)
             except (NodeNotFound, WrongKind, BrokenData):
                 return node
             arrived = newest.metadata.shape[first.append_axis] // first.row_length
             rows, version = max(mark.rows, level.rows(arrived, final=False)), newest.version
             documents = dict(newest.documents)
-            above = partial(self._catalog.open_array, array.levels[mark.level - 1].path)
-            head = LevelHead(level, array.method or "", above, self._reader, start)
+            above = partial(self.catalog.open_array, array.levels[mark.level - 1].path)
+            head = LevelHead(level, array.method or "", above, self.reader, start)
         shape = level.stored_shape(rows)
         return replace(
             node,

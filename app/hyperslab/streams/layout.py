@@ -60,21 +60,13 @@ class Level:
         halvings = 0 if len(self.order) == 2 else self.halvings[0]
         return -(-rows >> halvings) if final else rows >> halvings
 
-    def block_shape(self, rows: int) -> tuple[int, ...]:
-        """The shape of ``rows`` rows of this level, in order of arrival."""
-        return (rows * self.row_length, *self.inner)
-
     def stored_shape(self, rows: int) -> tuple[int, ...]:
         """The shape of the stored array when this level has ``rows`` rows."""
-        return self.as_stored(self.block_shape(rows))
+        return self.as_stored((rows * self.row_length, *self.inner))
 
     def as_stored(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
         """Values by axis, permuted to the stored order."""
         return tuple([sizes[axis] for axis in self.order])
-
-    def stored(self, block: np.ndarray) -> np.ndarray:
-        """A view of a block of rows with its axes as they are stored."""
-        return block.transpose(self.order)
 
     def stored_box(self, start: int, stop: int) -> Box:
         """The box of the rows ``[start, stop)`` in the stored array."""
@@ -88,17 +80,12 @@ class Level:
 
     @property
     def row_nbytes(self) -> int:
-        return math.prod(self.block_shape(1)) * self.dtype.itemsize
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows in a chunk; 1 if the array is a single frame."""
-        return 1 if len(self.order) == 2 else self.chunks[0]
+        return math.prod(self.stored_shape(1)) * self.dtype.itemsize
 
     @property
     def object_rows(self) -> int:
-        """Rows in a stored object, which is a shard or else a chunk."""
-        return self.chunk_rows if self.shards is None or len(self.order) == 2 else self.shards[0]
+        """Rows in a stored object, which is a shard or else a chunk; 1 if the array is a single frame."""
+        return 1 if len(self.order) == 2 else (self.shards or self.chunks)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +148,11 @@ class StreamArray:
     def frame_nbytes(self) -> int:
         return math.prod(self.frame_shape) * self.dtype.itemsize
 
+    def fill_bytes(self, start: int, count: int) -> np.ndarray:
+        """``count`` bytes of fill values, from byte ``start`` of the array on."""
+        item = np.frombuffer(self.fill.tobytes(), np.uint8)
+        return np.resize(np.roll(item, -(start % len(item))), count)
+
     def stored_box(self, frame: int) -> Box:
         """The box of a frame, by order of arrival, in the stored array of level 0."""
         level = self.levels[0]
@@ -168,6 +160,18 @@ class StreamArray:
         inner = map(int, np.unravel_index(position, level.inner[:-2]))
         index = () if len(level.order) == 2 else (row, *inner)
         return level.as_stored([*[slice(i, i + 1) for i in index], *[slice(0, size) for size in self.frame_shape]])
+
+    def description(self) -> dict[str, Any]:
+        """The immutable part of the array's state, as JSON."""
+        return {
+            "path": self.path,
+            "levels": [level.path[len(self.path) + 1 :] for level in self.levels if level.path != self.path],
+            "frame": {
+                "shape": list(self.frame_shape),
+                "dtype": self.levels[0].definition["dtype"],
+                "nbytes": self.frame_nbytes,
+            },
+        }
 
     def plan(self) -> list[dict[str, Any]]:
         """Path, shape, chunks, shards and counts of both for each level, as JSON of a dry run. Counts are None for an
@@ -215,6 +219,11 @@ class StreamPlan:
     groups: Mapping[str, Mapping[str, Any]]
     arrays: tuple[StreamArray, ...]
     by_key: Mapping[str, StreamArray]
+
+    @property
+    def level_paths(self) -> list[str]:
+        """Paths of all levels of all arrays."""
+        return [level.path for array in self.arrays for level in array.levels]
 
     @classmethod
     def of(cls, settings: StreamSettings, path: str, stream: str = "") -> StreamPlan:

@@ -9,29 +9,27 @@ the stream until it is discarded, and no version of it recurs, so late requests 
 
 from __future__ import annotations
 
-import re
 import struct
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from hyperslab.arrays.extent import LARGEST
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.jsontext import distinct, dump_json, parse_json
-from hyperslab.errors import BadMetadata, ChangedWhileRead, InDoubt
+from hyperslab.errors import BadMetadata, ChangedWhileRead, CompletedUpload, InDoubt, StaleEpoch, StreamNotFound
 from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.tail import NDArray, Piece, Tail
+from hyperslab.streams.tail import Buffer, Count, Name, NDArray, Piece, Tail
 
 SEGMENT_BYTES: Final = 8 << 20
 _IN_HEAD: Final = 256 << 10
 """Bytes of the array, and of metadata of frames, that a head has room for."""
 _LARGEST: Final = 64 << 20
 _LENGTH: Final = struct.Struct("<I")
-_NAME: Final = re.compile(r"[0-9a-f]{32}")
 _WORTH_CACHING: Final = 8 * SEGMENT_BYTES
 """With a smaller cache, segments are not cached, and ranges of them are read."""
 
@@ -39,15 +37,15 @@ _WORTH_CACHING: Final = 8 * SEGMENT_BYTES
 @dataclass(frozen=True, slots=True)
 class Head:
     """Content of a head. ``begin``: first byte that is not in chunks; ``data``: bytes in the head itself; ``notes``:
-    metadata of the latest frames; ``noted``: first frame and name of each object with earlier metadata; ``closed``: no
-    more bytes are accepted."""
+    frame and metadata of the latest frames; ``noted``: first frame and name of each object with earlier metadata;
+    ``closed``: no more bytes are accepted."""
 
-    begin: int = 0
+    begin: Count = 0
     pieces: tuple[Piece, ...] = ()
     data: bytes = b""
-    notes: Mapping[int, str] = field(default_factory=dict)
-    noted: tuple[tuple[int, str], ...] = ()
-    epoch: int = 1
+    notes: tuple[tuple[int, str], ...] = ()
+    noted: tuple[tuple[int, Name], ...] = ()
+    epoch: Count = 1
     closed: bool = False
 
     @property
@@ -56,8 +54,8 @@ class Head:
         return {piece.name for piece in self.pieces if piece.name is not None}
 
     def to_bytes(self) -> bytes:
-        members = {name: getattr(self, name) for name in ("begin", "pieces", "noted", "epoch", "closed")}
-        text = distinct(dump_json({**members, "notes": [*self.notes.items()]}))
+        members = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        text = distinct(dump_json(members))
         return b"".join((_LENGTH.pack(len(text)), text, self.data))
 
     @classmethod
@@ -66,26 +64,19 @@ class Head:
         view = memoryview(stored)
         try:
             (length,) = _LENGTH.unpack(view[: _LENGTH.size])
-            found = parse_json(view[_LENGTH.size :][:length], limit=_LARGEST)
-            members = {
-                "pieces": tuple([Piece(*each) for each in found.pop("pieces")]),
-                "noted": tuple([(int(first), str(name)) for first, name in found.pop("noted")]),
-                "notes": {int(frame): str(note) for frame, note in found.pop("notes")},
-            }
-            head = cls(**{**found, **members}, data=bytes(view[_LENGTH.size + length :]))
-            ends = [head.begin, *[piece.stop for piece in head.pieces]]
-            follow = all(p.start == end <= p.stop for p, end in zip(head.pieces, ends, strict=False))
-            numbers = [head.epoch, *ends, *[n for piece in head.pieces for n in (piece.start, piece.position)]]
-            follow &= all(type(n) is int and 0 <= n <= LARGEST for n in numbers) and type(head.closed) is bool
-            inside = [p.position + p.stop - p.start for p in head.pieces if p.name is p.reason is None]
-            follow &= max(inside, default=0) <= len(head.data)
-            follow &= all(isinstance(piece.reason, str | None) for piece in head.pieces)
-            named = all(map(_NAME.fullmatch, [*head.segments, *(name for _, name in head.noted)]))
-        except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
+            data = bytes(view[_LENGTH.size + length :])
+            head = replace(_parse_head(bytes(view[_LENGTH.size :][:length]), strict=True), data=data)
+        except (ValueError, struct.error) as error:
             raise BadMetadata(key, None, str(error)) from error
-        if not (follow and named):
+        ends = [head.begin, *[piece.stop for piece in head.pieces]]
+        follow = all(p.start == end <= p.stop for p, end in zip(head.pieces, ends, strict=False))
+        inside = [p.position + p.stop - p.start for p in head.pieces if p.name is p.reason is None]
+        if not follow or max(inside, default=0) > len(head.data):
             raise BadMetadata(key, "pieces", "they do not follow each other, or are none of ours")
         return head
+
+
+_parse_head: Final = TypeAdapter(Head).validate_json
 
 
 class ObjectTail(Tail):
@@ -96,40 +87,45 @@ class ObjectTail(Tail):
     """
 
     def __init__(self, tails: ObjectTails, store: Store, array: StreamArray, head: Head, version: str | Absent) -> None:
-        super().__init__(array.fill)
+        super().__init__(array)
         self._tails = tails
         self._store = store
-        self._array = array
-        self.head = head
+        self._head = head
         self._version = version
-
-    @property
-    def begin(self) -> int:
-        return self.head.begin
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self.head.pieces
+        self._note: tuple[int, bytes] | None = None
+        self.may_lag = version is ABSENT
 
     @property
     def is_newest(self) -> bool:
-        """Whether this process knows of no newer head."""
-        return self._tails.heads.version_of((self._store.name, self._array.head)) == self._version
+        return self._tails.heads.version_of((self._store.name, self.array.head)) == self._version
 
-    def append(self, data: bytes | memoryview, note: tuple[int, bytes] | None = None) -> None:
-        """Store bytes at the end, and metadata of a frame with them."""
-        head, end = self.head, self.end
-        if note is not None and sum(map(len, head.notes.values())) + len(note[1]) > _IN_HEAD:
-            earlier = self._put_new(self._array.notes, dump_json([*head.notes.items()]))
-            head = replace(head, notes={}, noted=(*head.noted, (min(head.notes), earlier)))
-        if note is not None:
-            head = replace(head, notes={**head.notes, note[0]: note[1].decode()})
+    @property
+    def begin(self) -> int:
+        return self._head.begin
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._head.pieces
+
+    def check_sender(self, epoch: int | None, *, closing: bool = False) -> None:
+        if self._version is ABSENT:
+            raise StreamNotFound(self.array.path)
+        if epoch is not None and epoch < self._head.epoch:
+            raise StaleEpoch(epoch, self._head.epoch)
+        if self._head.closed and not closing:
+            raise CompletedUpload(self.array.path)
+
+    def put_note(self, frame: int, note: bytes) -> None:
+        """It is stored with the bytes that are appended next."""
+        self._note = (frame, note) if note else None
+
+    def append(self, at: int, data: Buffer) -> None:
+        head = self._with_note()
         kept, pieces = head.data, list(head.pieces)
         if len(data) > _IN_HEAD:
             for start in range(0, len(data), SEGMENT_BYTES):
                 part = data[start : start + SEGMENT_BYTES]
-                name = self._put_segment(part)
-                pieces.append(Piece(end + start, end + start + len(part), name, 0, None))
+                pieces.append(Piece(at + start, at + start + len(part), self._put_segment(part), 0, None))
         else:
             added, position = None, len(kept)
             kept += data
@@ -140,60 +136,71 @@ class ObjectTail(Tail):
             last = pieces[-1] if pieces else None
             joins = last is not None and last.name == added and last.reason is None
             if last is not None and joins and last.position + last.stop - last.start == position:
-                pieces[-1] = last._replace(stop=end + len(data))
+                pieces[-1] = last._replace(stop=at + len(data))
             else:
-                pieces.append(Piece(end, end + len(data), added, position, None))
+                pieces.append(Piece(at, at + len(data), added, position, None))
         wanted = replace(head, pieces=tuple(pieces), data=kept)
-        before = self.head.segments
+        before = self._head.segments
         try:
             self._replace(wanted)
         except VersionConflict as conflict:
             if conflict.__cause__ is None:  # else this head may be stored
                 self._remove(wanted.segments - before)
             raise
+        self._note = None
 
-    def append_missing(self, nbytes: int, reason: str) -> None:
-        piece = Piece(self.end, self.end + nbytes, None, 0, reason)
-        self._replace(replace(self.head, pieces=(*self.head.pieces, piece)))
+    def append_missing(self, at: int, nbytes: int, reason: str) -> None:
+        piece = Piece(at, at + nbytes, None, 0, reason)
+        self._replace(replace(self._head, pieces=(*self._head.pieces, piece)))
 
     def cut(self, end: int) -> None:
-        pieces = [each._replace(stop=min(each.stop, end)) for each in self.head.pieces if each.start < end]
-        self._replace(replace(self.head, pieces=tuple(pieces)))
+        pieces = [each._replace(stop=min(each.stop, end)) for each in self._head.pieces if each.start < end]
+        self._replace(replace(self._head, pieces=tuple(pieces)))
 
     def drop(self, begin: int) -> None:
-        """Drop the bytes before ``begin``, which are in chunks, and delete segments that hold no others."""
-        before, pieces, data = self.head.segments, list[Piece](), b""
-        for start, stop, name, position, reason in self.head.pieces:
+        """Segments that hold no other bytes are deleted."""
+        if self._version is ABSENT or begin <= self.begin:
+            return
+        before, pieces, data = self._head.segments, list[Piece](), b""
+        for start, stop, name, position, reason in self._head.pieces:
             if stop > begin:
                 at = position + max(0, begin - start)
                 if name is reason is None:
-                    kept = self.head.data[at : position + stop - start]
+                    kept = self._head.data[at : position + stop - start]
                     data, at = data + kept, len(data)
                 pieces.append(Piece(max(start, begin), stop, name, at, reason))
-        self._replace(replace(self.head, begin=begin, pieces=tuple(pieces), data=data))
-        self._remove(before - self.head.segments)
+        self._replace(replace(self._head, begin=begin, pieces=tuple(pieces), data=data))
+        self._remove(before - self._head.segments)
 
     def fence(self, epoch: int, *, closed: bool | None) -> None:
-        """Make changes through other open tails fail, and appends of older epochs. ``closed``: whether the tail takes
-        no more bytes; None leaves that unchanged."""
-        closed = self.head.closed if closed is None else closed
-        self._replace(replace(self.head, epoch=max(epoch, self.head.epoch), closed=closed))
+        """This also stores the head of a new stream."""
+        closed = self._head.closed if closed is None else closed
+        self._replace(replace(self._head, epoch=max(epoch, self._head.epoch), closed=closed))
 
     def notes(self, start: int, stop: int) -> Iterator[list[tuple[int, bytes]]]:
-        """Metadata of the frames ``[start, stop)`` as pairs (frame, JSON), many at a time."""
-        head = self.head
-        nexts = [*[first for first, _ in head.noted[1:]], min(head.notes, default=stop)]
+        head = self._head
+        nexts = [*[first for first, _ in head.noted[1:]], min([frame for frame, _ in head.notes], default=stop)]
         for (first, name), last in zip(head.noted, nexts, strict=False):
             wanted = first < stop and start < last
-            if wanted and (stored := self._store.get(self._array.notes + name, _LARGEST)) is not None:
+            if wanted and (stored := self._store.get(self.array.notes + name, _LARGEST)) is not None:
                 yield [(frame, note.encode()) for frame, note in parse_json(stored.data) if start <= frame < stop]
-        yield [(frame, note.encode()) for frame, note in head.notes.items() if start <= frame < stop]
+        yield [(frame, note.encode()) for frame, note in head.notes if start <= frame < stop]
+
+    def _with_note(self) -> Head:
+        """The head with the latest note; if it has no room for that, all earlier ones move to an object."""
+        if self._note is None:
+            return self._head
+        head, (frame, note) = self._head, self._note
+        if sum(len(text) for _, text in head.notes) + len(note) > _IN_HEAD:
+            earlier = self._put_new(self.array.notes, dump_json(head.notes))
+            head = replace(head, notes=(), noted=(*head.noted, (min(head.notes)[0], earlier)))
+        return replace(head, notes=(*{**dict(head.notes), frame: note.decode()}.items(),))
 
     def _read(self, piece: Piece, position: int, out: NDArray) -> None:
         if piece.name is None:
-            out[:] = np.frombuffer(self.head.data, np.uint8, len(out), position)
+            out[:] = np.frombuffer(self._head.data, np.uint8, len(out), position)
             return
-        cache, key, stop = self._tails.segments, self._array.tails + piece.name, position + len(out)
+        cache, key, stop = self._tails.segments, self.array.tails + piece.name, position + len(out)
         if cache.limit < _WORTH_CACHING:
             part = self._store.get_part(key, position, stop)
             found = np.frombuffer(b"" if part is None else part.between(position, stop), np.uint8)
@@ -211,8 +218,8 @@ class ObjectTail(Tail):
         out[:] = found
 
     def _put_segment(self, data: bytes | memoryview) -> str:
-        name = self._put_new(self._array.tails, data)
-        key = self._store.name, self._array.tails + name
+        name = self._put_new(self.array.tails, data)
+        key = self._store.name, self.array.tails + name
         self._tails.segments.put(key, "", np.frombuffer(bytes(data), np.uint8), len(data))
         return name
 
@@ -223,14 +230,14 @@ class ObjectTail(Tail):
 
     def _remove(self, segments: set[str]) -> None:
         for name in segments:
-            self._store.delete(self._array.tails + name)
-            self._tails.segments.drop((self._store.name, self._array.tails + name))
+            self._store.delete(self.array.tails + name)
+            self._tails.segments.drop((self._store.name, self.array.tails + name))
 
     def _replace(self, head: Head) -> None:
         text = head.to_bytes()
-        self._version = self._put(self._array.head, text, self._version)
-        self.head = head
-        self._tails.heads.put((self._store.name, self._array.head), self._version, head, 2 * len(text))
+        self._version = self._put(self.array.head, text, self._version)
+        self._head = head
+        self._tails.heads.put((self._store.name, self.array.head), self._version, head, 2 * len(text))
 
     def _put(self, key: str, data: bytes | memoryview, version: str | Absent) -> str:
         try:
@@ -246,11 +253,8 @@ class ObjectTails:
         self.segments = segments
         self.heads = VersionedCache[Head](16 << 20)
 
-    def open(
-        self, store: Store, array: StreamArray, version: str | None = None, *, create: bool = False
-    ) -> ObjectTail | None:
-        """The tail of an array in a ``version`` that was just looked up, by default the current one. None if there is
-        none; with ``create`` an empty tail, which its first change stores."""
+    def open(self, store: Store, array: StreamArray, version: str | None) -> ObjectTail:
+        """The tail of an array in a ``version`` that was just looked up; empty without a head (None)."""
 
         def load() -> tuple[Head, str, int]:
             stored = store.get(array.head, _LARGEST)
@@ -259,7 +263,9 @@ class ObjectTails:
             return Head.parse(stored.data, array.head), stored.version, 2 * len(stored.data)
 
         try:
-            head, found, _ = self.heads.load((store.name, array.head), version or "", load)
+            if version is not None:
+                head, found, _ = self.heads.load((store.name, array.head), version, load)
+                return ObjectTail(self, store, array, head, found)
         except Vanished:
-            return ObjectTail(self, store, array, Head(), ABSENT) if create else None
-        return ObjectTail(self, store, array, head, found)
+            pass
+        return ObjectTail(self, store, array, Head(), ABSENT)

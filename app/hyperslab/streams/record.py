@@ -8,13 +8,13 @@ While a stream writes to an array, the array's own document has a mark: see `hea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
-from hyperslab.arrays.lease import MAX_TRIES, attempts
+from pydantic import Field, TypeAdapter
+
+from hyperslab.arrays.lease import retried
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -25,19 +25,21 @@ from hyperslab.errors import (
     InDoubt,
     StaleEpoch,
     StreamNotFound,
-    WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
 from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.tail import Count
 from hyperslab.wire.streams import StreamSettings
 
 State = Literal["opening", "open", "closed", "finishing", "finished", "discarding"]
 
+StreamId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+"""It becomes part of keys."""
+
 Ranges = list[tuple[int, int, str]]
 """Half-open ranges of missing frames, each with its reason."""
 
-_ID: Final = re.compile(r"[0-9a-f]{16}")
 _PLANS: Final = 64 << 20
 _LARGEST: Final = 64 << 20
 
@@ -50,9 +52,9 @@ class ArrayRecord:
 
     missing: Ranges = field(default_factory=list)
     error: str | None = None
-    stored: int = 0
+    stored: Count = 0
     complete: bool = False
-    padded: int = 0
+    padded: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ class Record:
     """Record of a stream. ``made``: paths of the nodes that it created, parents first; ``frames``: the group's document
     of frame metadata is its own; ``version``: the record's in the store."""
 
-    id: str
+    id: StreamId
     state: State
-    epoch: int
+    epoch: Count
     made: list[str]
     arrays: dict[str, ArrayRecord] = field(default_factory=dict)
     finished: str | None = None
@@ -79,6 +81,9 @@ class Record:
 
     def with_array(self, key: str, **changes: Any) -> Record:
         return replace(self, arrays={**self.arrays, key: replace(self.array(key), **changes)})
+
+
+_parse_record: Final = TypeAdapter(Record).validate_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +118,17 @@ class Records:
 
     def get(self, mount: MountedStore, prefix: str) -> Record | None:
         """The current record; None if there is none. Raises `BadMetadata`."""
-        stored = mount.store.get(f"{prefix}{FOLDER}/stream.json", _LARGEST)
+        key = f"{prefix}{FOLDER}/stream.json"
+        stored = mount.store.get(key, _LARGEST)
         if stored is None:
             return None
         try:
-            document = parse_json(stored.data, limit=_LARGEST)
-            arrays = {
-                key: ArrayRecord(**{**each, "missing": [(int(a), int(b), str(why)) for a, b, why in each["missing"]]})
-                for key, each in document.pop("arrays").items()
-            }
-            record = Record(**document, arrays=arrays, version=stored.version)
-            numbers = [record.epoch, *[n for each in arrays.values() for n in (each.stored, each.padded)]]
-            below = all(f"{made}/".startswith(f"{mount.path(prefix)}/") for made in record.made)
-            fits = is_id(record.id) and record.state in get_args(State) and below
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadMetadata(f"{prefix}{FOLDER}/stream.json", None, str(error)) from error
-        if not (fits and all(type(n) is int and n >= 0 for n in numbers)):
-            reason = "its id, its state, its numbers or the nodes that it names are not those of a stream here"
-            raise BadMetadata(f"{prefix}{FOLDER}/stream.json", None, reason)
-        return record
+            record = _parse_record(bytes(stored.data), strict=True)
+        except ValueError as error:
+            raise BadMetadata(key, None, str(error)) from error
+        if not all(f"{made}/".startswith(f"{mount.path(prefix)}/") for made in record.made):
+            raise BadMetadata(key, "made", "some of the nodes that it names are not in its group")
+        return replace(record, version=stored.version)
 
     def put(self, mount: MountedStore, prefix: str, record: Record) -> Record:
         """Store a record in place of the version that it was made from. Raises `VersionConflict`."""
@@ -145,19 +142,27 @@ class Records:
         """The stream after a ``change`` of its record, by default as it is now. Raises `StreamNotFound` if it is gone
         or replaced."""
         mount, prefix = stream.mount, stream.prefix
-        for _ in attempts():
+
+        def once() -> Stream:
             record = self.get(mount, prefix)
             if record is None or record.id != stream.record.id:
                 raise StreamNotFound(stream.path)
             changed = change(record)
-            if changed == record:
-                return replace(stream, record=record)
-            with suppress(VersionConflict, InDoubt):
-                return replace(stream, record=self.put(mount, prefix, changed))
-        raise WriteConflict(f"{prefix}{FOLDER}/stream.json", f"other writers changed it {MAX_TRIES} times")
+            try:
+                return replace(stream, record=record if changed == record else self.put(mount, prefix, changed))
+            except InDoubt as error:
+                raise VersionConflict(prefix, None) from error
+
+        return retried(stream.path, once)
 
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
         mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))
+
+    def find(self, mount: MountedStore, prefix: str) -> Stream | None:
+        """The stream of a group; None if there is none. Raises `BadMetadata`."""
+        record = self.get(mount, prefix)
+        plan = None if record is None else self.plan(mount, prefix, record.id)
+        return None if record is None or plan is None else Stream(mount, prefix, record, plan)
 
     def plan(self, mount: MountedStore, prefix: str, stream: str) -> StreamPlan | None:
         """The plan of a stream, by its id; None if its settings are gone. Raises `BadMetadata`."""
@@ -176,8 +181,3 @@ class Records:
             raise BadMetadata(key, None, str(error)) from error
         self._plans.put(name, "", found, 8 * len(stored.data) + 1024)
         return found
-
-
-def is_id(value: object) -> bool:
-    """Whether an untrusted value may be the id of a stream, which becomes part of keys."""
-    return isinstance(value, str) and _ID.fullmatch(value) is not None

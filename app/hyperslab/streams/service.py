@@ -19,9 +19,7 @@ from hyperslab.arrays.lease import alone
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
-    ArrayFailed,
     CompletedUpload,
     HyperslabError,
     NodeExists,
@@ -33,15 +31,14 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import VersionConflict
 from hyperslab.storage.keys import as_prefix
-from hyperslab.streams.commit import Committer
 from hyperslab.streams.heads import Heads, Mark
-from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
-from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.layout import FOLDER, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Session, Sessions, largest_piece, memory_bound
 from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
-from hyperslab.streams.tails import Buffer, Tails
-from hyperslab.streams.writer import ArrayWriter
+from hyperslab.streams.tail import Buffer
+from hyperslab.streams.tails import Tails
+from hyperslab.streams.writer import ArrayWriter, Writers
 from hyperslab.wire.streams import StreamSettings
 
 IfExists = Literal["error", "resume", "replace"]
@@ -66,25 +63,16 @@ class Upload:
         is_first: No other request was sending; the stream's memory covers two pieces of this one.
     """
 
-    def __init__(
-        self,
-        writer: ArrayWriter,
-        session: Session,
-        stream: Stream,
-        array: StreamArray,
-        *,
-        at: int | None,
-        epoch: int | None,
-    ) -> None:
-        self.array = array
+    def __init__(self, writer: ArrayWriter, session: Session, at: int | None) -> None:
+        self.array = writer.array
         self.piece = PIECE_BYTES
         self.is_first = False
-        self.progress = writer.progress(stream, array)
+        self.progress = writer.progress()
         self.at = self.progress.offset if at is None else at
         self.session = session
         self._provided = at
-        self._writer, self._stream, self._epoch = writer, stream, epoch
-        self._is_finished = stream.record.state == "finished"
+        self._writer = writer
+        self._is_finished = writer.stream.record.state == "finished"
 
     def __enter__(self) -> Self:
         """Raises `WriteConflict` if no offset was given and another request sends to the array."""
@@ -93,7 +81,7 @@ class Upload:
             if self._provided is None and senders.get(number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
             self.is_first = not (any(senders.values()) or self._is_finished)
-            self.piece = largest_piece(self._stream.plan, self.array) if self.is_first else PIECE_BYTES
+            self.piece = largest_piece(self._writer.stream.plan, self.array) if self.is_first else PIECE_BYTES
             senders[number] = senders.get(number, 0) + 1
         return self
 
@@ -109,13 +97,12 @@ class Upload:
     @property
     def group(self) -> int:
         """Bytes that fill whole stored objects; 0 with ``ack=memory``, as all go through a queue."""
-        return 0 if self._stream.plan.settings.ack == "memory" else self.array.group_nbytes
+        return 0 if self._writer.stream.plan.settings.ack == "memory" else self.array.group_nbytes
 
     def check(self, length: int) -> None:
         """Raise if ``length`` more bytes cannot be taken, before any of them is."""
         progress = self.progress
-        if progress.error is not None:
-            raise ArrayFailed(self.array.path, progress.error)
+        progress.check()
         if self.at < progress.end and self.at + length <= progress.end:
             return  # a retransmission, which is compared
         if not self._is_finished:
@@ -127,14 +114,14 @@ class Upload:
         """Store bytes at the offset, and with them a ``note``, metadata of the frame that begins there. See
         `ArrayWriter.send`."""
         if len(data):
-            fragment = Fragment(self.at, data, note, self._epoch)
-            self.progress = self._writer.send(self._stream, fragment, self.progress, self._provided)
+            fragment = Fragment(self.at, data, note)
+            self.progress = self._writer.send(fragment, self.progress, self._provided)
             self.at = fragment.stop
 
     def complete(self) -> None:
         """Take no more bytes of the array."""
         if not self._is_finished:
-            self._writer.complete(self._stream, self.array, self._epoch)
+            self._writer.complete()
             self.progress = replace(self.progress, complete=True)
 
 
@@ -146,16 +133,14 @@ class Streams:
         self._creator = creator
         self._records = Records()
         self._tails = Tails(reader.cache)
-        self._committer = Committer(catalog, reader)
-        self._reader = ProgressReader(catalog, reader, self._records, self._tails, self._committer)
         self._sessions = Sessions(in_flight, self._expire)
-        self._writer = ArrayWriter(self._records, self._tails, self._committer, self._reader, self._sessions)
+        self._writers = Writers(catalog, reader, self._records, self._tails, self._sessions)
         catalog.with_head = Heads(catalog, reader, self._records, self._tails)
 
     def close(self) -> None:
         """End background work. The stored state is unchanged, and the next process goes on from it."""
         self._sessions.close()
-        self._writer.close()
+        self._writers.close()
 
     # --- open and close ----------------------------------------------------------------------------------------------
 
@@ -169,25 +154,24 @@ class Streams:
         path = mount.path(prefix)
         plan = StreamPlan.of(settings, path, secrets.token_hex(8))
         with self._stream_lock(mount, prefix):
-            record = self._records.get(mount, prefix)
-            if record is not None and record.state == "discarding":
-                self._remove(self._stream(mount, prefix, record))
-                record = None
-            if record is not None and if_exists != "replace":
-                return self._resume(self._stream(mount, prefix, record), plan, if_exists, dry_run=dry_run)
+            found = self._records.find(mount, prefix)
+            if found is not None and found.record.state == "discarding":
+                self._remove(found)
+                found = None
+            if found is not None and if_exists != "replace":
+                return self._resume(found, plan, if_exists, dry_run=dry_run)
             in_the_way = [*self._in_the_way(plan)]
             for node in in_the_way if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
             if dry_run:
                 return _dry_run(plan)
-            if record is not None:
-                self._remove(self._stream(mount, prefix, record))
+            if found is not None:
+                self._remove(found)
             for node in in_the_way:
                 with suppress(NodeNotFound):
                     self._creator.delete(node.path, recursive=True)
             session = self._sessions.open(plan)
-            made = [group for group in plan.groups if self._find(group) is None]
-            made += [level.path for array in plan.arrays for level in array.levels]
+            made = [*[group for group in plan.groups if self._find(group) is None], *plan.level_paths]
             stream = Stream(mount, prefix, Record(plan.arrays[0].stream, "opening", 1, made), plan)
             try:
                 self._records.put_settings(mount, prefix, stream.record.id, settings)
@@ -209,27 +193,25 @@ class Streams:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
         stream = self._open(path, writing=False)
         record, plan, arrays = stream.record, stream.plan, dict[str, Any]()
-        found = [self._writer.progress(stream, array) for array in plan.arrays]
-        for array, progress, missing in zip(plan.arrays, found, self._reader.missing(stream, *found), strict=True):
-            padded = record.array(array.key).padded
-            arrays[array.key] = {**_described(array), **progress.document(missing), "padded": padded}
-        failed = arrays and all(each["error"] is not None for each in arrays.values())
+        found = [self._writers.of(stream, array).progress() for array in plan.arrays]
+        for progress, missing in zip(found, self._writers.missing(stream, *found), strict=True):
+            key = progress.array.key
+            arrays[key] = {**progress.document(missing), "padded": record.array(key).padded}
         state = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
+        if state in ("open", "closed") and all(each["error"] is not None for each in arrays.values()):
+            state = "failed"
         session = self._sessions.get(stream.path)
-        return {
-            **_document(plan, "failed" if failed and state in ("open", "closed") else state, arrays),
-            "memory": {"bound": memory_bound(plan), "used": 0 if session is None else session.reserved},
-            "finished": record.finished,
-        }
+        return _document(plan, state, arrays, 0 if session is None else session.reserved, record.finished)
 
     def check(self, path: str, epoch: int | None = None) -> None:
         """Raise what `upload` raises, whatever the array."""
         self._open(path, epoch=epoch, finished=True)
 
-    def progress(self, path: str, key: str | None) -> Progress:
-        """The progress of an array. Raises `StreamNotFound` and `BadParameter`."""
-        stream = self._open(path, writing=False)
-        return self._writer.progress(stream, stream.array(key))
+    def array(self, path: str, key: str | None, *, epoch: int | None = None, writing: bool = False) -> ArrayWriter:
+        """An array of a stream; None is the key of the only one. Raises `StreamNotFound` and `BadParameter`, and for
+        ``writing`` `StaleEpoch` and `CompletedUpload`."""
+        stream = self._open(path, writing=writing, epoch=epoch)
+        return self._writers.of(stream, stream.array(key), epoch)
 
     def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
         path, state = stream.path, stream.record.state
@@ -249,7 +231,7 @@ class Streams:
             return replace(record, state="open", epoch=record.epoch + 1, arrays=arrays)
 
         stream = self._records.change(stream, resumed)
-        self._writer.fence(stream)
+        self._writers.fence(stream)
         return Opened(self.state(path), created=False, epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
@@ -262,31 +244,13 @@ class Streams:
         """
         stream = self._open(path, epoch=epoch, finished=at is not None)
         session = self._sessions.get(stream.path) or Session(0, 0)
-        return Upload(self._writer, session, stream, stream.array(key), at=at, epoch=epoch)
-
-    def skip(
-        self, path: str, key: str | None, frames: int, reason: str, *, at: int | None = None, epoch: int | None = None
-    ) -> Progress:
-        """Record ``frames`` frames from ``at`` on (default: the next ones) as missing; returns the progress after that.
-        Raises as `ArrayWriter.send`."""
-        stream = self._open(path, epoch=epoch)
-        self._writer.wait(stream)
-        return self._writer.skip(stream, stream.array(key), frames, reason, at=at, epoch=epoch)
-
-    def frame_lines(self, path: str, key: str | None, start: int, stop: int | None = None) -> Iterator[bytes]:
-        """Metadata of the durable frames ``[start, stop)`` of an array, as JSON lines, many at a time."""
-        stream = self._open(path, writing=False)
-        array = stream.array(key)
-        durable, name = self._reader.read(stream, array).end // array.frame_nbytes, dump_json(array.key)
-        stop = durable if stop is None else min(stop, durable)
-        for notes in self._tails.notes(stream.mount, array, start, stop):
-            yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
+        return Upload(self._writers.of(stream, stream.array(key), epoch), session, at)
 
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
         """Commit all whole rows; returns the state, which has the errors of arrays that failed."""
         stream = self._open(path, epoch=epoch)
-        self._writer.wait(stream)
-        self._flush(stream)
+        self._writers.wait(stream)
+        self._writers.each(stream, ArrayWriter.flush)
         return self.state(path)
 
     def finish(self, path: str, *, pad: bool = False, drop: bool = False, epoch: int | None = None) -> dict[str, Any]:
@@ -296,7 +260,7 @@ class Streams:
         dropped (``drop``).
         """
         stream = self._open(path, writing=False, epoch=epoch)
-        self._writer.wait(stream)
+        self._writers.wait(stream)
         with self._stream_lock(stream.mount, stream.prefix):
             stream = self._open(path, writing=False)
             if stream.record.state != "finished":
@@ -306,21 +270,19 @@ class Streams:
     def _finish(self, stream: Stream, *, pad: bool, drop: bool) -> None:
         def check_whole() -> None:
             for array in stream.plan.arrays if not (pad or drop) else ():
-                partial = self._reader.read(stream, array).end % array.frame_nbytes
+                partial = self._writers.of(stream, array).read().end % array.frame_nbytes
                 if partial:
                     raise PartialFrame(array.path, partial, array.frame_nbytes)
 
         check_whole()
         stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
-        self._writer.fence(stream, closed=True)
+        self._writers.fence(stream, closed=True)
         try:
             check_whole()
         except PartialFrame:  # which came in between
-            self._writer.fence(self._records.change(stream, lambda record: replace(record, state="open")))
+            self._writers.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
-        for array in stream.plan.arrays:
-            with suppress(HyperslabError):
-                self._writer.finish(stream, array, pad=pad)
+        self._writers.each(stream, lambda writer: writer.finish(pad=pad))
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
@@ -330,15 +292,14 @@ class Streams:
     def _put_frames(self, stream: Stream) -> None:
         """Store the metadata of all frames as a document of the group, unless another program has put one there."""
         store, key = stream.mount.store, f"{stream.prefix}{FRAMES_DOCUMENT}"
-        notes = (self._tails.notes(stream.mount, array, 0, 1 << 62) for array in stream.plan.arrays)
-        if not any(any(groups) for groups in notes):
+        writers = [self._writers.of(stream, array) for array in stream.plan.arrays]
+        if not any(any(writer.frame_lines(0)) for writer in writers):
             return
         if not self._records.change(stream).record.frames:
             if store.stat(key) is not None:
                 return
             self._records.change(stream, lambda record: replace(record, frames=True))
-        arrays = stream.plan.arrays
-        store.put_pieces(key, (lines for array in arrays for lines in self.frame_lines(stream.path, array.key, 0)))
+        store.put_pieces(key, (lines for writer in writers for lines in writer.frame_lines(0)))
 
     def discard(self, path: str, epoch: int | None = None) -> None:
         """Remove the arrays of a stream, and its groups that are empty then."""
@@ -357,8 +318,7 @@ class Streams:
 
     def _in_the_way(self, plan: StreamPlan) -> Iterator[Node | BrokenNode]:
         """Nodes at the paths of the stream's own, except for plain groups, which are shared."""
-        levels = [level.path for array in plan.arrays for level in array.levels]
-        for path in [*plan.groups, *levels]:
+        for path in [*plan.groups, *plan.level_paths]:
             found = self._find(path)
             shared = isinstance(found, GroupNode) and path in plan.groups and not plan.groups[path]
             if found is not None and not shared:
@@ -375,16 +335,16 @@ class Streams:
             for level, wanted in enumerate(array.levels):
                 made = self._creator.create_array(wanted.path, wanted.definition, mode="open")
                 up = made.node.prefix.count("/") - depth
-                self._committer.publish(array, Mark(stream.record.id, up, array.number, level, 0), new=True)
+                self._writers.committer.publish(array, Mark(stream.record.id, up, array.number, level, 0), new=True)
         for path, attributes in reversed([*plan.groups.items()]):
             if attributes:
                 self._creator.change_attributes(path, attributes)
-        self._writer.fence(stream)
+        self._writers.fence(stream)
 
     def _remove(self, stream: Stream) -> None:
         """Remove the nodes and keys of a stream. The caller holds its lock."""
         stream = self._records.change(stream, lambda record: replace(record, state="discarding"))
-        self._writer.fence(stream, closed=True)
+        self._writers.fence(stream, closed=True)
         store = stream.mount.store
         if self._records.change(stream).record.frames:
             store.delete(f"{stream.prefix}{FRAMES_DOCUMENT}")
@@ -402,12 +362,6 @@ class Streams:
         with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), alone(mount, f"{prefix}{FOLDER}/"):
             yield
 
-    def _stream(self, mount: MountedStore, prefix: str, record: Record) -> Stream:
-        plan = self._records.plan(mount, prefix, record.id)
-        if plan is None:
-            raise StreamNotFound(mount.path(prefix))
-        return Stream(mount, prefix, record, plan)
-
     def _open(self, path: str, *, writing: bool = True, epoch: int | None = None, finished: bool = False) -> Stream:
         """The stream at a path. For ``writing`` it is opened again if it had expired, and has to take frames, unless
         ``finished`` ones will do."""
@@ -415,21 +369,20 @@ class Streams:
         prefix = as_prefix(rest)
         if writing:
             mount.check_writable()
-        record = self._records.get(mount, prefix)
-        if record is None or record.state == "discarding":
+        stream = self._records.find(mount, prefix)
+        if stream is None or stream.record.state == "discarding":
             raise StreamNotFound(path)
-        stream = self._stream(mount, prefix, record)
-        record.check_epoch(epoch)
-        session = self._sessions.get(stream.path)
+        stream.record.check_epoch(epoch)
+        session, state = self._sessions.get(stream.path), stream.record.state
         if session is not None:
             session.last = time.monotonic()
-        if not writing or (finished and record.state == "finished"):
+        if not writing or (finished and state == "finished"):
             return stream
-        if record.state in ("finished", "finishing"):
+        if state in ("finished", "finishing"):
             raise CompletedUpload(stream.path)
-        if record.state == "opening":
+        if state == "opening":
             raise StreamConflict(stream.path)
-        if record.state == "closed":
+        if state == "closed":
             stream = self._records.change(stream, lambda each: replace(each, state="open"))
         self._sessions.open(stream.plan)
         return stream
@@ -437,10 +390,9 @@ class Streams:
     def _expire(self, path: str) -> float:
         """Close a stream without requests; returns the seconds until the next look, 0 if it is closed."""
         mount, prefix = self._catalog.locate_writable(path)
-        record = self._records.get(mount, prefix)
-        if record is None or record.state != "open":
+        stream, store = self._records.find(mount, prefix), mount.store
+        if stream is None or stream.record.state != "open":
             return 0.0
-        stream, store = self._stream(mount, prefix, record), mount.store
         document = V3 if stream.plan.settings.zarr_format == 3 else mount.metadata_key
         written = [store.stat(f"{prefix}{FOLDER}/stream.json")]
         for array in stream.plan.arrays:
@@ -451,40 +403,27 @@ class Streams:
         again = last + stream.plan.settings.expires_in - time.time()
         if again > 0:  # written by another process, or a late request
             return again
-        self._flush(stream)
+        self._writers.each(stream, ArrayWriter.flush)
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
         return 0.0
-
-    def _flush(self, stream: Stream) -> None:
-        for array in stream.plan.arrays:
-            with suppress(HyperslabError):
-                self._writer.flush(stream, array)
 
 
 def _dry_run(plan: StreamPlan) -> Opened:
     """The state that opening a stream would have, with its plan."""
     nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
-    arrays = {array.key: {**_described(array), **nothing, "plan": array.plan()} for array in plan.arrays}
+    arrays = {array.key: {**array.description(), **nothing, "plan": array.plan()} for array in plan.arrays}
     return Opened(_document(plan, "dry_run", arrays), created=False, epoch=1)
 
 
-def _described(array: StreamArray) -> dict[str, Any]:
-    """The immutable part of an array's state."""
-    base, dtype = f"{array.path}/", array.levels[0].definition["dtype"]
-    return {
-        "path": array.path,
-        "levels": [level.path.removeprefix(base) for level in array.levels if level.path != array.path],
-        "frame": {"shape": list(array.frame_shape), "dtype": dtype, "nbytes": array.frame_nbytes},
-    }
-
-
-def _document(plan: StreamPlan, state: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def _document(
+    plan: StreamPlan, state: str, arrays: dict[str, Any], used: int = 0, finished: str | None = None
+) -> dict[str, Any]:
     return {
         "path": plan.path,
         "state": state,
         "arrays": arrays,
-        "memory": {"bound": memory_bound(plan), "used": 0},
+        "memory": {"bound": memory_bound(plan), "used": used},
         "expires_in": plan.settings.expires_in,
-        "finished": None,
+        "finished": finished,
         "warnings": [warning for array in plan.arrays for warning in array.warnings],
     }

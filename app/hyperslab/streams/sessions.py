@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Final
 
@@ -31,13 +32,11 @@ _LONGEST_LOOK: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Bytes of an array at an offset, with metadata of the frame that begins there (``b""``: none), from a sender of an
-    ``epoch`` (None: any)."""
+    """Bytes of an array at an offset, with metadata of the frame that begins there (``b""``: none)."""
 
     at: int
     data: bytes | memoryview
     note: bytes = b""
-    epoch: int | None = None
 
     @property
     def stop(self) -> int:
@@ -46,12 +45,12 @@ class Fragment:
 
 @dataclass(slots=True)
 class Queue:
-    """Fragments of an array that are acknowledged but not stored; the next one belongs at ``end``. ``idle``: no thread
-    stores them."""
+    """Fragments of an array that are acknowledged but not stored: ``waiting`` of them, and the next one belongs at
+    ``end``. ``dropped``: one could not be stored, and so none behind it is."""
 
     end: int
-    fragments: deque[Fragment] = field(default_factory=deque)
-    idle: bool = True
+    waiting: int = 0
+    dropped: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +64,8 @@ class Session:
         committing: Arrays that are committed in the background.
         ends: The highest end seen of each array, which a failure records.
         buffers: Receive buffers of the previous request: new pages cost more than receiving into them.
-        queues: By array, with ``ack=memory``.
+        queues: By array, with ``ack=memory``; ``queued`` is the number of bytes in all of them.
+        storing: The thread that stores what is queued, in order.
         commit_lock: Held by the commit for which memory is reserved.
         changed: Guards all of this; notified when a queue changes.
     """
@@ -78,6 +78,8 @@ class Session:
     ends: dict[int, int] = field(default_factory=dict)
     buffers: list[memoryview] = field(default_factory=list)
     queues: dict[int, Queue] = field(default_factory=dict)
+    queued: int = 0
+    storing: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "queue"))
     commit_lock: Lock = field(default_factory=Lock)
     changed: Condition = field(default_factory=Condition)
 
@@ -85,11 +87,6 @@ class Session:
     def has_expired(self) -> bool:
         busy = any(self.senders.values()) or self.committing or self.queued
         return not busy and time.monotonic() - self.last > self.expires_in
-
-    @property
-    def queued(self) -> int:
-        """Bytes in all queues."""
-        return sum(len(each.data) for queue in [*self.queues.values()] for each in [*queue.fragments])
 
     def take_buffers(self, nbytes: int) -> list[memoryview]:
         """Two buffers of at least ``nbytes``: those of an earlier request if it has returned them to ``buffers``."""
@@ -111,8 +108,10 @@ class Sessions:
         self._closed = Event()
 
     def close(self) -> None:
-        """End the look for expired streams."""
+        """End the look for expired streams, when all queues are stored."""
         self._closed.set()
+        for session in [*self._sessions.values()]:
+            session.storing.shutdown()
 
     def get(self, path: str) -> Session | None:
         return self._sessions.get(path)

@@ -1,8 +1,8 @@
-"""Tails: the bytes of an array that are not in chunks yet, and the tail of an array in a folder.
+"""Tails: the bytes of an array that are not in chunks yet, and the logs that hold them in a folder.
 
-In a folder a tail is append-only logs, one for each group of rows (the rows of one row of stored objects). A log is a
-sequence of records, each a header and its payload. The header is written last, so a record is there as a whole or not
-at all; a power cut can tear only the last one, whose checksum then fails. All offsets are those of the array.
+A log is a sequence of records, each a header and its payload. The header is written last, so a record is there as a
+whole or not at all; a power cut can tear only the last one, whose checksum then fails. All offsets are those of the
+array.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
+from pydantic import Field
 
 from hyperslab.arrays.extent import LARGEST
 from hyperslab.errors import ChangedWhileRead
 from hyperslab.storage.base import Log
+from hyperslab.streams.layout import StreamArray
+
+Count = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
+Name = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""Of a segment."""
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
+Buffer = bytes | memoryview
 
 DATA: Final = 0
 MISSING: Final = 1
@@ -37,18 +44,28 @@ class Piece(NamedTuple):
     """Location of the bytes ``[start, stop)`` of an array: at ``position`` of the segment ``name``, or without a name,
     of the log or head itself. With a ``reason`` they are missing, and stored nowhere."""
 
-    start: int
-    stop: int
-    name: str | None
-    position: int
+    start: Count
+    stop: Count
+    name: Name | None
+    position: Count
     reason: str | None
 
 
 class Tail(ABC):
-    """The tail of an array, or its part in one log: bytes ``[begin, end)``."""
+    """The bytes ``[begin, end)`` of an array that are not in chunks, as of one look at the store and as this object
+    changes them. The metadata of frames is with it.
 
-    def __init__(self, fill: NDArray) -> None:
-        self._fill = np.frombuffer(fill.tobytes(), np.uint8)
+    Attributes:
+        group: Bytes that move to chunks together, and are appended to no other; larger than any tail if it has no such
+            parts.
+        may_lag: Whether bytes may have moved to chunks during the look-up.
+    """
+
+    group: int = LARGEST
+    may_lag = False
+
+    def __init__(self, array: StreamArray) -> None:
+        self.array = array
 
     @property
     @abstractmethod
@@ -66,69 +83,90 @@ class Tail(ABC):
         pieces = self.pieces
         return pieces[-1].stop if pieces else self.begin
 
-    def read_into(self, start: int, out: NDArray) -> None:
-        """Fill ``out`` (C-contiguous bytes) with the array's bytes from ``start`` on; missing ones are fill values.
+    @property
+    def is_newest(self) -> bool:
+        """Whether this process knows of no later change, and any would make the next one fail."""
+        return False
 
-        Raises `ChangedWhileRead` if they have moved to chunks.
-        """
-        pieces, done = self.pieces, 0
+    def read(self, start: int, count: int) -> NDArray:
+        """``count`` bytes from ``start`` on; missing ones are fill values. Raises `ChangedWhileRead` if they have moved
+        to chunks."""
+        pieces, done, out = self.pieces, 0, np.empty(count, np.uint8)
         at = bisect_right(pieces, start, key=lambda piece: piece.start) - 1
-        while done < len(out):
-            if not 0 <= at < len(pieces):
+        while done < count:
+            if not (0 <= at < len(pieces) and pieces[at].start <= start + done < pieces[at].stop):
                 raise ChangedWhileRead("the rows have moved to chunks meanwhile")
             piece, first = pieces[at], start + done
             part = out[done : done + piece.stop - first]
             if piece.reason is None:
                 self._read(piece, piece.position + first - piece.start, part)
             else:
-                part[:] = np.resize(np.roll(self._fill, -(first % len(self._fill))), len(part))
+                part[:] = self.array.fill_bytes(first, len(part))
             done, at = done + len(part), at + 1
+        return out
 
-    def missing(self, frame_nbytes: int) -> Iterator[tuple[int, int, str]]:
+    def missing(self) -> list[tuple[int, int, str]]:
         """Missing frames as ranges ``(start, stop, reason)``."""
-        for piece in [*self.pieces]:
-            if piece.reason is not None:
-                yield piece.start // frame_nbytes, piece.stop // frame_nbytes, piece.reason
+        size = self.array.frame_nbytes
+        return [(p.start // size, p.stop // size, p.reason) for p in [*self.pieces] if p.reason is not None]
+
+    def check_sender(self, epoch: int | None, *, closing: bool = False) -> None:  # noqa: B027 - locks do in a folder
+        """Raise what the tail itself knows against an append by a sender of an ``epoch``, or by whoever closes it."""
+
+    def fence(self, epoch: int, *, closed: bool | None) -> None:  # noqa: B027 - locks do in a folder
+        """Make changes fail by whoever has looked earlier, and appends of older epochs. ``closed``: whether the tail
+        takes no more bytes; None leaves that unchanged."""
 
     @abstractmethod
-    def append_missing(self, nbytes: int, reason: str) -> None:
+    def put_note(self, frame: int, note: bytes) -> None:
+        """Store metadata of the frame that is appended next; ``b""`` replaces that of an earlier sender of it."""
+
+    @abstractmethod
+    def append(self, at: int, data: Buffer) -> None:
+        """Store bytes at the end, which is ``at``, durably and within a group. Raises `errors.StoreError`."""
+
+    @abstractmethod
+    def append_missing(self, at: int, nbytes: int, reason: str) -> None:
         """Record the next ``nbytes`` bytes, which are whole frames, as missing."""
 
     @abstractmethod
     def cut(self, end: int) -> None:
-        """Drop the bytes from ``end`` on."""
+        """Drop the bytes from ``end`` on, which lie in the last frame."""
+
+    @abstractmethod
+    def drop(self, begin: int) -> None:
+        """Drop the bytes before ``begin``, which are in chunks."""
+
+    @abstractmethod
+    def notes(self, start: int, stop: int) -> Iterator[list[tuple[int, bytes]]]:
+        """Metadata of the frames ``[start, stop)`` as pairs (frame, JSON), many at a time."""
 
     @abstractmethod
     def _read(self, piece: Piece, position: int, out: NDArray) -> None:
         """Fill ``out`` from a ``position`` of what holds the piece."""
 
 
-class LogTail(Tail):
-    """The log of one group of rows. Many threads may read while one appends."""
+class TailLog:
+    """A log of an array's bytes from ``begin`` on. Many threads may read while one appends."""
 
-    def __init__(self, log: Log, begin: int, fill: NDArray) -> None:
-        super().__init__(fill)
+    def __init__(self, log: Log, begin: int) -> None:
         self.log = log
-        self._begin = begin
-        self._pieces: list[Piece] = []
+        self.begin = begin
+        self.pieces: list[Piece] = []
         self._size = 0
         self._torn: bytes | None = None  # header of a record whose payload is not what was sent
         self._lock = Lock()
         self.refresh()
-        if self._pieces and self._pieces[-1].reason is None:
-            last, head = self._pieces[-1], self._bytes(self._pieces[-1].position - _HEADER.size, _HEADER.size)
+        if self.pieces and self.pieces[-1].reason is None:
+            last, head = self.pieces[-1], self._bytes(self.pieces[-1].position - _HEADER.size, _HEADER.size)
             if not self._is_whole(head, last.position):
                 self._torn = head
-                self._pieces.pop()
+                self.pieces.pop()
                 self._size = last.position - _HEADER.size
 
     @property
-    def begin(self) -> int:
-        return self._begin
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
+    def end(self) -> int:
+        return self.pieces[-1].stop if self.pieces else self.begin
 
     def refresh(self) -> int:
         """Read the headers of new records, up to the first that is not valid; returns the new end."""
@@ -147,35 +185,27 @@ class LogTail(Tail):
                 if head == self._torn and not self._is_whole(head, position):
                     break
                 if kind == CUT:
-                    kept = [each for each in self._pieces if each.start < stop]
-                    self._pieces = [*kept[:-1], *[each._replace(stop=stop) for each in kept[-1:]]]
+                    kept = [each for each in self.pieces if each.start < stop]
+                    self.pieces = [*kept[:-1], *[each._replace(stop=stop) for each in kept[-1:]]]
                 else:
                     reason = self._bytes(position, min(nbytes, 4096)).decode(errors="replace") if kind else None
-                    self._pieces.append(Piece(start, stop, None, position, reason))
+                    self.pieces.append(Piece(start, stop, None, position, reason))
                 self._size = position + nbytes
             return self.end
 
-    def append(self, data: bytes | memoryview) -> None:
-        """Store bytes at the end, durably. Raises `errors.StoreError`, and then nothing is stored."""
-        self._append(DATA, self.end, self.end + len(data), data)
-
-    def append_missing(self, nbytes: int, reason: str) -> None:
-        self._append(MISSING, self.end, self.end + nbytes, reason.encode())
-
-    def cut(self, end: int) -> None:
-        self._append(CUT, self.end, end, b"")
-
-    def _read(self, piece: Piece, position: int, out: NDArray) -> None:  # noqa: ARG002 - there is one log
-        self.log.read_into(position, memoryview(out))  # type: ignore[arg-type]
-
-    def _append(self, kind: int, start: int, stop: int, data: bytes | memoryview) -> None:
+    def append(self, kind: int, stop: int, data: Buffer = b"") -> None:
+        """Append a record that ends at ``stop``, durably. Raises `errors.StoreError`, and then nothing is stored."""
         check, items = 0, np.frombuffer(data, np.uint8)
         for at in range(0, len(data), _BLOCK):
             check = google_crc32c.extend(check, items[at : at + _BLOCK])  # an array, which is not copied
-        head = _HEADER.pack(_MAGIC, kind, check, start, stop, len(data), 0)[:-4]
+        head = _HEADER.pack(_MAGIC, kind, check, self.end, stop, len(data), 0)[:-4]
         head += struct.pack("<I", google_crc32c.value(head))
         self.log.write(self._size, [(self._size + _HEADER.size, data), (self._size, head)])
         self.refresh()
+
+    def data(self, piece: Piece) -> bytes:
+        """The bytes of a piece."""
+        return self._bytes(piece.position, piece.stop - piece.start)
 
     def _bytes(self, position: int, nbytes: int) -> bytes:
         found = bytearray(nbytes)

@@ -1,4 +1,4 @@
-"""Tails of the arrays of a process: open logs and heads, and metadata of frames.
+"""Tails of the arrays of a process, and those in a folder: logs, one for each group of rows.
 
 The metadata of a frame is JSON. In an object store it is in the head of the tail. In a folder it is in logs of the same
 format as tails, written before the bytes of its frame, so no frame is acknowledged without its metadata. If a frame was
@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any, Final
 
-import numpy as np
-
-from hyperslab.arrays.extent import LARGEST
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
-from hyperslab.errors import ChangedWhileRead
+from hyperslab.errors import ArrayFailed
 from hyperslab.storage.base import Store
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.objects import ObjectTails
-from hyperslab.streams.tail import LogTail, NDArray, Piece, Tail
-
-Buffer = bytes | memoryview
+from hyperslab.streams.tail import CUT, DATA, MISSING, Buffer, NDArray, Piece, Tail, TailLog
 
 LARGEST_NOTE: Final = 16 << 10
 """Bytes of metadata of a frame; so those of one log fit into memory."""
@@ -35,117 +29,117 @@ _INDEX: Final = struct.Struct("<Q")
 _MAX_OPEN: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class TailRows:
-    """Bytes of an array in the tails of consecutive groups of ``nbytes`` each; in an object store there is one."""
+class FolderTail(Tail):
+    """The tail of an array in a folder, from the group of rows ``first`` on: logs by group, of which all but the last
+    are complete. The caller of what changes it holds the array's lock."""
 
-    tails: Mapping[int, Tail]
-    nbytes: int
+    def __init__(self, tails: Tails, store: Store, array: StreamArray, first: int, logs: dict[int, TailLog]) -> None:
+        super().__init__(array)
+        self.group = array.group_nbytes
+        self._tails, self._store = tails, store
+        self._first, self._logs = first, logs
+        # later groups cannot have moved to chunks while the last one here is incomplete
+        self.may_lag = not logs or self.end % self.group == 0 < self.end
 
     @property
     def begin(self) -> int:
-        return self.tails[min(self.tails)].begin
+        return self._first * self.group
 
     @property
-    def end(self) -> int:
-        return self.tails[max(self.tails)].end
+    def pieces(self) -> Sequence[Piece]:
+        logs = [*self._logs.values()]
+        return logs[0].pieces if len(logs) == 1 else [piece for log in logs for piece in log.pieces]
 
-    @property
-    def may_lag(self) -> bool:
-        """Whether later groups may have moved to chunks during the look-up: they cannot while the last group here is
-        incomplete."""
-        return not self.tails or self.end % self.nbytes == 0 < self.end
+    def put_note(self, frame: int, note: bytes) -> None:
+        group = frame // _FRAMES
+        known = None if note else self._tails.log(self._store, self.array.notes, group)
+        if note or (known is not None and frame in _entries(known, known.pieces[-1:])):
+            log, entry = self._tails.writable_log(self._store, self.array.notes, group), _INDEX.pack(frame) + note
+            log.append(DATA, log.end + len(entry), entry)
 
-    def missing(self, frame_nbytes: int) -> list[tuple[int, int, str]]:
-        """Missing frames as ranges ``(start, stop, reason)``."""
-        return [each for tail in self.tails.values() for each in tail.missing(frame_nbytes)]
+    def append(self, at: int, data: Buffer) -> None:
+        self._log(at // self.group, end=at).append(DATA, at + len(data), data)
 
-    def read(self, start: int, count: int) -> NDArray:
-        """``count`` bytes from ``start`` on. Raises `ChangedWhileRead` if they have moved to chunks."""
-        out, done = np.empty(count, np.uint8), 0
-        while done < count:
-            group = (start + done) // self.nbytes
-            part = min(count - done, (group + 1) * self.nbytes - start - done)
-            if group not in self.tails:
-                raise ChangedWhileRead("the rows have moved to chunks meanwhile")
-            self.tails[group].read_into(start + done, out[done : done + part])
-            done += part
-        return out
+    def append_missing(self, at: int, nbytes: int, reason: str) -> None:
+        self._log(at // self.group, end=at).append(MISSING, at + nbytes, reason.encode())
 
+    def cut(self, end: int) -> None:
+        self._log(end // self.group).append(CUT, end)
 
-class Tails:
-    """Opens tails, in a folder `log` and in an object store ``objects``. The most recently used logs stay open.
-    ``segments``: cache for segments of object tails."""
+    def drop(self, begin: int) -> None:
+        for group in [each for each in self._logs if (each + 1) * self.group <= begin]:
+            self._tails.remove(self._store, self.array, group)
 
-    def __init__(self, segments: VersionedCache[Any]) -> None:
-        self.objects = ObjectTails(segments)
-        self._logs: OrderedDict[tuple[str, bool, str, int], LogTail] = OrderedDict()
-        self._lock = Lock()
-
-    def log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
-        """The log of a group of rows, up to date; None if there is none, unless ``create``."""
-        begin = group * array.group_nbytes
-        return self._open(store, array.tails, group, begin=begin, fill=array.fill, create=create)
-
-    def remove(self, store: Store, array: StreamArray, group: int) -> None:
-        """Delete the log of a group of rows."""
-        store.delete(f"{array.tails}{group}")
-        with self._lock:
-            for create in (False, True):
-                self._logs.pop((store.name, create, array.tails, group), None)
-
-    def rows(self, mount: MountedStore, array: StreamArray, rows: int) -> tuple[TailRows, dict[str, str | None]]:
-        """The tails of an array from ``rows`` on, and the versions of their keys, with that of the next group."""
-        tails, versions, nbytes = dict[int, Tail](), dict[str, str | None](), array.group_nbytes
-        if mount.is_remote:
-            versions[array.head] = version = mount.versions.look_up(array.head, [array.head])[0]
-            found = None if version is None else self.objects.open(mount.store, array, version)
-            return TailRows({} if found is None else {0: found}, LARGEST), versions
-        group = rows // array.group_rows
-        while True:
-            key = f"{array.tails}{group}"
-            versions[key] = mount.versions.look_up(array.tails, [key])[0]
-            tail = None if versions[key] is None else self.log(mount.store, array, group)
-            if tail is not None:
-                tails[group] = tail
-            if tail is None or tail.end < (group + 1) * nbytes:
-                return TailRows(tails, nbytes), versions
-            group += 1
-
-    # --- metadata of frames ------------------------------------------------------------------------------------------
-
-    def notes(
-        self, mount: MountedStore, array: StreamArray, start: int, stop: int
-    ) -> Iterator[list[tuple[int, bytes]]]:
-        """Metadata of the frames ``[start, stop)`` as pairs (frame, JSON), many at a time."""
-        if mount.is_remote:
-            tail = self.objects.open(mount.store, array)
-            yield from () if tail is None else tail.notes(start, stop)
-            return
-        names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(array.notes).entries]
+    def notes(self, start: int, stop: int) -> Iterator[list[tuple[int, bytes]]]:
+        names = [entry.key.rpartition("/")[2] for entry in self._store.list_dir(self.array.notes).entries]
         for group in sorted(int(name) for name in names if name.isdecimal()):
-            log = (
-                self._notes_log(mount.store, array, group) if start // _FRAMES <= group < -(-stop // _FRAMES) else None
-            )
+            within = start // _FRAMES <= group < -(-stop // _FRAMES)
+            log = self._tails.log(self._store, self.array.notes, group) if within else None
             if log is not None:
                 notes = _entries(log, log.pieces)
                 yield [(frame, note) for frame, note in sorted(notes.items()) if start <= frame < stop and note]
 
-    def put_note(self, store: Store, array: StreamArray, frame: int, note: Buffer) -> None:
-        """Store metadata of a frame in a folder, or with ``b""`` remove that of an earlier sender of the frame."""
-        group = frame // _FRAMES
-        known = None if note else self._notes_log(store, array, group)
-        if note or (known is not None and frame in _entries(known, known.pieces[-1:])):
-            log = self._notes_log(store, array, group, create=True)
-            assert log is not None
-            log.append(_INDEX.pack(frame) + bytes(note))
+    def _read(self, piece: Piece, position: int, out: NDArray) -> None:
+        self._logs[piece.start // self.group].log.read_into(position, memoryview(out))  # type: ignore[arg-type]
 
-    def _notes_log(self, store: Store, array: StreamArray, group: int, *, create: bool = False) -> LogTail | None:
-        return self._open(store, array.notes, group, begin=0, fill=np.zeros(1, np.uint8), create=create)
+    def _log(self, group: int, *, end: int | None = None) -> TailLog:
+        """The log of a group to write to; raises `ArrayFailed` if it does not end at ``end``."""
+        log = self._tails.writable_log(self._store, self.array.tails, group, group * self.group)
+        if end not in (None, log.end):
+            raise ArrayFailed(self.array.path, f"its tail ends at byte {log.end}, and {end} bytes were stored")
+        return log
 
-    def _open(
-        self, store: Store, prefix: str, group: int, *, begin: int, fill: NDArray, create: bool
-    ) -> LogTail | None:
+
+class Tails:
+    """Opens tails. The most recently used logs stay open. ``segments``: cache for segments of object tails."""
+
+    def __init__(self, segments: VersionedCache[Any]) -> None:
+        self._objects = ObjectTails(segments)
+        self._logs: OrderedDict[tuple[str, bool, str, int], TailLog] = OrderedDict()
+        self._lock = Lock()
+
+    def open(
+        self, mount: MountedStore, array: StreamArray, rows: int = 0, *, fresh: bool = True
+    ) -> tuple[Tail, dict[str, str | None]]:
+        """The tail of an array of which ``rows`` are in chunks, and the versions of its keys, in a folder with that of
+        the next log. ``fresh``: versions that are cached do not count."""
+        if mount.is_remote:
+            version = mount.versions.look_up(array.head, [array.head], fresh=fresh)[0]
+            return self._objects.open(mount.store, array, version), {array.head: version}
+        logs, versions = dict[int, TailLog](), dict[str, str | None]()
+        first = group = rows // array.group_rows
+        while True:
+            key, begin = f"{array.tails}{group}", group * array.group_nbytes
+            versions[key] = mount.versions.look_up(array.tails, [key], fresh=fresh)[0]
+            log = None if versions[key] is None else self.log(mount.store, array.tails, group, begin)
+            if log is None:
+                self._close(mount.store, array, group)  # it may have been open here
+            else:
+                logs[group] = log
+            if log is None or log.end < begin + array.group_nbytes:
+                return FolderTail(self, mount.store, array, first, logs), versions
+            group += 1
+
+    def first_row(self, mount: MountedStore, array: StreamArray) -> int:
+        """The first row in the tail of an array that another writer has changed."""
+        if mount.is_remote:
+            return self.open(mount, array)[0].begin // array.row_nbytes
+        names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(array.tails).entries]
+        return min([int(name) for name in names if name.isdecimal()], default=0) * array.group_rows
+
+    def remove(self, store: Store, array: StreamArray, group: int) -> None:
+        """Delete the log of a group of rows."""
+        store.delete(f"{array.tails}{group}")
+        self._close(store, array, group)
+
+    def writable_log(self, store: Store, prefix: str, group: int, begin: int = 0) -> TailLog:
+        """`log` to write to, which is created if there is none."""
+        log = self.log(store, prefix, group, begin, create=True)
+        assert log is not None
+        return log
+
+    def log(self, store: Store, prefix: str, group: int, begin: int = 0, *, create: bool = False) -> TailLog | None:
+        """The log of a group of rows or of metadata of frames, up to date; None if there is none, unless ``create``."""
         name = (store.name, create, prefix, group)
         with self._lock:
             found = self._logs.get(name)
@@ -155,7 +149,7 @@ class Tails:
             log = store.open_log(f"{prefix}{group}", create=create)
             if log is None:
                 return None
-            found = LogTail(log, begin, fill)
+            found = TailLog(log, begin)
             with self._lock:
                 found = self._logs.setdefault(name, found)
                 # another process may have deleted older ones, whose disk space is freed when they are closed
@@ -166,12 +160,13 @@ class Tails:
         found.refresh()
         return found
 
+    def _close(self, store: Store, array: StreamArray, group: int) -> None:
+        with self._lock:
+            for create in (False, True):
+                self._logs.pop((store.name, create, array.tails, group), None)
 
-def _entries(log: LogTail, pieces: Sequence[Piece]) -> dict[int, bytes]:
+
+def _entries(log: TailLog, pieces: Sequence[Piece]) -> dict[int, bytes]:
     """The metadata in some records of a log, by frame."""
-    notes = dict[int, bytes]()
-    for piece in [*pieces]:
-        data = np.empty(piece.stop - piece.start, np.uint8)
-        log.read_into(piece.start, data)
-        notes[_INDEX.unpack(data[: _INDEX.size].tobytes())[0]] = data[_INDEX.size :].tobytes()
-    return notes
+    entries = [log.data(piece) for piece in [*pieces]]
+    return {_INDEX.unpack(entry[: _INDEX.size])[0]: entry[_INDEX.size :] for entry in entries}

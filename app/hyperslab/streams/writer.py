@@ -1,4 +1,4 @@
-"""Writer of the arrays of streams: bytes to tails, and rows from there to chunks.
+"""Writers of the arrays of streams: bytes to tails, and rows from there to chunks.
 
 In a folder, appends to an array are serialised by a lock. In an object store they are by conditional puts of the tail's
 head: who loses one reads the progress again and starts over.
@@ -10,18 +10,25 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from typing import Final, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.lease import MAX_TRIES, attempts
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
+from hyperslab.arrays.plan import make_plan
+from hyperslab.arrays.read import Reader
+from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.selection import normalise
 from hyperslab.errors import (
     ArrayFailed,
     ChangedWhileRead,
     CompletedUpload,
     HyperslabError,
     MismatchingUploadOffset,
+    NodeNotFound,
     Overloaded,
     PartlyWritten,
     QueueFull,
@@ -29,17 +36,17 @@ from hyperslab.errors import (
     StreamFull,
     StreamNotFound,
     WriteConflict,
+    WrongKind,
 )
-from hyperslab.storage.base import VersionConflict
+from hyperslab.storage.base import VersionConflict, merge
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
-from hyperslab.streams.objects import ObjectTail
-from hyperslab.streams.progress import Progress, ProgressReader
+from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Ranges, Record, Records, State, Stream
 from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
-from hyperslab.streams.tail import LogTail
-from hyperslab.streams.tails import Buffer, Tails
+from hyperslab.streams.tail import Buffer, Tail
+from hyperslab.streams.tails import Tails
 
 T = TypeVar("T")
 
@@ -49,357 +56,369 @@ _MAX_WAITING: Final = 2
 """Groups of rows in the tail of an array from which on a request commits them itself before it is answered."""
 
 
-class ArrayWriter:
-    """Writes the arrays of streams. Methods block, and raise what stores raise."""
+class Writers:
+    """The writers of all arrays, and what they share."""
 
-    def __init__(
-        self, records: Records, tails: Tails, committer: Committer, reader: ProgressReader, sessions: Sessions
-    ) -> None:
-        self._records = records
-        self._tails = tails
-        self._committer = committer
-        self._reader = reader
-        self._sessions = sessions
-        self._background = ThreadPoolExecutor(2, thread_name_prefix="commits")
-        self._closed = Event()
+    def __init__(self, catalog: Catalog, reader: Reader, records: Records, tails: Tails, sessions: Sessions) -> None:
+        self.catalog, self.reader, self.records, self.tails, self.sessions = catalog, reader, records, tails, sessions
+        self.committer = Committer(catalog, reader)
+        self.background = ThreadPoolExecutor(2, thread_name_prefix="commits")
+        self.closed = Event()
 
     def close(self) -> None:
         """End background work."""
-        self._closed.set()
-        self._background.shutdown(wait=True, cancel_futures=True)
+        self.closed.set()
+        self.background.shutdown(wait=True, cancel_futures=True)
+
+    def of(self, stream: Stream, array: StreamArray, epoch: int | None = None) -> ArrayWriter:
+        """The writer of an array for a sender of an ``epoch`` (None: any)."""
+        return ArrayWriter(self, stream, array, epoch)
+
+    def each(self, stream: Stream, work: Callable[[ArrayWriter], None]) -> None:
+        """Do work on each array; where it fails, that is the array's error."""
+        for array in stream.plan.arrays:
+            with suppress(HyperslabError):
+                work(self.of(stream, array))
+
+    def wait(self, stream: Stream) -> None:
+        """Wait until all queued fragments of this process are stored, or dropped."""
+        session = self.sessions.get(stream.path)
+        if session is not None:
+            with session.changed:
+                session.changed.wait_for(lambda: not session.queued)
+
+    def missing(self, stream: Stream, *found: Progress) -> list[list[tuple[int, int]]]:
+        """Missing frames of arrays, as sorted disjoint ranges. The record is read again, for those that moved to chunks
+        while progress was read: they are noted there before."""
+        record = self.records.get(stream.mount, stream.prefix)
+        now = record if record is not None and record.id == stream.record.id else stream.record
+        noted = [[*each.missing, *now.array(each.array.key).missing] for each in found]
+        return [merge([(start, stop) for start, stop, _ in ranges], gap=0) for ranges in noted]
+
+    def fence(self, stream: Stream, *, closed: bool = False) -> None:
+        """`ArrayWriter.fence` for all arrays."""
+        arrays = stream.plan.arrays
+        stream.mount.pool.each(arrays, len(arrays), lambda array: self.of(stream, array).fence(closed=closed))
+
+
+class ArrayWriter:
+    """Writes one array of a stream, and knows its progress. Methods block, and raise what stores raise. ``stream`` is
+    as last known."""
+
+    def __init__(self, shared: Writers, stream: Stream, array: StreamArray, epoch: int | None) -> None:
+        self.stream, self.array, self.epoch = stream, array, epoch
+        self._shared = shared
+        self._mount, self._plan = stream.mount, stream.plan
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def send(self, stream: Stream, fragment: Fragment, known: Progress, provided: int | None) -> Progress:
-        """Append a fragment to an array, or with ``ack=memory`` queue it; returns the new progress. A retransmission of
-        stored bytes changes nothing; the request must have ``provided`` an offset.
+    def send(self, fragment: Fragment, known: Progress, provided: int | None) -> Progress:
+        """Append a fragment, or with ``ack=memory`` queue it; returns the new progress. A retransmission of stored
+        bytes changes nothing; the request must have ``provided`` an offset.
 
         Raises `MismatchingUploadOffset` (other offset, or other bytes), `StreamFull`, `CompletedUpload`, `ArrayFailed`,
         `StaleEpoch`, `QueueFull`, and `StoreError`, after which the array has failed.
         """
-        array = known.array
         try:
-            if stream.plan.settings.ack == "memory" and stream.record.state != "finished":
-                return self._enqueue(stream, array, fragment)
-            return self._append(stream, array, fragment, known)
+            if self._plan.settings.ack == "memory" and self.stream.record.state != "finished":
+                return self._enqueue(fragment)
+            return self._append(fragment, known)
         except (MismatchingUploadOffset, CompletedUpload) as error:
-            stream = self._records.change(stream)
-            progress = self.progress(stream, array)
+            self.stream = self._shared.records.change(self.stream)
+            progress = self.progress()
             if provided is None or fragment.stop > progress.end:
                 raise
-            if not self._reader.holds(stream, array, fragment):
+            if not self._holds(fragment):
                 reason = "other bytes or metadata are stored there, or it cannot be told"
-                raise MismatchingUploadOffset(stream.path, progress.end, provided, reason) from error
+                raise MismatchingUploadOffset(self.stream.path, progress.end, provided, reason) from error
             return progress
 
-    def progress(self, stream: Stream, array: StreamArray) -> Progress:
-        """The progress of an array, with the queue of this process."""
-        session = self._sessions.get(stream.path)
-        queue = None if session is None else session.queues.get(array.number)
-        waiting = queue is not None and bool(queue.fragments)  # before the store is read
-        progress = self._reader.read(stream, array)
+    def read(self) -> Progress:
+        """The progress of an array, without queues."""
+        stream, array, shared = self.stream, self.array, self._shared
+        record, before = stream.record.array(array.key), -1
+        error, is_final = record.error, stream.record.state == "finished"
+        while not is_final:
+            try:
+                rows = shared.committer.open(array, 0)[1].rows
+            except ArrayFailed as failure:
+                is_final = stream.record.state == "finishing" and shared.committer.is_final(array.levels[0])
+                if is_final:
+                    break
+                error, rows = error or failure.reason, shared.tails.first_row(stream.mount, array)
+            tail = self._open_tail(rows)
+            if self._mount.is_remote or not tail.may_lag or rows == before:
+                end, missing = max(tail.end, rows * array.row_nbytes, record.stored), [*record.missing, *tail.missing()]
+                return Progress(array, rows, end, tail, missing, error, record.complete, stream.plan.settings)
+            before = rows  # rows may have moved to chunks during the look-up
+        level, rows = array.levels[0], 0
+        try:
+            rows = shared.catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
+        except (NodeNotFound, WrongKind) as failure:
+            error = error or str(failure)
+        end = rows * array.row_nbytes
+        return Progress(array, rows, end, None, [*record.missing], error, complete=True, settings=stream.plan.settings)
+
+    def progress(self) -> Progress:
+        """The progress of the array, with the queue of this process."""
+        session = self._shared.sessions.get(self.stream.path)
+        queue = None if session is None else session.queues.get(self.array.number)
+        waiting = queue is not None and queue.waiting > 0  # before the store is read
+        progress = self.read()
         return replace(progress, queued=max(0, queue.end - progress.end)) if queue and waiting else progress
 
-    def wait(self, stream: Stream) -> None:
-        """Wait until all queued fragments of this process are stored, or dropped."""
-        session = self._sessions.get(stream.path)
-        if session is not None:
-            with session.changed:
-                while session.queued and not self._closed.is_set():
-                    session.changed.wait(1.0)
+    def frame_lines(self, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """Metadata of the frames ``[start, stop)``, by default of all durable ones, as JSON lines, many at a time."""
+        stop, name = self.read().end // self.array.frame_nbytes if stop is None else stop, dump_json(self.array.key)
+        for notes in self._open_tail().notes(start, stop):
+            yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
 
-    def skip(
-        self, stream: Stream, array: StreamArray, frames: int, reason: str, *, at: int | None, epoch: int | None
-    ) -> Progress:
-        """See `Streams.skip`."""
-        size = array.frame_nbytes
+    def skip(self, frames: int, reason: str, at: int | None) -> Progress:
+        """Record frames from ``at`` on (None: the next ones) as missing; returns the progress after that. Raises as
+        `send`."""
+        array, size = self.array, self.array.frame_nbytes
 
-        def once(now: Stream) -> Progress:
-            progress = self._writable(now, array)
+        def once() -> Progress:
+            progress, tail = self._writable()
             end, stop = progress.end, progress.end + frames * size
             if at is not None and at * size != end:
-                (known,) = self._reader.missing(now, progress)
+                (known,) = self._shared.missing(self.stream, progress)
                 if any(first <= at and at + frames <= last for first, last in known):
                     return progress
                 raise MismatchingUploadOffset(array.path, end, at * size)
             if end % size:
                 raise MismatchingUploadOffset(array.path, end, end - end % size, "a frame has begun, and is not whole")
             progress.check_offset(end, frames * size)
-            if now.mount.is_remote:
-                self._object_tail(now, progress, epoch).append_missing(frames * size, reason)
-            else:
-                self._skip_in_logs(now, array, end, stop, reason)
+            tail.put_note(end // size, b"")
+            self._append_missing(tail, end, stop, reason)
             return replace(progress, end=stop)
 
-        return self._store(stream, array, epoch, once)
+        self._shared.wait(self.stream)
+        return self._store(once)
 
-    def complete(self, stream: Stream, array: StreamArray, epoch: int | None) -> None:
-        """Take no more bytes of an array."""
+    def complete(self) -> None:
+        """Take no more bytes."""
 
         def completed(record: Record) -> Record:
-            record.check_epoch(epoch)
-            return record.with_array(array.key, complete=True)
+            record.check_epoch(self.epoch)
+            return record.with_array(self.array.key, complete=True)
 
-        self.wait(stream)
-        stream = self._records.change(stream, completed)
-        if stream.mount.is_remote:  # in a folder, each append reads the record under the lock
-            self.fence(stream, [array], closed=None)
+        self._shared.wait(self.stream)
+        self.stream = self._shared.records.change(self.stream, completed)
+        self.fence(closed=None)
 
-    def flush(self, stream: Stream, array: StreamArray) -> None:
-        """Commit all whole rows of an array."""
+    def flush(self) -> None:
+        """Commit all whole rows."""
 
-        def once(now: Stream) -> None:
-            progress = self._reader.read(now, array)
-            if progress.error is not None:
-                raise ArrayFailed(array.path, progress.error)
-            self.commit(now, array, whole=False)
+        def once() -> None:
+            self.read().check()
+            self.commit(whole=False)
 
-        self._exclusive(stream, array, None, once)
+        self._exclusive(once)
 
-    def finish(self, stream: Stream, array: StreamArray, *, pad: bool) -> None:
+    def finish(self, *, pad: bool) -> None:
         """Commit everything, and the last shapes; ``pad`` fills up a partial frame, which is dropped without."""
+        array = self.array
 
-        def once(now: Stream) -> None:
-            progress = self._reader.read(now, array)
-            if progress.error is not None:
-                raise ArrayFailed(array.path, progress.error)
-            partial = progress.end % array.frame_nbytes
-
-            def tail() -> ObjectTail | LogTail:
-                if now.mount.is_remote:
-                    return self._object_tail(now, progress)
-                return self._log(now, array, progress.end // array.group_nbytes)
-
+        def once() -> None:
+            progress = self.read()
+            progress.check()
+            tail, end = progress.tail, progress.end
+            if tail is None:
+                return  # an earlier attempt has come so far
+            tail.check_sender(None, closing=True)
+            partial = end % array.frame_nbytes
             if partial and pad:
-                padded, phase = array.frame_nbytes - partial, partial % array.dtype.itemsize
-                fill = np.resize(np.roll(np.frombuffer(array.fill.tobytes(), np.uint8), -phase), padded)
-                tail().append(fill.tobytes())
-                self._records.change(now, lambda record: record.with_array(array.key, padded=padded))
+                padded = array.frame_nbytes - partial
+                tail.append(end, array.fill_bytes(end, padded).tobytes())
+                self._shared.records.change(self.stream, lambda record: record.with_array(array.key, padded=padded))
+                end += padded
             elif partial:
-                tail().cut(progress.end - partial)
-            progress = self._reader.read(now, array) if partial else progress
-            absent = -progress.end % array.row_nbytes
-            if absent:
-                tail().append_missing(absent, "not sent")
-            self.commit(now, array, whole=False, final=True)
+                tail.cut(end - partial)
+                end -= partial
+            if end % array.row_nbytes:
+                tail.append_missing(end, -end % array.row_nbytes, "not sent")
+            self.commit(whole=False, final=True)
 
-        self._exclusive(stream, array, None, once, ("finishing",))
+        self._exclusive(once, ("finishing",))
 
-    def fence(
-        self, stream: Stream, arrays: Sequence[StreamArray] | None = None, *, closed: bool | None = False
-    ) -> None:
-        """Wait until appends and commits that saw an earlier state of the stream have ended, or in an object store make
-        them fail; for all ``arrays`` by default. ``closed``: see `ObjectTail.fence`."""
-
-        def fence_one(array: StreamArray) -> None:
-            if not stream.mount.is_remote:
-                with stream.mount.store.lock(f"{array.tails}.zgroup"), self._commit_lock(stream, array):
-                    return
-            for _ in attempts():
-                tail = self._tails.objects.open(stream.mount.store, array, create=True)
-                assert tail is not None
-                with suppress(VersionConflict):
-                    tail.fence(stream.record.epoch, closed=closed)
-                    return
-            raise WriteConflict(array.head, f"other writers changed it {MAX_TRIES} times")
-
-        arrays = stream.plan.arrays if arrays is None else arrays
-        stream.mount.pool.each(arrays, len(arrays), fence_one)
+    def fence(self, *, closed: bool | None) -> None:
+        """Wait until appends and commits that saw an earlier state of the stream have ended, or in other replicas make
+        them fail. ``closed``: see `Tail.fence`."""
+        epoch = self.stream.record.epoch
+        with self._lock(), self._lock("commit"):
+            retried(self.array.path, lambda: self._open_tail().fence(epoch, closed=closed))
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, stream: Stream, array: StreamArray, fragment: Fragment) -> Progress:
+    def _enqueue(self, fragment: Fragment) -> Progress:
         """Queue a fragment. One that cannot be stored is dropped with all behind it, as nothing was promised."""
-        session, size = self._sessions.open(stream.plan), len(fragment.data)
+        session, size = self._shared.sessions.open(self._plan), len(fragment.data)
         with session.changed:
             if not session.changed.wait_for(
                 lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
             ):
                 raise QueueFull(f"{session.queued} bytes wait to be stored")
-        progress = self._writable(stream, array)
+        progress, _ = self._writable()
         with session.changed:
-            queue = session.queues.setdefault(array.number, Queue(progress.end))
+            queue = session.queues.setdefault(self.array.number, Queue(progress.end))
             queue.end = max(queue.end, progress.end)
             replace(progress, queued=queue.end - progress.end).check_offset(fragment.at, size)
-            queue.fragments.append(replace(fragment, data=bytes(fragment.data)))
-            queue.end += size
-            idle, queue.idle = queue.idle, False
-        if idle:
-            self._background.submit(self._store_queue, stream, array, session, queue)
+            queue.end, queue.waiting, session.queued = fragment.stop, queue.waiting + 1, session.queued + size
+            session.storing.submit(self._store_queued, session, queue, replace(fragment, data=bytes(fragment.data)))
         return replace(progress, queued=fragment.stop - progress.end)
 
-    def _store_queue(self, stream: Stream, array: StreamArray, session: Session, queue: Queue) -> None:
+    def _store_queued(self, session: Session, queue: Queue, fragment: Fragment) -> None:
         dropped = True
         try:
-            while True:
-                with session.changed:
-                    session.changed.notify_all()
-                    if not queue.fragments:
-                        dropped, queue.idle = False, True
-                        return
-                    fragment = queue.fragments[0]
-                try:
-                    self._append(stream, array, fragment)
-                except MismatchingUploadOffset:
-                    if not self._reader.holds(stream, array, fragment):
-                        raise
-                with session.changed:
-                    queue.fragments.popleft()
+            if not queue.dropped:
+                self._append(fragment)
+                dropped = False
+        except MismatchingUploadOffset:
+            dropped = not self._holds(fragment)
         except HyperslabError:
-            return  # which is the array's error, if it has failed
+            pass  # it is the array's error, if that has failed
         finally:
             with session.changed:
-                if dropped:
-                    queue.fragments.clear()
-                    session.queues.pop(array.number, None)
+                session.queued, queue.waiting = session.queued - len(fragment.data), queue.waiting - 1
+                queue.dropped |= dropped
+                if dropped and session.queues.get(self.array.number) is queue:
+                    del session.queues[self.array.number]
                 session.changed.notify_all()
 
     # --- tails -------------------------------------------------------------------------------------------------------
 
-    def _append(
-        self, stream: Stream, array: StreamArray, fragment: Fragment, known: Progress | None = None
-    ) -> Progress:
-        """Store a fragment at the end of an array. ``known``: progress as of ``stream``. If its object tail is the
-        newest known, it is not read again: a change of an outdated one fails."""
-        tail = None if known is None else known.tails.tails.get(0)
+    def _append(self, fragment: Fragment, known: Progress | None = None) -> Progress:
+        """Store a fragment at the end. ``known``: progress as of ``stream``. If its tail is the newest known, it is not
+        read again: a change of an outdated one fails."""
+        size, first = self.array.frame_nbytes, self.stream
 
-        def once(now: Stream) -> Progress:
-            progress = self._writable(now, array, known if now is stream else None)
+        def once() -> Progress:
+            progress, tail = self._writable(known if self.stream is first else None)
             progress.check_offset(fragment.at, len(fragment.data))
-            rows = progress.rows
-            if now.mount.is_remote:
-                note = (fragment.at // array.frame_nbytes, fragment.note) if fragment.note else None
-                self._object_tail(now, progress, fragment.epoch).append(fragment.data, note)
-            else:
-                rows = max(rows, self._append_to_logs(now, array, fragment))
-            if now.plan.settings.ack == "chunk":
-                self.commit(now, array, whole=False)
+            if fragment.note or fragment.at % size == 0:
+                tail.put_note(fragment.at // size, fragment.note)
+            rows = max(progress.rows, self._append_bytes(tail, fragment.at, fragment.data))
+            if self._plan.settings.ack == "chunk":
+                self.commit(whole=False)
             return replace(progress, end=fragment.stop, rows=rows)
 
-        return self._store(
-            stream, array, fragment.epoch, once, at_first=isinstance(tail, ObjectTail) and tail.is_newest
-        )
+        return self._store(once, at_first=known is not None and known.tail is not None and known.tail.is_newest)
 
-    def _append_to_logs(self, stream: Stream, array: StreamArray, fragment: Fragment) -> int:
-        """Append to logs, or commit bytes at once that complete a group and are most of it. Returns the rows that are
-        in chunks then, 0 if they are as many as before."""
-        at, rest = fragment.at, memoryview(fragment.data).cast("B")
-        if fragment.note or at % array.frame_nbytes == 0:
-            self._tails.put_note(stream.mount.store, array, at // array.frame_nbytes, fragment.note)
-        nbytes, rows = array.group_nbytes, 0
+    def _append_bytes(self, tail: Tail, at: int, data: Buffer) -> int:
+        """Append to the tail, or commit bytes at once that complete a group and are most of it. Returns the rows that
+        are in chunks then, 0 if they are as many as before."""
+        rest, rows = memoryview(data).cast("B"), 0
         while rest:
-            group, inside = divmod(at, nbytes)
-            count = min(len(rest), nbytes - inside)
-            if inside + count == nbytes and 2 * count >= nbytes:
-                count = (inside + len(rest)) // nbytes * nbytes - inside
-                rows = (at + count) // array.row_nbytes
-                self.commit(stream, array, whole=True, rows=rows, data=rest[:count])
+            inside = at % tail.group
+            count = min(len(rest), tail.group - inside)
+            if inside + count == tail.group and 2 * count >= tail.group:
+                count = (inside + len(rest)) // tail.group * tail.group - inside
+                rows = (at + count) // self.array.row_nbytes
+                self.commit(whole=True, rows=rows, data=rest[:count])
             else:
-                self._log(stream, array, group).append(rest[:count])
+                tail.append(at, rest[:count])
             at, rest = at + count, rest[count:]
         return rows
 
-    def _skip_in_logs(self, stream: Stream, array: StreamArray, end: int, stop: int, reason: str) -> None:
-        size, nbytes = array.frame_nbytes, array.group_nbytes
-        self._tails.put_note(stream.mount.store, array, end // size, b"")
-        while end < stop:
-            group, inside = divmod(end, nbytes)
-            count = (stop - end) // nbytes * nbytes if not inside and _may_omit(stream, array) else 0
-            if count:
-                self.commit(stream, array, whole=True)
-                self._record_missing(stream, array, [(end // size, (end + count) // size, reason)])
-                self.commit(stream, array, whole=True, rows=(end + count) // array.row_nbytes)
+    def _append_missing(self, tail: Tail, at: int, stop: int, reason: str) -> None:
+        size = self.array.frame_nbytes
+        while at < stop:
+            count = (stop - at) // tail.group * tail.group
+            if count and at % tail.group == 0 and self._may_omit():
+                self.commit(whole=True)
+                self._record_missing([(at // size, (at + count) // size, reason)])
+                self.commit(whole=True, rows=(at + count) // self.array.row_nbytes)
             else:
-                count = min(stop - end, nbytes - inside)
-                self._log(stream, array, group).append_missing(count, reason)
-                if inside + count == nbytes:
-                    self.commit(stream, array, whole=True)
-            end += count
+                count = min(stop - at, tail.group - at % tail.group)
+                tail.append_missing(at, count, reason)
+                if (at + count) % tail.group == 0:
+                    self.commit(whole=True)
+            at += count
 
-    def _object_tail(self, stream: Stream, progress: Progress, epoch: int | None = None) -> ObjectTail:
-        """The tail that progress was read from. Raises if its head refuses a sender."""
-        tail = progress.tails.tails.get(0)
-        if not isinstance(tail, ObjectTail):
-            raise StreamNotFound(stream.path)
-        if epoch is not None and epoch < tail.head.epoch:
-            raise StaleEpoch(epoch, tail.head.epoch)
-        if tail.head.closed and stream.record.state != "finishing":
-            raise CompletedUpload(stream.path)
-        return tail
+    def _open_tail(self, rows: int = 0) -> Tail:
+        return self._shared.tails.open(self._mount, self.array, rows)[0]
 
-    def _log(self, stream: Stream, array: StreamArray, group: int) -> LogTail:
-        log = self._tails.log(stream.mount.store, array, group, create=True)
-        assert log is not None
-        return log
+    def _holds(self, fragment: Fragment) -> bool:
+        """Whether the array holds just these bytes, and metadata if there is some; False if that cannot be told, as of
+        missing frames."""
+        array, progress, size = self.array, self.read(), self.array.frame_nbytes
+        first, last = fragment.at // size, -(-fragment.stop // size)
+        (missing,) = self._shared.missing(self.stream, progress)
+        if progress.error is not None or any(start < last and first < stop for start, stop in missing):
+            return False
+        if fragment.note:
+            notes = self._open_tail().notes(first, first + 1)
+            if [note for found in notes for _, note in found] != [fragment.note]:
+                return False
+        sent, done = np.frombuffer(fragment.data, np.uint8), fragment.at
+        level = array.levels[0]
+        while done < fragment.stop:
+            if done < progress.rows * array.row_nbytes or progress.tail is None:
+                frame, inside = divmod(done, size)
+                node = replace(self._shared.catalog.open_array(level.path, fresh=True), head=None)
+                plan = make_plan(node, normalise(array.stored_box(frame), node.metadata.shape))
+                values = self._shared.reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
+                found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
+            else:
+                found = progress.tail.read(done, fragment.stop - done)
+            begin = done - fragment.at
+            if not np.array_equal(found, sent[begin : begin + len(found)]):
+                return False
+            done += len(found)
+        return True
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        *,
-        whole: bool,
-        rows: int | None = None,
-        data: Buffer | None = None,
-        final: bool = False,
-    ) -> None:
-        """Move rows of an array to chunks: those in its tail, with ``whole`` only complete groups. With ``rows`` also
-        those up to there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
-        remote = stream.mount.is_remote
-        with self._commit_lock(stream, array), self._sessions.committing(stream.plan, concurrently=remote):
+    def commit(self, *, whole: bool, rows: int | None = None, data: Buffer | None = None, final: bool = False) -> None:
+        """Move rows to chunks: those in the tail, with ``whole`` only complete groups. With ``rows`` also those up to
+        there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
+        remote = self._mount.is_remote
+        with self._lock("commit"), self._shared.sessions.committing(self._plan, concurrently=remote):
             for _ in attempts():
                 try:
-                    return self._commit_once(stream, array, whole=whole, rows=rows, data=data, final=final)
+                    return self._commit_once(whole, rows, data, final)
                 except (WriteConflict, ChangedWhileRead, PartlyWritten) as error:
                     cause = error.__cause__ if isinstance(error, PartlyWritten) else error
                     if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
                         raise
-        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
+        raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
 
-    def _commit_once(
-        self, stream: Stream, array: StreamArray, *, whole: bool, rows: int | None, data: Buffer | None, final: bool
-    ) -> None:
-        group_rows, progress = array.group_rows, self._reader.read(stream, array)
-        if self._record_missing(stream, array, progress.tails.missing(array.frame_nbytes)).record.state == "discarding":
-            raise StreamNotFound(stream.path)
-        source = CachedRows(array, progress.tails)
+    def _commit_once(self, whole: bool, rows: int | None, data: Buffer | None, final: bool) -> None:
+        array, commit = self.array, partial(self._shared.committer.commit, self.array)
+        group_rows, progress = array.group_rows, self.read()
+        tail = progress.tail
+        if tail is None:
+            return
+        if self._record_missing(tail.missing()).record.state == "discarding":
+            raise StreamNotFound(self.stream.path)
+        source = CachedRows(array, tail)
         if rows is None:
             rows = progress.end // array.row_nbytes
             if whole and rows // group_rows <= progress.rows // group_rows:
                 return
-            for first, last in _omissible(stream, progress):
+            for first, last in self._omissible(progress, tail):
                 if first > progress.rows:
-                    self._committer.commit(array, first, source, whole=True)
-                self._committer.commit(array, last, None, whole=True)
-            self._committer.commit(array, rows, source, whole=whole, final=final)
+                    commit(first, source, whole=True)
+                commit(last, None, whole=True)
+            commit(rows, source, whole=whole, final=final)
         else:
             begin = rows * array.row_nbytes - len(data or b"")
-            more = None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8))
-            self._committer.commit(array, rows, more, whole=True)
-        if not stream.mount.is_remote:
-            for group in [each for each in progress.tails.tails if (each + 1) * group_rows <= rows and not final]:
-                self._tails.remove(stream.mount.store, array, group)
-            return
+            commit(rows, None if data is None else MemoryRows(source, begin, np.frombuffer(data, np.uint8)), whole=True)
         begin = (rows // group_rows * group_rows if whole else rows) * array.row_nbytes
-        for _ in attempts():
-            tail = self._tails.objects.open(stream.mount.store, array)
-            with suppress(VersionConflict):
-                if tail is not None and tail.begin < begin:
-                    tail.drop(begin)
-                return
+        retried(array.path, lambda: self._open_tail(progress.rows).drop(begin))
 
-    def _commit_later(self, stream: Stream, progress: Progress) -> None:
+    def _commit_later(self, progress: Progress) -> None:
         """Commit complete groups in the background, or at once if too many wait."""
-        array = progress.array
+        array, shared = self.array, self._shared
         waiting = progress.end // array.group_nbytes - progress.rows // array.group_rows
         if waiting <= 0:
             return
-        session = self._sessions.open(stream.plan)
+        session = shared.sessions.open(self._plan)
 
         def commit() -> None:
-            with self._recording_failure(stream, array):
-                self.commit(stream, array, whole=True)
+            with self._recording_failure():
+                self.commit(whole=True)
 
         def in_background() -> None:
             try:
@@ -412,82 +431,80 @@ class ArrayWriter:
             commit()
             return
         with session.changed:
-            if array.number in session.committing or self._closed.is_set():
+            if array.number in session.committing or shared.closed.is_set():
                 return
             session.committing.add(array.number)
-        self._background.submit(in_background)
+        shared.background.submit(in_background)
 
-    def _record_missing(self, stream: Stream, array: StreamArray, ranges: Ranges) -> Stream:
+    def _may_omit(self) -> bool:
+        """Whether stored objects whose rows are all missing need not be stored."""
+        return not self._mount.stores_fill and all(not level.halvings[0] for level in self.array.levels)
+
+    def _omissible(self, progress: Progress, tail: Tail) -> Iterator[tuple[int, int]]:
+        """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
+        frames, rows = self.array.frames_per_row, self.array.group_rows
+        for start, stop, _ in tail.missing() if self._mount.is_remote and self._may_omit() else ():
+            first, last = max(-(-start // frames // rows) * rows, progress.rows), stop // frames // rows * rows
+            if first < last:
+                yield first, last
+
+    def _record_missing(self, ranges: Ranges) -> Stream:
         def noted(record: Record) -> Record:
-            known = record.array(array.key).missing
-            return record.with_array(array.key, missing=sorted({*known, *ranges})) if ranges else record
+            known = record.array(self.array.key).missing
+            return record.with_array(self.array.key, missing=sorted({*known, *ranges})) if ranges else record
 
-        return self._records.change(stream, noted)
+        return self._shared.records.change(self.stream, noted)
 
-    def _writable(self, stream: Stream, array: StreamArray, known: Progress | None = None) -> Progress:
-        progress = known or self._reader.read(stream, array)
-        ends = self._sessions.open(stream.plan).ends
-        ends[array.number] = max(progress.end, ends.get(array.number, 0))
-        if progress.error is not None:
-            raise ArrayFailed(array.path, progress.error)
-        if progress.complete:
-            raise CompletedUpload(array.path)
-        return progress
+    def _writable(self, known: Progress | None = None) -> tuple[Progress, Tail]:
+        """The progress of an array that takes more bytes from the sender, and its tail."""
+        progress = known or self.read()
+        ends, number = self._shared.sessions.open(self._plan).ends, self.array.number
+        ends[number] = max(progress.end, ends.get(number, 0))
+        progress.check()
+        if progress.complete or progress.tail is None:
+            raise CompletedUpload(self.array.path)
+        progress.tail.check_sender(self.epoch)
+        return progress, progress.tail
 
     # --- exclusion ---------------------------------------------------------------------------------------------------
 
-    def _store(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        epoch: int | None,
-        once: Callable[[Stream], Progress],
-        *,
-        at_first: bool = False,
-    ) -> Progress:
+    def _store(self, once: Callable[[], Progress], *, at_first: bool = False) -> Progress:
         """The progress after ``once``, which appends to the tail; then followers of changes are told that the array may
         have more rows, and complete groups are committed."""
-        progress = self._exclusive(stream, array, epoch, once, at_first=at_first)
-        observer = stream.mount.store.observer
+        progress = self._exclusive(once, at_first=at_first)
+        observer = self._mount.store.observer
         if observer is not None:
-            for level in array.levels:
-                observer(f"{level.path.partition('/')[2]}/{stream.mount.metadata_key}", created=False)
-        self._commit_later(stream, progress)
+            for level in self.array.levels:
+                observer(f"{level.path.partition('/')[2]}/{self._mount.metadata_key}", created=False)
+        self._commit_later(progress)
         return progress
 
     def _exclusive(
-        self,
-        stream: Stream,
-        array: StreamArray,
-        epoch: int | None,
-        work: Callable[[Stream], T],
-        states: Sequence[State] = ("open", "closed"),
-        *,
-        at_first: bool = False,
+        self, work: Callable[[], T], states: Sequence[State] = ("open", "closed"), *, at_first: bool = False
     ) -> T:
-        """Result of work that changes the tail of an array; repeated if another sender came first. In a folder it is
-        under the lock of those who append. It is given the stream as it is then, or ``at_first`` as it is known."""
+        """Result of work that changes the tail; repeated if another sender came first. In a folder it is under the lock
+        of those who append. The stream's record is read before, unless it is tried ``at_first`` as it is known."""
         for attempt in attempts():
             known = at_first and attempt == 0
-            lock = nullcontext() if known else stream.mount.store.lock(f"{array.tails}.zgroup")
-            with suppress(VersionConflict), lock:
-                now = stream if known else self._records.change(stream)
-                now.record.check_epoch(epoch)
-                if now.record.state not in states:
-                    raise CompletedUpload(stream.path)
+            with suppress(VersionConflict), nullcontext() if known else self._lock():
+                self.stream = self.stream if known else self._shared.records.change(self.stream)
+                self.stream.record.check_epoch(self.epoch)
+                if self.stream.record.state not in states:
+                    raise CompletedUpload(self.stream.path)
                 try:
-                    with self._recording_failure(now, array):
-                        return work(now)
-                finally:
-                    self._reader.forget(stream.mount, array)
-        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
+                    with self._recording_failure():
+                        return work()
+                finally:  # the next reader looks versions up
+                    for prefix in (self.array.tails, self.array.notes):
+                        self._mount.versions.forget(prefix)
+        raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
 
-    def _commit_lock(self, stream: Stream, array: StreamArray) -> AbstractContextManager[None]:
-        """Lock that serialises commits of an array; taken after the lock of appends."""
-        return stream.mount.store.lock(f"{array.tails}commit.zgroup")
+    def _lock(self, name: str = "") -> AbstractContextManager[None]:
+        """Lock that serialises appends to the array; ``commit``: one for commits, taken after it."""
+        return self._mount.store.lock(f"{self.array.tails}{name}.zgroup")
 
     @contextmanager
-    def _recording_failure(self, stream: Stream, array: StreamArray) -> Iterator[None]:
+    def _recording_failure(self) -> Iterator[None]:
         """Record a failure of the store as the array's error."""
         try:
             yield
@@ -495,28 +512,12 @@ class ArrayWriter:
             raise
         except HyperslabError as error:
             reason = error.reason if isinstance(error, ArrayFailed) else str(error)
-            end = self._sessions.open(stream.plan).ends.get(array.number, 0)
+            end = self._shared.sessions.open(self._plan).ends.get(self.array.number, 0)
 
             def failed(record: Record) -> Record:
-                known = record.array(array.key)
-                return record.with_array(array.key, error=known.error or reason, stored=max(known.stored, end))
+                known = record.array(self.array.key)
+                return record.with_array(self.array.key, error=known.error or reason, stored=max(known.stored, end))
 
             with suppress(HyperslabError):  # the disk may be full
-                self._records.change(stream, failed)
+                self._shared.records.change(self.stream, failed)
             raise
-
-
-def _may_omit(stream: Stream, array: StreamArray) -> bool:
-    """Whether stored objects whose rows are all missing need not be stored."""
-    return not stream.mount.stores_fill and all(not level.halvings[0] for level in array.levels)
-
-
-def _omissible(stream: Stream, progress: Progress) -> Iterator[tuple[int, int]]:
-    """In an object store, the rows ``[first, last)`` of whole stored objects whose frames are all missing."""
-    array = progress.array
-    if stream.mount.is_remote and _may_omit(stream, array):
-        for start, stop, _ in progress.tails.missing(array.frame_nbytes):
-            first = -(-start // array.frames_per_row // array.group_rows) * array.group_rows
-            first, last = max(first, progress.rows), stop // array.frames_per_row // array.group_rows * array.group_rows
-            if first < last:
-                yield first, last

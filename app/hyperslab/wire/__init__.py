@@ -46,24 +46,11 @@ STREAM_EPOCH: Final = "Stream-Epoch"
 """Number of times a stream was opened, known to its sender."""
 
 EXPOSED_HEADERS: Final = (
-    "Accept-Ranges",
-    "Array-Chunks",
-    "Array-Dtype",
-    "Array-Shape",
-    "Content-Encoding",
-    "Content-Length",
-    "Content-Range",
-    "ETag",
-    "Last-Modified",
-    "Link",
-    "Location",
-    "Retry-After",
-    "Server-Timing",
-    "Stream-Epoch",
-    "Upload-Complete",
-    "Upload-Limit",
-    "Upload-Offset",
+    "Accept-Ranges, Array-Chunks, Array-Dtype, Array-Shape, Content-Encoding, Content-Length, Content-Range, ETag, "
+    "Last-Modified, Link, Location, Retry-After, Server-Timing, Stream-Epoch, Upload-Complete, Upload-Limit, "
+    "Upload-Offset"
 )
+"""Value of ``Access-Control-Expose-Headers``."""
 
 RAW: Final = "application/octet-stream"
 NPY: Final = "application/x-npy"

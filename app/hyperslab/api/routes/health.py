@@ -14,7 +14,7 @@ from hyperslab.api.response import Response, page_response
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import RouteNotFound, StoreError, all_errors
+from hyperslab.errors import ERRORS, RouteNotFound, StoreError
 from hyperslab.wire import HTML, JSON
 
 
@@ -50,7 +50,7 @@ async def problem_code(request: Request) -> Response:
     if remedy is None:
         raise RouteNotFound(f"/problems/{code}")
     explained: dict[str, Any] = {"code": code, "title": UNEXPECTED, "status": 500, "members": ["id"]}
-    cls = next((cls for cls in all_errors() if cls.code == code), None)
+    cls = ERRORS.get(code)
     if cls is not None:
         explained |= {"title": cls.title, "status": cls.http_status, "members": [f.name for f in fields(cls)]}
     explained["remedy"] = remedy

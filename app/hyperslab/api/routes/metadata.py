@@ -45,7 +45,7 @@ async def get_metadata(request: Request) -> Reply:
         tag = document_etag(node, field=field)
     else:
         catalog, cursor = request.service.catalog, query.text("cursor")
-        listed: Children | Matches = _NO_CHILDREN
+        listed: Children = _NO_CHILDREN
         if limit and search is None:
             listed = await request.run(catalog.children, node, limit=limit, cursor=cursor)
         elif search is not None:
@@ -56,9 +56,7 @@ async def get_metadata(request: Request) -> Reply:
     return Representation(tag, JSON, dump_json(document), always=always)
 
 
-def document_etag(
-    node: ArrayNode | GroupNode, listed: Children | Matches = _NO_CHILDREN, *, field: str | None = None
-) -> str:
+def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:
     """The tag of a node's document, from its metadata, attributes, listed nodes and the field of its schema."""
     return etag_of(repr((node.path, node.version, listed, field)).encode())
 
@@ -120,14 +118,15 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
     }
 
 
-def group_document(group: GroupNode, listed: Children | Matches, root: str = "") -> dict[str, Any]:
+def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[str, Any]:
     """A group with a page of its children, or of a search; ``next_cursor`` is null on the last page."""
+    member, name = ("matches", "path") if isinstance(listed, Matches) else ("children", "name")
     document: dict[str, Any] = {
         "kind": "group",
         "path": group.path,
         "zarr_format": group.zarr_format,
         "attributes": group.attributes,
-        ("matches" if isinstance(listed, Matches) else "children"): [asdict(node) for node in listed.nodes],
+        member: [{name: node.name, "kind": node.kind} for node in listed.nodes],
         "next_cursor": listed.next_cursor,
         "links": _links(group, root, ("tile",)),
     }

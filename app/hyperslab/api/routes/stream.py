@@ -76,7 +76,8 @@ async def get_stream(request: Request) -> Response:
         return await _frame_lines(request, path, key)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
     if key is not None or len(state["arrays"]) == 1:
-        progress = await request.run(request.context.streams.progress, request.tail, key)
+        writer = await request.run(request.context.streams.array, request.tail, key)
+        progress = await request.run(writer.progress)
         headers += _upload_headers(progress, state["state"])
     return Response(200, headers, dump_json(state))
 
@@ -84,8 +85,9 @@ async def get_stream(request: Request) -> Response:
 async def _frame_lines(request: Request, path: str, key: str | None) -> Response:
     """Metadata of the durable frames of one array, as JSON lines."""
     start, streams = request.query.integer("from", 0, low=0, high=2**62), request.context.streams
-    progress = await request.run(streams.progress, path, key)
-    lines = partial(streams.frame_lines, path, key, start, progress.end // progress.array.frame_nbytes)
+    writer = await request.run(streams.array, path, key)
+    durable = (await request.run(writer.read)).end // writer.array.frame_nbytes
+    lines = partial(writer.frame_lines, start, durable)
     size = await request.run(lambda: sum(map(len, lines())))
     found = await request.run(lines)
 
@@ -171,8 +173,9 @@ async def post_stream(request: Request) -> Response:
         raise BadDefinition("reason", "expected a text of at most 1000 characters")
     if key is not None and not isinstance(key, str):
         raise BadDefinition("key", f"expected a text, found {shown(key)}")
-    await request.write(path, streams.skip, path, key, frames, reason, at=at, epoch=epoch)
-    return Response(204, _upload_headers(await request.run(streams.progress, path, key)))
+    writer = await request.write(path, partial(streams.array, path, key, epoch=epoch, writing=True))
+    await request.write(path, writer.skip, frames, reason, at)
+    return Response(204, _upload_headers(await request.run(writer.progress)))
 
 
 async def _post_frames(request: Request, path: str, epoch: int | None) -> Response:
@@ -202,7 +205,8 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
     offsets = {}
     for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await request.run(streams.progress, path, name)).offset}
+            writer = await request.run(streams.array, path, name)
+            offsets[name] = {"offset": (await request.run(writer.progress)).offset}
     if error is not None:
         error.extra = {"arrays": offsets}
         raise error

@@ -9,7 +9,7 @@ Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from hyperslab.api.request import Request, runs_on_loop
 from hyperslab.api.response import Buffer, caching, etag_of, strong_etag
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.keys import NAMES, Index, KeyReader, MadeKey, StoredKey, looks_like_chunk
+from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey, looks_like_chunk
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML, JSON, RAW
 
@@ -44,22 +44,22 @@ async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
     if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
     try:
-        index = await request.run(keys.index, path, may_be_chunk=may_be_chunk)
+        names = await request.run(keys.index, path, may_be_chunk=may_be_chunk)
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
-    page = _page(index, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
+    page = _page(path, names, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
     always = caching(None, request.context.options, negotiated=True)
     return Representation(etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 
 
-def _page(index: Index, base: str | None) -> bytes:
+def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
     """Links relative to a URL that ends in a slash; ``base`` is that URL if the request's has none.
 
     GDAL requires the title "Index of" for a listing.
     """
-    title = f"Index of /{html.escape(index.path)}"
+    title = f"Index of /{html.escape(path)}"
     anchored = "" if base is None else f'<base href="{html.escape(base)}">'
-    links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in index.names)
+    links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in names)
     parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']
     return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()
 
