@@ -24,7 +24,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "demo": (599, 8),
     "engine": (6841, 27),  # 1,200 of it are Zarr v3: sharding and v3*
     "storage": (3235, 15),  # 30 of it put a value in pieces, so that none is in memory as a whole
-    "streams": (3488, 15),
+    "streams": (3491, 15),
     "tiles": (3887, 18),
     "viewer": (68, 1),
     "wire": (681, 6),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 159
-TEST_LINES = 45_910
+TEST_LINES = 45_926
 DOCUMENT_WORDS = 42_000
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 22_000
