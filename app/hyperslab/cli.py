@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -122,19 +122,9 @@ def serve(
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
     if get is not None:
         return _respond(settings, get)
-    return _serve(settings, demo=demo)
-
-
-def _serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lambda _: None) -> int:
-    """Serve until stopped; ``ready`` is called with the base URL when connections are accepted."""
     from hyperslab.server import serve as serve_http
-    from hyperslab.welcome import welcome
 
-    def announce(base: str) -> None:
-        print(welcome(settings, base, demo=demo), flush=True)
-        ready(base)
-
-    return 0 if serve_http(settings, announce) else 1
+    return serve_http(settings, demo=demo)
 
 
 @app.command()
@@ -195,7 +185,10 @@ def open_page(
         return 0
     stores = parse_stores([url] if url else [], writable=False)
     settings, demo = _effective(None, {"port": 0}, stores, writable=False)
-    return _serve(settings, demo=demo, ready=lambda base: _browse(f"{base}/view/{quote(next(iter(settings.stores)))}"))
+    from hyperslab.server import serve as serve_http
+
+    page = f"/view/{quote(next(iter(settings.stores)))}"
+    return serve_http(settings, demo=demo, ready=lambda base: _browse(base + page))
 
 
 @app.command()

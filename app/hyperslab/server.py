@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from hyperslab.settings import Settings
+from hyperslab.welcome import welcome
 
 log = logging.getLogger("hyperslab.server")
 
@@ -45,21 +46,23 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
-    """Serve until SIGINT, SIGTERM or, with one worker, SIGHUP, and finish running requests; returns False if the
-    service could not start.
+def serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lambda _: None) -> int:
+    """Serve until SIGINT, SIGTERM or, with one worker, SIGHUP, and finish running requests; returns the exit code, 1
+    if the service could not start.
 
-    ``announce`` is called with the base URL when connections are accepted. Raises `OSError` if the port is not
-    available.
+    When connections are accepted, the welcome is printed, and ``ready`` is called with the base URL. Raises `OSError`
+    if the port is not available.
     """
     _raise_file_limit()
     with listen(settings.host, settings.port) as listener:
-        announce(base_url(listener))
+        base = base_url(listener)
+        print(welcome(settings, base, demo=demo), flush=True)
+        ready(base)
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
                 factory = partial(application, settings.model_copy(update={"metrics_folder": folder}))
                 _Workers(_config(settings, factory, factory=True), sockets=[listener]).run()
-            return True
+            return 0
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as set by nohup
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
@@ -67,8 +70,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> bool:
             server = uvicorn.Server(_config(settings, application(settings)))
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again after a regular shutdown
-            return True
-        return server.started
+            return 0
+        return 0 if server.started else 1
 
 
 def _raise_file_limit() -> None:

@@ -147,7 +147,6 @@ def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
 
 
-@lru_cache(4096)
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     """Shape and dtype headers of a body; without a dtype whose text exceeds clients' limits of headers."""
     sizes, text = ",".join(map(str, shape)), format_dtype(dtype).encode("ascii", "backslashreplace")

@@ -16,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from hyperslab.errors import ReadOnly, StoredTooLarge, StoreError
+from hyperslab.errors import ReadOnly, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
 from hyperslab.storage.locks import KeyedLocks
 
@@ -127,12 +127,6 @@ Keep: TypeAlias = Callable[[str, bool], bool]
 
 MAX_BYTES: Final = 64 << 20
 """Default size limit of values to read."""
-
-
-def check_size(key: str, size: int, max_bytes: int) -> None:
-    """Raise `errors.StoredTooLarge` for a value of more than ``max_bytes``."""
-    if size > max_bytes:
-        raise StoredTooLarge(key, size, max_bytes)
 
 
 class VersionConflict(Exception):

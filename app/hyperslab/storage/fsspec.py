@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import fsspec.core  # type: ignore[import-untyped]
 from fsspec.archive import AbstractArchiveFileSystem  # type: ignore[import-untyped]
 
-from hyperslab.errors import BadDefinition, HyperslabError, StoreDenied, StoreError, StoreTimeout
+from hyperslab.errors import BadDefinition, HyperslabError, StoreDenied, StoredTooLarge, StoreError, StoreTimeout
 from hyperslab.storage.base import (
     MAX_ATTEMPTS,
     MAX_BYTES,
@@ -26,7 +26,6 @@ from hyperslab.storage.base import (
     Part,
     Store,
     Stored,
-    check_size,
     check_version,
 )
 from hyperslab.storage.config import StoreConfig, public_url, redacted
@@ -133,9 +132,11 @@ class FsspecStore(Store):
 
     def _whole(self, path: str, entry: Entry, max_bytes: int) -> bytes:
         """A whole value; the size is checked again, as some file systems report none."""
-        check_size(entry.key, entry.size, max_bytes)
+        if entry.size > max_bytes:
+            raise StoredTooLarge(entry.key, entry.size, max_bytes)
         data = bytes(self._fs.cat_file(path) if entry.size else self._fs.cat_file(path, 0, max_bytes + 1))
-        check_size(entry.key, len(data), max_bytes)
+        if len(data) > max_bytes:
+            raise StoredTooLarge(entry.key, len(data), max_bytes)
         return data
 
     def _path(self, key: str) -> str:

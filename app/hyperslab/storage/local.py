@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from hyperslab.errors import StoreDenied, StoreError
+from hyperslab.errors import StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_BYTES,
@@ -31,7 +31,6 @@ from hyperslab.storage.base import (
     Stored,
     VersionConflict,
     WritersSafe,
-    check_size,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
 from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Root
@@ -93,7 +92,8 @@ class LocalStore(Store):
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         def whole(stat: os.stat_result) -> Sequence[Range]:
-            check_size(key, stat.st_size, max_bytes)
+            if stat.st_size > max_bytes:
+                raise StoredTooLarge(key, stat.st_size, max_bytes)
             return ((0, stat.st_size),)
 
         found = self._read(key, whole)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import obstore
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import StoreError
+from hyperslab.errors import StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -31,7 +31,6 @@ from hyperslab.storage.base import (
     Stored,
     VersionConflict,
     WritersSafe,
-    check_size,
     check_version,
 )
 from hyperslab.storage.client import connect
@@ -207,8 +206,8 @@ class ObjectStore(Store):
                 if entry is None or entry.size <= start:  # else somebody has written more of it since
                     return None if entry is None else Part(entry, start, b"")
                 continue
-            if requested is None:
-                check_size(key, result.meta["size"], max_bytes)
+            if requested is None and result.meta["size"] > max_bytes:
+                raise StoredTooLarge(key, result.meta["size"], max_bytes)
             if self._deletes.is_tombstone(path, result.meta):
                 return None
             return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,7 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
     return dtype.name if is_extension_name(dtype.name) else dtype.str
 
 
+@lru_cache(1024)
 def format_dtype(dtype: np.dtype[Any]) -> str:
     """Value of an ``Array-Dtype`` header."""
     return json.dumps(dtype_to_json(dtype), separators=(",", ":"))
