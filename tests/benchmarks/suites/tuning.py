@@ -140,7 +140,8 @@ def _rows(outcome: Outcome) -> Iterator[tuple[str, dict[str, dict[str, float]]]]
     """For each constant, the ratios to the present value's processor time, by variant and case."""
     for name in CONSTANTS:
         own = Outcome(outcome.suite, 0, [m for m in outcome.measurements if m.case.startswith(f"{name}|")])
-        yield name, {variant: own.ratios(variant, "present", "cpu") for variant in ("half", "double")}
+        if own.measurements:
+            yield name, {variant: own.ratios(variant, "present", "cpu") for variant in ("half", "double")}
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -148,7 +149,7 @@ def tables(outcome: Outcome) -> list[Table]:
     for name, by in _rows(outcome):
         rows.append([name])
         for found in by.values():
-            extremes = (min(found, key=found.__getitem__), max(found, key=found.__getitem__)) if found else ()
+            extremes = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
             shown = [f"{times(found[case])} {case.partition('|')[2]}" for case in extremes]
             rows[-1] += [times(geometric_mean(found.values())), *shown]
     head = ["processor time", *(f"{v}: {what}" for v in ("half", "double") for what in ("mean", "best", "worst"))]
