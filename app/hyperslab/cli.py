@@ -123,8 +123,9 @@ def serve(
     if get is not None:
         return _respond(settings, get)
     from hyperslab.server import serve as serve_http
+    from hyperslab.welcome import welcome
 
-    return serve_http(settings, demo=demo)
+    return serve_http(settings, lambda base: print(welcome(settings, base, demo=demo), flush=True))
 
 
 @app.command()
@@ -186,9 +187,13 @@ def open_page(
     stores = parse_stores([url] if url else [], writable=False)
     settings, demo = _effective(None, {"port": 0}, stores, writable=False)
     from hyperslab.server import serve as serve_http
+    from hyperslab.welcome import welcome
 
-    page = f"/view/{quote(next(iter(settings.stores)))}"
-    return serve_http(settings, demo=demo, ready=lambda base: _browse(base + page))
+    def announce(base: str) -> None:
+        print(welcome(settings, base, demo=demo), flush=True)
+        _browse(f"{base}/view/{quote(next(iter(settings.stores)))}")
+
+    return serve_http(settings, announce)
 
 
 @app.command()

@@ -21,7 +21,6 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from hyperslab.settings import Settings
-from hyperslab.welcome import welcome
 
 log = logging.getLogger("hyperslab.server")
 
@@ -46,18 +45,16 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(settings: Settings, *, demo: bool, ready: Callable[[str], None] = lambda _: None) -> int:
+def serve(settings: Settings, announce: Callable[[str], None]) -> int:
     """Serve until SIGINT, SIGTERM or, with one worker, SIGHUP, and finish running requests; returns the exit code, 1
     if the service could not start.
 
-    When connections are accepted, the welcome is printed, and ``ready`` is called with the base URL. Raises `OSError`
-    if the port is not available.
+    ``announce`` is called with the base URL when connections are accepted. Raises `OSError` if the port is not
+    available.
     """
     _raise_file_limit()
     with listen(settings.host, settings.port) as listener:
-        base = base_url(listener)
-        print(welcome(settings, base, demo=demo), flush=True)
-        ready(base)
+        announce(base_url(listener))
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
                 factory = partial(application, settings.model_copy(update={"metrics_folder": folder}))
