@@ -51,13 +51,14 @@ class Start(Enum):
 
     ``STORED``: the stored chunk. ``READABLE``: the stored chunk, or fill values if it is corrupt, for changes that set
     every cell inside the array. ``LEFT``: the stored chunk; corrupt or absent ones are not changed. ``FILL``: fill
-    values.
+    values. ``ANYTHING``: undefined, for changes that set every cell.
     """
 
     STORED = 0
     READABLE = 1
     LEFT = 2
     FILL = 3
+    ANYTHING = 4
 
 
 class ChunkChange(NamedTuple):
@@ -139,7 +140,7 @@ class ChunkWriter:
         Raises `WriteConflict` after many attempts, `ChunkCorrupt` if a chunk to be changed, or the index of a shard,
         does not decode.
         """
-        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.FILL}:
+        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
             return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
         for _ in attempts():
@@ -234,7 +235,7 @@ class ChunkWriter:
         if change.change is None:
             return change.coords, change.encoded
         chunk = None
-        if stored is not None and change.start is not Start.FILL:
+        if stored is not None and change.start not in (Start.FILL, Start.ANYTHING):
             try:
                 chunk = np.array(metadata.codec.decode(stored, key), order="K", copy=True)
             except ChunkCorrupt:
@@ -242,6 +243,8 @@ class ChunkWriter:
                     return None
                 if change.start is Start.STORED:
                     raise
+        if change.start is Start.ANYTHING:
+            chunk = np.empty(metadata.chunks, metadata.dtype.numpy, metadata.order)
         chunk = self._fill_chunk() if chunk is None else chunk
         if change.change(chunk) is False:
             return None

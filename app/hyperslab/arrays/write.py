@@ -253,5 +253,5 @@ def _change(projection: Projection, values: NDArray, field: Field | None) -> Chu
 
     start = Start.STORED
     if isinstance(projection, ChunkProjection) and field is None:
-        start = Start.FILL if projection.fills_chunk else Start.READABLE if projection.covers_chunk else start
+        start = Start.ANYTHING if projection.fills_chunk else Start.READABLE if projection.covers_chunk else start
     return ChunkChange(projection.coords, change, start)

@@ -155,7 +155,7 @@ class Committer:
             for part in parts:
                 bounds = grid.bounds(part.coords)
                 begun = others or bounds[head.axis].start < head.start  # readers see cells of it
-                first = Start.STORED if begun else Start.FILL
+                first = Start.STORED if begun else Start.ANYTHING if part.fills_chunk else Start.FILL
                 changes.append(ChunkChange(part.coords, partial(fill, bounds), first))
             if others or after.metadata.stored_grid.bounds(coords)[head.axis].start < head.start:
                 writer.update(coords, changes)
