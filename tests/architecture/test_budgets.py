@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2087, 9),
-    "api": (5358, 34),
+    "api": (5359, 34),
     "arrays": (6449, 27),  # 500 of it read shards
     "cache": (169, 1),
     "client": (4092, 17),  # 100 are parameters and errors, for the Python reference; 25 report progress

@@ -63,6 +63,10 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls a blocking function in a worker thread for writes."""
 
 
+def _progress(request: Request, path: str, key: str | None) -> Progress:
+    return request.context.streams.array(path, key).progress()
+
+
 async def get_stream(request: Request) -> Response:
     """The state, with the upload headers of the array ``key``; or with ``…/frames`` the metadata of its frames."""
     key, (path, _, action) = request.query.values.get("key"), request.tail.rpartition("/")
@@ -76,9 +80,7 @@ async def get_stream(request: Request) -> Response:
         return await _frame_lines(request, path, key)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
     if key is not None or len(state["arrays"]) == 1:
-        writer = await request.run(request.context.streams.array, request.tail, key)
-        progress = await request.run(writer.progress)
-        headers += _upload_headers(progress, state["state"])
+        headers += _upload_headers(await request.run(_progress, request, request.tail, key), state["state"])
     return Response(200, headers, dump_json(state))
 
 
@@ -205,8 +207,7 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
     offsets = {}
     for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            writer = await request.run(streams.array, path, name)
-            offsets[name] = {"offset": (await request.run(writer.progress)).offset}
+            offsets[name] = {"offset": (await request.run(_progress, request, path, name)).offset}
     if error is not None:
         error.extra = {"arrays": offsets}
         raise error

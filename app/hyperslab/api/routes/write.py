@@ -115,6 +115,7 @@ async def _put(request: Request, array: ArrayNode, items: tuple[SelectionItem, .
     name = None if field is None else field.name
     try:
         wanted = target(array, selection.shape, field)
+        check_kind(request)
         check_headers(request, wanted)
         extra_bytes = request.service.writer.memory(array, touched(selection, array.metadata.stored_grid))
         async with received_body(request, extra_bytes=extra_bytes) as body:
