@@ -11,9 +11,8 @@ import pytest
 
 from hyperslab.errors import BadParameter
 from hyperslab.tiles.info import info_document
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Array, numbers, write_array, write_attributes, write_image
+from tests.tiles.support import Array, numbers, parse_query, write_array, write_attributes, write_image
 
 VALUES = np.random.default_rng(1).integers(0, 255, (150, 210), dtype=np.uint8)
 UP, DOWN = np.linspace(-45, 45, 31), np.linspace(45, -45, 31)
