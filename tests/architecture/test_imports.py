@@ -59,6 +59,7 @@ LIVES_IN: dict[str, str] = {
     "isal": r"tiles\b.*|engine\.streams",
     "cmap": r"tiles\b.*",
     "cftime": r"engine\.cf",
+    "dateutil": r"engine\.cf",
     "multiprocessing": r"server",
 }
 """For each library, the modules that may import it."""
