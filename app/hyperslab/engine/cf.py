@@ -152,8 +152,11 @@ def _ends(numbers: NDArray) -> list[Any]:
 
 
 def _microseconds(numbers: NDArray, step: int) -> NDArray:
-    """Floats times ``step`` nanoseconds, in microseconds as cftime rounds them: to a whole second that is one of them
-    away."""
+    """Floats times ``step`` nanoseconds, in microseconds as cftime rounds them.
+
+    That is to the nearest one, but for what is within a microsecond of a whole second: that is rounded towards it,
+    unless the unit is milliseconds or less.
+    """
     exact = numbers.astype(np.longdouble) * (step / 1000)
     counts = np.rint(exact).astype(np.int64)
     if step > 10**6:
@@ -195,6 +198,8 @@ def _gregorian_date(text: str, calendar: str) -> tuple[datetime, int] | None:
 
 def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0911
     """Times of the attribute ``units``; the reason if it cannot be read, None if it is of no times."""
+    import cftime
+
     found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", units, re.DOTALL | re.ASCII)
     if found is None:
         return None
@@ -215,17 +220,11 @@ def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0
     try:
         zero = _cftime(0, f"microseconds since {found[2]}", calendar)
         if calendar in _STANDARD:
-            return Times(text, calendar, step, _since_1970(zero, calendar))
+            microseconds = cftime.date2num(zero, "microseconds since 1970-01-01", calendar)
+            return Times(text, calendar, step, int(microseconds) * 1000)
     except (ValueError, OverflowError, TypeError):
         return "the reference date cannot be read"
     return Times(text, calendar, step)
-
-
-def _since_1970(date: Any, calendar: str) -> int:
-    """Nanoseconds from 1970 to a date of cftime."""
-    import cftime
-
-    return int(cftime.date2num(date, "microseconds since 1970-01-01", calendar)) * 1000
 
 
 @dataclass(frozen=True, slots=True)
