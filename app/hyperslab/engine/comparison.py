@@ -17,7 +17,7 @@ from hyperslab.engine.chunk_shape import (
     requested_chunks,
     without_soft,
 )
-from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config
+from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config, sized_shuffle
 from hyperslab.engine.creation import (
     V3_MEMBERS,
     Request,
@@ -88,7 +88,8 @@ def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
-    return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
+    wanted = [sized_shuffle(config, stored.itemsize) for config in parse_filters(value) or ()]
+    return [*map(_complete, wanted)] == [*map(_complete, stored.filters or ())]
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:

@@ -23,7 +23,14 @@ from hyperslab.engine.chunk_shape import (
     parse_elements,
     requested_chunks,
 )
-from hyperslab.engine.codec_config import DEFAULT, CodecConfig, check_writable, complete_new
+from hyperslab.engine.codec_config import (
+    DEFAULT,
+    CodecConfig,
+    check_writable,
+    complete_new,
+    plain_config,
+    sized_shuffle,
+)
 from hyperslab.engine.codecs import make_codec
 from hyperslab.engine.dtypes import DataType, canonical_json, data_type_of, dtype_of, endian_of, parse_dtype
 from hyperslab.engine.fill_value import (
@@ -448,6 +455,8 @@ def _codecs_of_v2(
         compressor = read("compressor", parse_compressor, V3_DEFAULT)
     with of_request():
         check_codecs(filters, compressor, "zarr.json", creating=True)
+    filters = tuple([sized_shuffle(plain_config(config), dtype.itemsize) for config in filters])
+    compressor = None if compressor is None else plain_config(compressor)
     nbytes = 0 if filters else math.prod(chunks) * dtype.itemsize
     full = read("compressor", lambda _: complete_new(compressor, nbytes), V3_DEFAULT)
     configs = (*filters, *([] if full is None else [full]))
