@@ -25,20 +25,10 @@ from hyperslab.engine.codec_config import (
     plain_config,
     sized_shuffle,
 )
-from hyperslab.engine.dtypes import (
-    MAX_RANK,
-    NARROW_INTEGERS,
-    OBJECTS,
-    DataType,
-    dtype_of,
-    endian_of,
-    kind_of,
-    named_configuration,
-    named_type,
-    parse_dtype,
-)
+from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import numpy_dtype
+from hyperslab.wire.data_types import NARROW_INTEGERS, OBJECTS, named_configuration, named_type
 
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and optional ``configuration``."""
