@@ -23,7 +23,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.scope is None:  # Java and curl offer an upgrade with the first request: its body would be lost
+        if not hasattr(self, "url"):  # Java and curl offer an upgrade with the first request: its body would be lost
             data = re.sub(rb"(?is)\A((?:(?!\r\n\r\n).)*?)\r\nupgrade:[^\r]*", rb"\1", data)
         self._unparsed += len(data)
         super().data_received(data)

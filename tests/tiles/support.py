@@ -29,7 +29,8 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
     """The query of a URL. Raises `pydantic.ValidationError`."""
     values: dict[str, Any] = {}
     for name, text in pairs:
-        values[name] = [*values.get(name, ()), text] if name in REPEATABLE else text
+        is_list = name in REPEATABLE or name not in TileQuery.model_fields
+        values[name] = [*values.get(name, ()), text] if is_list else text
     return TileQuery.model_validate(values)
 
 

@@ -34,6 +34,7 @@ REFUSED: dict[str, list[str]] = {
     "c": ["a", "9" * 30],
     "z": ["1.5", ""],
     "gamma": ["0", "-1"],
+    "aspect": ["0", "nan", "1001"],
     "tile_size": ["16", "100000"],
     **{"anything": ["else"], "colormap_name": [""], "opacity": ["2"], "component": ["magnitude"], "labels": ["maybe"]},
     **{"quality": ["0"], "size": ["x"], "bins": ["1"], "nodata": ["nothing"], "empty": ["403"], "bg": ["blue"]},

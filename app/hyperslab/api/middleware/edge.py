@@ -87,7 +87,8 @@ def printable(path: str) -> str:
 
 def route_path(scope: Scope) -> str:
     """The path below that of the application, as Starlette's router finds it."""
-    path, root = scope["path"], scope.get("root_path", "")
+    root: str = scope.get("root_path", "")
+    path: str = scope["path"]
     return path[len(root) :] if root and f"{path}/".startswith(f"{root}/") else path
 
 
