@@ -10,7 +10,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import caching, etag_of
-from hyperslab.api.slices import DECODINGS
+from hyperslab.api.slices import DECODINGS, with_inherited
 from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
@@ -41,6 +41,7 @@ async def get_metadata(request: Request) -> Reply:
         field = query.text("field")
         document = array_document(node, context.options, request.root_path, field)
         if query.choice("decode", DECODINGS) == "cf":
+            node = await with_inherited(request, node)
             document["decoded"] = node.decoder.document(node.attributes)
         tag = document_etag(node, field=field)
     else:
