@@ -160,7 +160,7 @@ def same(ours: np.ndarray[Any, Any] | None, theirs: np.ndarray[Any, Any], stored
 @pytest.mark.filterwarnings("ignore")
 @given(variables=st.lists(packed() | times(), min_size=3, max_size=6))
 @settings(
-    max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    max_examples=16, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
 )  # shrinking takes minutes
 def test_values_are_those_of_xarray_in_both_formats(
     variables: list[Variable], tmp_path_factory: pytest.TempPathFactory
