@@ -220,7 +220,7 @@ def _summary(parts: list[NDArray], *, exact: bool, tag: str) -> Sample:
         return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
     some = values[:: -(-values.size // (1 << 20))]
     percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
-    return Sample(some, float(values.min()), float(values.max()), percentiles, exact, tag)
+    return Sample(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag)
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
