@@ -11,7 +11,6 @@ NDArray = np.ndarray[Any, np.dtype[Any]]
 
 PARTS: Final = 3
 """Values per bin: minimum, maximum, mean."""
-_NOT_A_TIME: Final = np.iinfo(np.int64).min
 _LARGEST: Final = float(np.nextafter(2.0**63, 0))
 
 
@@ -34,10 +33,8 @@ class MinMax:
     def __init__(self, rows: int, length: int, bins: int, dtype: np.dtype[Any]) -> None:
         self._length, self._bins = length, bins
         self._edges = np.array([i * length // bins for i in range(bins)], np.int64)
-        if dtype.kind in "mM":
-            self._low = np.full(rows * bins, _NOT_A_TIME, np.int64).view(dtype)
-        else:
-            self._low = np.full(rows * bins, math.nan, dtype)
+        missing = np.array("NaT", dtype) if dtype.kind in "mM" else math.nan
+        self._low = np.full(rows * bins, missing, dtype)
         self._high = self._low.copy()
         self._sums = np.zeros(rows * bins)
         self._counts = np.zeros(rows * bins, np.int64)

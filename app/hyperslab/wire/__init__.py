@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hyperslab.wire.data_types import implied_codec as implied_codec
+from hyperslab.wire.data_types import named_dtype as named_dtype
 from hyperslab.wire.dtypes import PADDING as PADDING
 from hyperslab.wire.dtypes import bare_dtype as bare_dtype
 from hyperslab.wire.dtypes import dtype_from_json as dtype_from_json
