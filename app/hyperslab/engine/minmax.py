@@ -33,7 +33,7 @@ class MinMax:
     def __init__(self, rows: int, length: int, bins: int, dtype: np.dtype[Any]) -> None:
         self._length, self._bins = length, bins
         self._edges = np.array([i * length // bins for i in range(bins)], np.int64)
-        missing = np.array("NaT", dtype) if dtype.kind in "mM" else math.nan
+        missing = np.array(np.iinfo(np.int64).min).view(dtype) if dtype.kind in "mM" else math.nan  # NaT of any unit
         self._low = np.full(rows * bins, missing, dtype)
         self._high = self._low.copy()
         self._sums = np.zeros(rows * bins)
