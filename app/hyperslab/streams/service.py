@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
-from hyperslab.arrays.lease import alone
+from hyperslab.arrays.lease import MAX_TRIES, alone, attempts
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
@@ -23,6 +23,7 @@ from hyperslab.errors import (
     BadDefinition,
     CompletedUpload,
     HyperslabError,
+    InDoubt,
     NodeExists,
     NodeNotFound,
     Overloaded,
@@ -334,7 +335,13 @@ class Streams:
                 yield found
 
     def _create_nodes(self, stream: Stream) -> None:
-        """Create all nodes that do not exist, and mark the arrays."""
+        """Create all nodes that do not exist, and mark the arrays; again after a lost answer."""
+        for _ in attempts():
+            with suppress(InDoubt):
+                return self._create_each(stream)
+        raise WriteConflict(stream.path, f"the answers to {MAX_TRIES} writes were lost")
+
+    def _create_each(self, stream: Stream) -> None:
         plan = stream.plan
         for path in plan.groups:
             if self._find(path) is None:  # a group that is shared may be of the other format
