@@ -252,7 +252,8 @@ class Settings(_Model):
         gt=0,
         json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
-    """Memory that running responses and uploads may hold together, per worker."""
+    """Memory that running responses and uploads may hold together, per worker. Open streams may reserve half as much,
+    which is not taken from these."""
     slab_bytes: ByteSize = Field(default=ByteSize(8 * MiB), gt=0)
     """Size of the parts in which a large slice is read and sent."""
     request_threads: int = Field(default=32, gt=0)

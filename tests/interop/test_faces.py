@@ -109,7 +109,7 @@ def test_arrays_of_v3_are_arrays_of_v2(data: tuple[Served, Path], draw: DataObje
     )
     chain: list[Any] = [TransposeCodec(order=order), endian, *after]
     is_sharded = dtype.kind != "V" and draw.draw(st.booleans())  # zarr-python cannot write these in shards
-    location = draw.draw(st.sampled_from(["start", "end"]))
+    location: Any = draw.draw(st.sampled_from(["start", "end"]))
     if is_sharded:
         chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
     shards = tuple(size * count for size, count in zip(inner, counts, strict=True)) if is_sharded else inner

@@ -251,9 +251,7 @@ class ObjectStore(Store):
         count = 0
         for page in self._pages(prefix):
             keys = [self._key(meta["path"]) for meta in page]
-            keys_to_delete = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]
-            if keep is not None:
-                keys_to_delete = [key for key in keys_to_delete if has_hidden_segment(key) or not keep(key, False)]
+            keys_to_delete = [key for key in keys if self._is_doomed(key, prefix, keep)]
             if keys_to_delete:
                 if check is not None:
                     check()
@@ -318,8 +316,21 @@ class ObjectStore(Store):
                     return True
             return False
 
-        listed = self.list_prefix(prefix)
-        return sum(self._map(delete, [each for each in listed if keep is None or not keep(each.key, False)]))
+        deleted = 0
+        for page in self._pages(prefix):
+            listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
+            entries = [each for each in listed if self._is_doomed(each.key, prefix, keep)]
+            done = self._map(delete, entries)
+            deleted += sum(ok and not has_hidden_segment(each.key) for each, ok in zip(entries, done, strict=True))
+        return deleted
+
+    @staticmethod
+    def _is_doomed(key: str, prefix: str, keep: Keep | None) -> bool:
+        """Whether a key is to be deleted with a prefix: always if it is the service's own, but for those of the whole
+        store."""
+        if has_hidden_segment(key):
+            return bool(prefix) or not key.startswith(f"{HIDDEN}/")
+        return keep is None or not keep(key, False)
 
     def _detect(self) -> bool:
         """Whether conditional puts are supported; detected once."""

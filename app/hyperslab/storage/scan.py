@@ -14,7 +14,7 @@ from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Keep, Listing
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of
-from hyperslab.storage.keys import is_hidden, prefixes
+from hyperslab.storage.keys import HIDDEN, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
@@ -141,7 +141,7 @@ class Scanner:
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
-            if prefix or not is_hidden(name):
+            if prefix or name != HIDDEN:  # keep what belongs to the whole store
                 with suppress(FileNotFoundError, NotADirectoryError):
                     inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
                     try:
