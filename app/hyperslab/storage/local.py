@@ -157,6 +157,15 @@ class LocalStore(Store):
                 os.close(folder)
         return found
 
+    def document_versions(
+        self,
+        prefix: str,
+        keys: Sequence[str],
+        *,
+        denied_is_absent: bool = False,  # noqa: ARG002
+    ) -> list[str | None]:
+        return self.versions(prefix, keys)
+
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None:
             check()

@@ -235,8 +235,9 @@ class ObjectStore(Store):
                 if not means_past_the_end(error):
                     raise
                 entry = self._head(key)
-                if entry is None or entry.size <= start:  # else somebody has written more of it since
+                if entry is None or entry.size <= start:
                     return None if entry is None else Part(entry, start, b"")
+                requested, max_bytes = None, max(stop, MAX_BYTES)  # it is encoded, or has grown since
                 continue
             if encodings := _encodings(result):
                 if requested is None:
@@ -262,7 +263,7 @@ class ObjectStore(Store):
             try:
                 data = inflate.decompress(data, max_bytes + 1)
             except zlib.error as error:
-                raise StoreError(self.name, key, f"it is not encoded as its content encoding says: {name!r}") from error
+                raise StoreError(self.name, key, f"its bytes are not of its content encoding {name!r}") from error
             if len(data) > max_bytes:
                 raise StoredTooLarge(key, len(data), max_bytes)
             if not inflate.eof:
