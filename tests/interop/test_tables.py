@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hyperslab.engine.codec_config import CODECS
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, parse_dtype
+from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.fill_value import OBJECT_CODECS
+from hyperslab.wire.data_types import EXTENSION_FLOATS
 from tests.conformance.service import Conformance
 from tests.interop.tables import COMPRESSORS, DTYPES, FILLS, FILTERS, CodecRow
 

@@ -38,7 +38,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import split_rows
+from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
@@ -284,7 +284,8 @@ class _Values:
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
-        return encode(reduced.result().reshape(query.shape).astype(query.dtype, copy=False), query.form)
+        found = fitting(reduced.result().reshape(query.shape), query.dtype)
+        return encode(found.astype(query.dtype, copy=False), query.form)
 
 
 def _sources(plan: ReadPlan) -> Sources | None:

@@ -111,10 +111,14 @@ def chunk_spellings(mount: MountedStore, prefix: str, node: Node | BrokenNode | 
     marker = mount.store.get(_marker(prefix))
     left = set[str]() if marker is None else {*bytes(marker.data).decode("ascii", "replace").split("\n")}
     if isinstance(node, ArrayNode):
-        rank = len(node.metadata.shape)
-        return left | {node.metadata.grid.key((0,) * rank).replace("0", "*" if rank else "0")}
+        return left | {_spelling(node.metadata)}
     unknown = not left if node is None else isinstance(node, BrokenNode) and node.kind == "array"
     return left | {""} if unknown else left
+
+
+def _spelling(metadata: ArrayMetadata) -> str:
+    rank = len(metadata.shape)
+    return metadata.grid.key((0,) * rank).replace("0", "*" if rank else "0")
 
 
 def check_free(array: ArrayNode) -> None:
@@ -123,9 +127,10 @@ def check_free(array: ArrayNode) -> None:
         pass
 
 
-def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None], *, foreign: bool) -> None:
+def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None], *, foreign: bool) -> bool:
     """Remove leftover keys that a new array of any shape would read as chunks, and leftovers of an interrupted deletion
-    with another key pattern.
+    with another key pattern. Returns whether they are marked as leftovers until the array's document is stored (then
+    `unmark` them): if the creation is interrupted before that, the next one knows the fill values put in their place.
 
     The caller holds the node lock and has found no node; ``check`` is called before each removal, and its exception
     ends the work. Costs one listing, nearly always empty. Raises `NodeExists`, before anything is removed, if a node
@@ -148,6 +153,11 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
     for root in sorted({root for folder in folders for root in prefixes(folder) if len(root) > len(prefix)}):
         if mount.store.is_link(root):  # the chunks belong to the target of the link
             mount.store.delete_prefix(root)
+    if any(map(owns, spelt_otherwise)):
+        mount.store.delete_prefix(prefix, check, lambda key, _: key not in spelt_otherwise or not owns(key))
+    marked = marked or (bool(left) and mount.store.leaves_tombstones())
+    if marked:
+        mark_deletion(mount, prefix, {_spelling(array.metadata)})
     seen = {coords: version for coords, (version, _) in left.items()} if mount.has_replicas else None
     writer = ChunkWriter(reader, array, seen)
 
@@ -160,10 +170,12 @@ def clear_leftovers(reader: Reader, array: ArrayNode, check: Callable[[], None],
 
     if left:
         mount.pool.each(list(left), len(left), remove)
-    if any(map(owns, spelt_otherwise)):
-        mount.store.delete_prefix(prefix, check, lambda key, _: key not in spelt_otherwise or not owns(key))
-    if marked:
-        mount.store.delete(_marker(prefix))
+    return marked
+
+
+def unmark(mount: MountedStore, prefix: str) -> None:
+    """Remove the marker of `mark_deletion`."""
+    mount.store.delete(_marker(prefix))
 
 
 def remove(
@@ -226,7 +238,7 @@ def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *
         for name in (".zattrs", ".zmetadata"):
             documents.remove_document(mount, prefix + name, turn.check)
     if spelt:
-        mount.store.delete(_marker(prefix))
+        unmark(mount, prefix)
 
 
 def _marker(prefix: str) -> str:

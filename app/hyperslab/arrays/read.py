@@ -356,7 +356,7 @@ class Reader:
         box = []  # bounding box of the selected cells
         for at, size, region in zip(origin, metadata.chunks, regions, strict=True):
             cells = np.arange(size)[region] if isinstance(region, slice) else np.atleast_1d(region)
-            box.append(slice(at + int(cells.min()), at + int(cells.max()) + 1))
+            box.append(slice(at + int(np.min(cells)), at + int(np.max(cells)) + 1))
         low, high = box[head.axis].start, box[head.axis].stop
         middle = min(max(low, head.start), high)
         for start, stop in ((low, middle), (middle, high)):

@@ -32,7 +32,7 @@ from hyperslab.storage.base import (
 from hyperslab.storage.config import StoreConfig, flag, missing_statuses, public_url, redacted
 from hyperslab.storage.files import failure
 from hyperslab.storage.http import within_origin
-from hyperslab.storage.keys import flaw_of, has_hidden_segment, is_hidden
+from hyperslab.storage.keys import HIDDEN, flaw_of, has_hidden_segment, is_hidden
 
 T = TypeVar("T")
 Info = Mapping[str, Any]
@@ -106,7 +106,7 @@ class FsspecStore(Store):
         for info in self._ls(prefix):
             key = prefix + _name(info)
             hidden = has_hidden_segment(key)
-            if not prefix and hidden:  # keep the service's own files in the root
+            if not prefix and (key == HIDDEN or (hidden and info["type"] != "directory")):  # of the whole store
                 continue
             if not hidden and flaw_of(_name(info), prefix):  # stays, as no path leads to it
                 if keep is not None:

@@ -194,21 +194,16 @@ class LocalStore(Store):
         return self._scanner.is_link(prefix)
 
     def open_log(self, key: str, *, create: bool = False) -> LogFile | None:
-        flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW if create else os.O_RDONLY | NO_FOLLOW
-        directory, _, name = key.rpartition("/")
-        try:
-            if not create:
-                descriptor = self._fence.open(key, flags)
-            else:
-                self._require_writable()
-                with self._writer.folder(directory) as folder:
-                    descriptor = os.open(name, flags, 0o666, dir_fd=folder)
-                    self._writer.sync(folder)
-        except OSError as error:
-            if create:
-                raise failure(self.name, key, error) from error
-            self._absent(key, error)
-            return None
+        if create:
+            self._require_writable()
+            flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW
+            descriptor = self._in_folder(key, lambda folder, name: os.open(name, flags, 0o666, dir_fd=folder))
+        else:
+            try:
+                descriptor = self._fence.open(key, os.O_RDONLY | NO_FOLLOW)
+            except OSError as error:
+                self._absent(key, error)
+                return None
         return LogFile(self.name, key, descriptor, durable=self._config.durability == "fsync")
 
     @contextmanager
@@ -271,19 +266,29 @@ class LocalStore(Store):
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # early, before writing; compared again under the lock
+
+        def write(folder: int, name: str) -> str:
+            temporary, version = self._writer.write(folder, body)
+            self._publish(key, folder, temporary, name, if_version)
+            return version
+
+        return self._in_folder(key, write)
+
+    def _in_folder(self, key: str, work: Callable[[int, str], T]) -> T:
+        """The result of ``work`` with a descriptor of a key's folder, which is made if missing, and the key's name in
+        it; done again if the folder is removed meanwhile, as any is that a deletion leaves empty."""
         directory, _, name = key.rpartition("/")
         for _ in attempts(10, first=0.001, longest=0.05):
             try:
                 with self._writer.folder(directory) as folder:
-                    temporary, version = self._writer.write(folder, body)
-                    self._publish(key, folder, temporary, name, if_version)
+                    done = work(folder, name)
                     self._writer.sync(folder)
-            except FileNotFoundError:  # the folder was removed concurrently
+            except FileNotFoundError:
                 self._require_root(key)
             except OSError as error:
                 raise failure(self.name, key, error) from error
             else:
-                return version
+                return done
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
     def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:

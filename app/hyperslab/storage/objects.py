@@ -225,7 +225,8 @@ class ObjectStore(Store):
         """A part of a value, or more, or all of it (None) up to ``max_bytes``; raises `FileNotFoundError`."""
         path = self._path(key)
         start, stop = requested if isinstance(requested, tuple) else (0, 0)
-        for _ in range(MAX_ATTEMPTS):
+        grown = False  # since it was found to be too short
+        for _ in range(MAX_ATTEMPTS + 1):
             try:
                 result = obstore.get(self._client, path, options={"range": requested} if requested else None)
             except BaseError as error:
@@ -237,7 +238,9 @@ class ObjectStore(Store):
                 entry = self._head(key)
                 if entry is None or entry.size <= start:
                     return None if entry is None else Part(entry, start, b"")
-                requested, max_bytes = None, max(stop, MAX_BYTES)  # it is encoded, or has grown since
+                if grown:  # no, it is encoded: its bytes are fewer than those of its value
+                    requested, max_bytes = None, max(stop, MAX_BYTES)
+                grown = True
                 continue
             if encodings := _encodings(result):
                 if requested is None:
@@ -308,9 +311,7 @@ class ObjectStore(Store):
         count, unserved = 0, list[Unserved]()
         for page in self._pages(prefix, unserved=unserved):
             keys = [self._key(meta["path"]) for meta in page]
-            keys_to_delete = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]
-            if keep is not None:
-                keys_to_delete = [key for key in keys_to_delete if has_hidden_segment(key) or not keep(key, False)]
+            keys_to_delete = [key for key in keys if self._is_doomed(key, prefix, keep)]
             if keys_to_delete:
                 if check is not None:
                     check()
@@ -420,12 +421,24 @@ class ObjectStore(Store):
                     return True
             return False
 
-        unserved = list[Unserved]()
-        listed = [*self.list_prefix(prefix, unserved)]
+        deleted, unserved = 0, list[Unserved]()
+        for page in self._pages(prefix, unserved=unserved):
+            listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
+            entries = [each for each in listed if self._is_doomed(each.key, prefix, keep)]
+            done = self._map(delete, entries)
+            deleted += sum(ok and not has_hidden_segment(each.key) for each, ok in zip(entries, done, strict=True))
         if keep is not None:
             for each in unserved:
                 keep(each.path, False)
-        return sum(self._map(delete, [each for each in listed if keep is None or not keep(each.key, False)]))
+        return deleted
+
+    @staticmethod
+    def _is_doomed(key: str, prefix: str, keep: Keep | None) -> bool:
+        """Whether a key is to be deleted with a prefix: always if it is the service's own, but for those of the whole
+        store."""
+        if has_hidden_segment(key):
+            return bool(prefix) or not key.startswith(f"{HIDDEN}/")
+        return keep is None or not keep(key, False)
 
     def _detect(self) -> bool:
         """Whether conditional puts are supported; detected once."""

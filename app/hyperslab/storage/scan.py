@@ -13,7 +13,7 @@ from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Keep, Listing, Unserved
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
-from hyperslab.storage.keys import flaw_of, is_hidden, prefixes
+from hyperslab.storage.keys import HIDDEN, flaw_of, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
@@ -166,7 +166,7 @@ class Scanner:
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
-            if prefix or not is_hidden(name):
+            if prefix or name != HIDDEN:  # keep what belongs to the whole store
                 with suppress(FileNotFoundError, NotADirectoryError):
                     try:
                         inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, NARROW_INTEGERS
+from hyperslab.wire.data_types import EXTENSION_FLOATS, NARROW_INTEGERS
 
 METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 _SLAB: Final = 4 << 20
