@@ -59,16 +59,15 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A generated document, absent from the store."""
+    """A generated document, absent from the store; ``version``: a digest of its bytes."""
 
     mount: MountedStore | None
     key: str
     data: bytes
+    version: str = field(init=False)
 
-    @property
-    def version(self) -> str:
-        """A digest of its bytes."""
-        return hashlib.blake2b(self.data, digest_size=12).hexdigest()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", hashlib.blake2b(self.data, digest_size=12).hexdigest())
 
 
 class KeyReader:

@@ -95,11 +95,10 @@ async def get_plan(request: Request) -> Reply:
     array = await request.open_array(request.tail)
     wanted = array_query(request, array, items, negotiate=False)
     reader, options = request.service.reader, request.context.options
-    plan = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
+    plan, tag, cached = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
     limit = wanted.max_bytes(options)
     box_bytes = query.integer("box_bytes", min(64 << 20, limit or 64 << 20), low=1, high=1 << 62)
-    cached = reader.count_cached(plan)
-    etag = values_etag(plan.tag, wanted.words)
+    etag = values_etag(tag, wanted.words)
     document = {
         "path": array.path,
         "shape": wanted.shape,
@@ -112,5 +111,5 @@ async def get_plan(request: Request) -> Reply:
         "etag": etag,
         "boxes": await request.run(wanted.boxes, box_bytes),
     }
-    tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(tag, JSON, dump_json(document))
+    own = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
+    return Representation(own, JSON, dump_json(document))
