@@ -27,7 +27,7 @@ from hyperslab.errors import BadDefinition, BrokenData
 from tests.api.support import Served, serving
 from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
-pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec|.generic. unit)|Combining a|Numcodecs codecs)")
 
 MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
 NUMBERS = itertools.count()

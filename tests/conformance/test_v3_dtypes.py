@@ -48,7 +48,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Pat
 def test_the_table_has_every_data_type() -> None:
     data_type_registry._lazy_load()
 
-    assert VALUES.keys() == data_type_registry.contents.keys()
+    known = {"structured" if name == "struct" else name for name in data_type_registry.contents}  # since version 3.2
+    assert VALUES.keys() == known
 
 
 def same(found: Any, expected: Any) -> None:

@@ -1,9 +1,10 @@
 """Data types: strict parsers of the JSON of Zarr v2 and v3, and conversion between them.
 
 A data type of v3 becomes the equivalent ``dtype`` of v2, so that one engine reads both. A ``dtype`` of v2 becomes a
-form that zarr-python 3.1 and TensorStore read alike. The extension types are those of TensorStore's zarr driver
-(``bfloat16``, 8-bit floats, and ``int4`` and ``int2`` with one value per byte). [Zarr v2 specification, "Data type
-encoding"; Zarr v3 core specification, "Data types"; zarr-extensions, "data-types"; zarr-python's data type pages]
+form that zarr-python 3.1 and TensorStore read alike. The extension types are in v3 those of zarr-extensions that
+ml_dtypes has, and in v2 those of TensorStore's zarr driver (``bfloat16``, 8-bit floats, and ``int4`` and ``int2`` with
+one value per byte). [Zarr v2 specification, "Data type encoding"; Zarr v3 core specification, "Data types";
+zarr-extensions, "data-types"; zarr-python's data type pages]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import shown
-from hyperslab.wire import PADDING
+from hyperslab.wire import COMPLEX_NAMES, PADDING, dtype_from_json, extension_name
 
 ByteOrder = Literal["<", ">"]
 Endian = Literal["little", "big"]
@@ -36,7 +37,10 @@ EXTENSION_FLOATS: Final = frozenset(
     {
         "bfloat16",
         "float4_e2m1fn",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
         "float8_e3m4",
+        "float8_e4m3",
         "float8_e4m3b11fnuz",
         "float8_e4m3fn",
         "float8_e4m3fnuz",
@@ -46,9 +50,15 @@ EXTENSION_FLOATS: Final = frozenset(
     }
 )
 NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
+NARROW_FLOATS: Final = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+"""Floats without NaN and infinities."""
+NARROW: Final = NARROW_INTEGERS | NARROW_FLOATS
 """Significant low bits by name; the other bits of the byte are ignored."""
 
-_EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
+_EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys() | COMPLEX_NAMES.keys()
+V3_ONLY: Final = COMPLEX_NAMES.keys() | {"uint2", "uint4", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3"}
+_COMPLEX: Final = {"complex_float32": "complex64", "complex_float64": "complex128"}
+"""Other names of numbers."""
 _CODES: Final = {
     np.dtype(code).name: code
     for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "M8", "m8")
@@ -58,6 +68,9 @@ NUMBERS: Final = {name: code for name, code in _CODES.items() if code[0] not in 
 TIMES: Final = {f"numpy.{name}": code for name, code in _CODES.items() if code[0] in "mM"}
 OBJECTS: Final = {"string": "vlen-utf8", "bytes": "vlen-bytes", "variable_length_bytes": "vlen-bytes"}
 """Variable-length items of Zarr v3, and their codecs."""
+RECORDS: Final = ("structured", "struct")
+"""Names of records in Zarr v3. New ones are ``structured``, unless a request says ``struct``: zarr-python 3.1, the last
+one for Python 3.11, knows no other, and later ones and TensorStore read both."""
 _FIXED: Final = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1), "raw_bytes": ("V", 1)}
 """Items of a fixed length in Zarr v3, their kinds, and the bytes of a character."""
 
@@ -100,8 +113,8 @@ class DataType:
         raise KeyError(name)
 
     def clean(self, a: np.ndarray) -> np.ndarray:
-        """``a`` with unused bits normalised: bools other than 0 become 1, ``int4`` and ``int2`` are sign-extended from
-        their low bits. Returns ``a`` itself if nothing changes, and never writes to it."""
+        """``a`` with unused bits normalised: bools other than 0 become 1, numbers of 6, 4 and 2 bits are those of their
+        low bits. Returns ``a`` itself if nothing changes, and never writes to it."""
         return _clean(a) if self.has_idle_bits else a
 
     @property
@@ -143,10 +156,10 @@ def canonical_json(value: Any) -> Any:
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``f``, ``i`` or ``u``."""
-    if dtype.name in EXTENSION_FLOATS:
-        return "f"
-    return dtype.name[0] if dtype.name in NARROW_INTEGERS else dtype.kind
+    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``c``, ``f``, ``i`` or
+    ``u``."""
+    name = extension_name(dtype)
+    return dtype.kind if name is None else "f" if name in EXTENSION_FLOATS else name[0]
 
 
 def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
@@ -162,9 +175,8 @@ def _type_string(code: str, order: ByteOrder = "<") -> str:
 def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if text == "|O":
         return np.dtype(object)
-    if text in _EXTENSIONS and (v3 or not text.startswith("uint")):
-        extension: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text))
-        return extension
+    if text in _EXTENSIONS and (v3 or text not in V3_ONLY):
+        return dtype_from_json(text)
     match = re.fullmatch(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", text, re.ASCII)
     if match is None:
         raise ValueError(f"{shown(text)} is not a type string of the specification, such as '<u2'")
@@ -249,7 +261,7 @@ def _check_itemsize(nbytes: int) -> None:
 def _has_idle_bits(dtype: np.dtype[Any]) -> bool:
     if dtype.names is not None:
         return any(_has_idle_bits(dtype[name]) for name in dtype.names)
-    return dtype.base.kind == "b" or dtype.base.name in NARROW_INTEGERS
+    return dtype.base.kind == "b" or dtype.base.name in NARROW
 
 
 def _clean(a: np.ndarray) -> np.ndarray:
@@ -265,7 +277,7 @@ def _clean(a: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "b":
         stored = a.view(np.uint8)
         return a if (stored <= 1).all() else stored != 0
-    stored, idle_bits = a.view(f"{kind_of(a.dtype)}1"), 8 - NARROW_INTEGERS[a.dtype.name]
+    stored, idle_bits = a.view(np.int8 if kind_of(a.dtype) == "i" else np.uint8), 8 - NARROW[a.dtype.name]
     extended = (stored << idle_bits) >> idle_bits
     return a if np.array_equal(stored, extended) else extended.view(a.dtype)
 
@@ -307,7 +319,7 @@ def dtype_of(value: Any, order: ByteOrder = "<") -> DataType:
 
 def _as_v2(value: Any, order: ByteOrder) -> Any:
     name, configuration = named_type(value)
-    if name in ("struct", "structured"):
+    if name in RECORDS:
         return [[field, _as_v2(kind, order)] for field, kind in fields_of(configuration)]
     if name in _FIXED:
         kind, unit = _FIXED[name]
@@ -320,8 +332,8 @@ def _as_v2(value: Any, order: ByteOrder) -> Any:
         return order + TIMES[name] + _unit(name, configuration)
     if configuration:
         raise ValueError(f"data type {name!r} has no configuration, found {shown(configuration)}")
-    if name in NUMBERS:
-        return _type_string(NUMBERS[name], order)
+    if (number := _COMPLEX.get(name, name)) in NUMBERS:
+        return _type_string(NUMBERS[number], order)
     if name in _EXTENSIONS or name in OBJECTS:
         return "|O" if name in OBJECTS else name
     raw = re.fullmatch(r"r([1-9][0-9]{0,9})", name, re.ASCII)
@@ -364,6 +376,16 @@ def fields_of(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
+def with_records(data_type: Any, name: str) -> Any:
+    """The data type with its records, at any depth, as ``struct`` or ``structured``; others are unchanged."""
+    kind, configuration = named_type(data_type)
+    if kind not in RECORDS:
+        return data_type
+    fields = [(field, with_records(each, name)) for field, each in fields_of(configuration)]
+    as_objects = [{"name": field, "data_type": each} for field, each in fields]
+    return {"name": name, "configuration": {"fields": as_objects if name == "struct" else [*map(list, fields)]}}
+
+
 def data_type_of(json: Any, object_codec: str | None = None) -> Any:
     """The ``data_type`` equivalent to a ``dtype`` of Zarr v2; raises `ValueError` if there is none."""
     if isinstance(json, list):
@@ -395,6 +417,6 @@ def endian_of(json: Any) -> Endian | None:
         if len(orders) > 1:
             raise ValueError("Zarr v3 has one byte order for all fields of a record")
         return orders.pop() if orders else None
-    if json == "bfloat16":
+    if json == "bfloat16" or json in COMPLEX_NAMES:
         return "little"
     return {"<": "little", ">": "big"}.get(json[0])  # type: ignore[return-value]

@@ -99,8 +99,8 @@ def _spelled(fill: np.ndarray) -> Any:
 
 
 def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """Whether zarr-python 3 opens the array of a valid document: it does not support 8-bit floats, subarrays, nested
-    records, objects other than text and bytes, and some notations of fill values."""
+    """Whether every zarr-python from 3.1 on opens the array of a valid document: 3.1 does not support 8-bit floats,
+    subarrays, nested records, objects other than text and bytes, and some notations of fill values."""
     dtype, fill = document["dtype"], document["fill_value"]
     if dtype == "|O":
         ids = [config["id"] for config in document["filters"] or ()]
@@ -124,7 +124,7 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group with unknown members, data types, fill
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python refuses a group with unknown members, data types, fill
     values, codecs or grids, or unknown notations of them, in its consolidated metadata."""
     grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
     extra = document.get("storage_transformers") or "consolidated_metadata" in document

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+COMPLEX_NAMES: Final = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
+"""Names of complex numbers of short floats in Zarr v3, and in ml_dtypes, whose other names are Zarr's."""
+
 PADDING: Final = "\0padding"
 """Prefix of the internal names of padding: as named fields it is copied by numpy, and so never uninitialised."""
 
@@ -35,7 +38,29 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
 
 def is_extension_name(text: str) -> bool:
     """Whether it is Zarr's name of a dtype of ml_dtypes."""
-    return bool(re.fullmatch(r"bfloat16|float[48]_\w+|u?int[24]", text))
+    return text in COMPLEX_NAMES or bool(re.fullmatch(r"bfloat16|float[468]_\w+|u?int[24]", text))
+
+
+def extension_name(dtype: np.dtype[Any]) -> str | None:
+    """Zarr's name of a dtype of ml_dtypes; None for one of numpy."""
+    if dtype.isbuiltin != 2:
+        return None
+    return next((name for name, other in COMPLEX_NAMES.items() if other == dtype.name), dtype.name)
+
+
+def numbers_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of numpy that holds all values of one of ml_dtypes: int8, float32 or complex64; others unchanged."""
+    name = extension_name(dtype)
+    if name is None:
+        return dtype
+    return np.dtype(np.complex64 if name in COMPLEX_NAMES else np.int8 if "int" in name else np.float32)
+
+
+def part_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the real and the imaginary part of complex numbers."""
+    if extension_name(dtype) is None:
+        return np.dtype(f"{dtype.str[0]}f{dtype.itemsize // 2}")
+    return _extension_dtype("bfloat16") if dtype.name == COMPLEX_NAMES["complex_bfloat16"] else np.dtype("<f2")
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
@@ -62,9 +87,7 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
     """The JSON of a dtype, including padding; the inverse of `dtype_from_json`."""
     if dtype.names is not None and dtype.fields is not None:
         return _fields_to_json(dtype)
-    if dtype.kind == "V" and dtype.type is not np.void:
-        return dtype.name
-    return dtype.name if is_extension_name(dtype.name) else dtype.str
+    return extension_name(dtype) or dtype.str
 
 
 @lru_cache(1024)
@@ -106,7 +129,7 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
     except ModuleNotFoundError as error:
         message = f"the dtype {name!r} needs ml_dtypes: pip install ml_dtypes, or 'hyperslab[server]', which has it"
         raise ModuleNotFoundError(message, name="ml_dtypes") from error
-    found = getattr(ml_dtypes, name, None)
+    found = getattr(ml_dtypes, COMPLEX_NAMES.get(name, name), None)
     if found is None:
         raise ValueError(f"{name!r} is no dtype")
     extension: np.dtype[Any] = np.dtype(found)
