@@ -43,7 +43,7 @@ def test_base_install_needs_little(wheel: zipfile.ZipFile) -> None:
     metadata = email.message_from_bytes(wheel.read(f"hyperslab-{__version__}.dist-info/METADATA"))
     needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
 
-    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in needed) == ["numpy", "urllib3"]
+    assert sorted(re.split(r"[<>=!~\[ ]", line)[0] for line in needed) == ["numpy"]
 
 
 def required_libraries() -> set[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,33 @@ def test_sizes_may_have_units(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("toml", "text", "means"),
+    [
+        ("true", "true", "always"),
+        ("false", "False", "never"),
+        ("'open'", "open", "always"),
+        ("'always'", "always", "always"),
+        ("'never'", "NEVER", "never"),
+        ("0", "0", 0.0),
+        ("2.5", "2.5", 2.5),
+    ],
+)
+def test_recheck_takes_the_values_of_tensorstore(
+    config: Path, monkeypatch: pytest.MonkeyPatch, toml: str, text: str, means: str | float
+) -> None:
+    config.write_text(f"[stores.a]\nurl = 'x'\nrecheck = {toml}\n")
+    monkeypatch.setenv("HYPERSLAB_STORES__B", "y")
+    monkeypatch.setenv("HYPERSLAB_STORES__B__RECHECK", text)
+    monkeypatch.setenv("HYPERSLAB_STORES__C", json.dumps({"url": "z", "recheck": tomllib.loads(f"v = {toml}")["v"]}))
+
+    found = load(config, {"stores": {"d": {"url": "w", "recheck": tomllib.loads(f"v = {toml}")["v"]}}})
+
+    rechecks = [store.recheck for store in found.stores.values()]
+    assert rechecks == [means] * 4
+    assert [type(recheck) for recheck in rechecks] == [type(means)] * 4
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("prot = 1", "there is no setting prot: did you mean port?"),
@@ -107,6 +135,11 @@ def test_sizes_may_have_units(config: Path) -> None:
         ("[stores.a]", "stores.a.url: "),
         ("[stores.a]\nurl='x'\nrecheck=-1", "stores.a.recheck"),
         ("[stores.a]\nurl='x'\ndurability='maybe'", "stores.a.durability: "),
+        ("[stores.a]\nurl='x'\ntimeout=true", "stores.a.timeout: expected a number, found true"),
+        ("[stores.a]\nurl='x'\nwidth=true", "stores.a.width: expected a number, found true"),
+        ("port = true", "port: expected a number, found true"),
+        ("max_response_bytes = true", "max_response_bytes: expected a number, found true"),
+        ("[stores.a]\nurl='x'\nrecheck='sometimes'", "stores.a.recheck"),
         ("[stores.'a/b']\nurl='x'", "'a/b' cannot name a store"),
         ("[stores.'..']\nurl='x'", "'..' cannot name a store"),
         ("port = ", "is not TOML: "),

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import typer
 from typer.exceptions import TyperException
-from urllib3.exceptions import HTTPError
 
 from hyperslab import __version__
 from hyperslab.errors import BadSettings, HyperslabError
@@ -71,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(error.format_message(), error.exit_code)
     except BadSettings as error:
         return _fail(str(error), 2)
-    except (HyperslabError, OSError, HTTPError) as error:
+    except (HyperslabError, OSError) as error:
         return _fail(str(error) or type(error).__name__, 1)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)

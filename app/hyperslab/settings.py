@@ -15,11 +15,12 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -85,22 +86,44 @@ Origins = Annotated[  # as sent by browsers: ASCII, without a trailing slash (RF
 ]
 
 
+def _as_word(recheck: Any) -> Any:
+    """``always`` or ``never`` for TensorStore's values of ``recheck_cached_data``; each request opens a node anew."""
+    words = {"true": "always", "open": "always", "false": "never"}
+    text = str(recheck).lower()
+    return words.get(text, text) if isinstance(recheck, bool | str) else recheck
+
+
+Recheck = Annotated[Literal["always", "never"] | NonNegativeFloat, BeforeValidator(_as_word)]
 Url = Annotated[str, Field(min_length=1), AfterValidator(without_driver), PlainSerializer(public_url, when_used="json")]
 
 
-class StoreSettings(BaseModel):
-    """Settings of a store."""
+class _Model(BaseModel):
+    """Settings in which true and false are no numbers, as pydantic would have it."""
 
     model_config = MODEL
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_not_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and any(
+            kind in (int, float, ByteSize) for kind in (annotation, *get_args(annotation))
+        ):
+            raise ValueError(f"expected a number, found {str(value).lower()}")
+        return value
+
+
+class StoreSettings(_Model):
+    """Settings of a store."""
 
     url: Url
     """Location: a folder, `s3://…`, `gs://…`, `az://…` or any URL that fsspec opens; `|zarr2:path` or `|zarr3:path`
     may follow, as in TensorStore."""
     writable: bool = False
     """Whether clients may write."""
-    recheck: Literal["always", "never"] | NonNegativeFloat = "always"
+    recheck: Recheck = "always"
     """When cached chunks and metadata are revalidated with the store: at each request, never, or at most once in
-    this many seconds."""
+    this many seconds. TensorStore's `true` and `"open"` are `"always"`, its `false` is `"never"`."""
     fill_missing: bool = True
     """Whether a chunk that was never written reads as the fill value. If false, it is an error, and chunks that
     contain only the fill value are stored."""
@@ -167,10 +190,8 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab"
 
 
-class Settings(BaseModel):
+class Settings(_Model):
     """Settings of the service. Sizes are bytes, or text such as ``"256 MiB"``."""
-
-    model_config = MODEL
 
     stores: dict[str, StoreSettings] = {}
     """Stores by name; a URL alone is a store with default settings."""

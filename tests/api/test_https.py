@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Iterator
 from random import Random
@@ -78,7 +79,7 @@ def test_who_is_refused_while_sending_gets_to_read_why(urls: tuple[str, str], se
 
 
 def test_the_client_reads_and_writes_over_https(urls: tuple[str, str], certificate: dict[str, str]) -> None:
-    transport = HTTPTransport(pool_options={"ca_certs": certificate["ssl_certfile"]})
+    transport = HTTPTransport(context=ssl.create_default_context(cafile=certificate["ssl_certfile"]))
     array = RemoteArray(f"{urls[1]}/v1/metadata/data/cube", transport=transport)
     values = np.arange(2_000, 2_000 + 20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import urllib3
 from pydantic import ByteSize
 
 from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.asgi import create_app
 from hyperslab.client import HTTPTransport, Response, Transport
 from hyperslab.client.transport import BROKEN_CONNECTION, Cancel
-from hyperslab.errors import NodeNotFound
+from hyperslab.errors import NodeNotFound, Unreachable
 from hyperslab.settings import Settings, StoreSettings
 from tests.client.conftest import Host
 from tests.client.raw_server import Peer, RawServer, answering, once, raw_server
@@ -133,7 +134,7 @@ def test_a_server_that_stalls_runs_into_the_read_timeout(beginning: bytes) -> No
         peer.send(beginning)
         peer.receive()  # until the client leaves
 
-    with raw_server(stall) as server, pytest.raises(urllib3.exceptions.TimeoutError):
+    with raw_server(stall) as server, pytest.raises(TimeoutError):
         get(server.url + "/", read_timeout=0.05)
 
 
@@ -185,15 +186,47 @@ def test_a_forked_child_has_connections_of_its_own() -> None:
         assert server.connections == 2
 
 
-def test_only_a_proxy_that_is_named_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-
+@pytest.mark.parametrize("name", ["http_proxy", "all_proxy", None])
+def test_a_proxy_is_named_by_an_argument_or_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
     with raw_server(answering(OK)) as server:
-        assert get(server.url + "/") == b"hello"
-        assert get("http://nowhere.invalid/x", proxy=server.url) == b"hello"
+        proxy = server.url.replace("//", "//me:p%40ss@")
+        if name is not None:
+            monkeypatch.setenv(name, proxy)
+            monkeypatch.setenv("no_proxy", "elsewhere.invalid")
+        options = {} if name else {"proxy": proxy}
+        assert get("http://nowhere.invalid/x?y=1", **options) == b"hello"
+        assert get(server.url + "/direct") == b"hello"  # this machine is asked directly
+        for url, more in (("http://elsewhere.invalid/", {}), ("http://nowhere.invalid/", {"proxy": ""})):
+            with pytest.raises(BROKEN_CONNECTION):
+                get(url, **more)
 
-    assert server.requests[1].line == "GET http://nowhere.invalid/x HTTP/1.1"
+    first, second = server.requests
+    assert first.line == "GET http://nowhere.invalid/x?y=1 HTTP/1.1"
+    assert first.headers["Host"] == "nowhere.invalid"
+    assert base64.b64decode(first.headers["Proxy-Authorization"].removeprefix("Basic ")) == b"me:p@ss"
+    assert (second.line, "Proxy-Authorization" in second.headers) == ("GET /direct HTTP/1.1", False)
+
+
+def test_a_proxy_that_refuses_a_tunnel_is_asked_once() -> None:
+    with raw_server(once(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as server:
+        url, transport = "https://nowhere.invalid/v1/metadata/a", HTTPTransport(proxy=server.url)
+        with pytest.raises(Unreachable, match=r"the proxy 127.0.0.1: .*407"):
+            RemoteArray(url, transport=transport)
+
+        assert [each.line for each in server.requests] == ["CONNECT nowhere.invalid:443 HTTP/1.1"]
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> None:
+    with raw_server(once(OK)) as server:
+        transport = HTTPTransport(connections=1)
+        for number in range(1, 4):
+            response = ask(transport, server.url + "/")
+            assert response.read() == b"hello"
+            response.close()
+            assert server.connections == number
+            time.sleep(0.05)  # the end of the connection has come
 
 
 def test_a_server_that_limits_uploads_says_so_and_goes_on(tmp_path: Path) -> None:

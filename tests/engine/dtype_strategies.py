@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, V3_ONLY
+from hyperslab.wire.data_types import EXTENSION_FLOATS, V3_ONLY
 
 _ORDERS = st.sampled_from("<>")
 _UNITS = st.sampled_from(["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"])

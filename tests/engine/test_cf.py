@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xarray.backends.zarr import FillValueCoder
 
-from hyperslab.engine.cf import Decoder, Flag, make_decoder
+from hyperslab.engine.cf import Decoder, Flag, format_fill, make_decoder, parse_fill
 from hyperslab.errors import NotRepresentable
 
 DTYPES = ("|i1", "|u1", "<i2", ">i2", "<u2", "<i4", "<u4", ">f4", "<f4", "<f8", "<i8")
@@ -123,13 +125,23 @@ def test_times_of_other_calendars_are_text_of_cftime(units: str, calendar: str) 
 
 @pytest.mark.parametrize(
     ("units", "calendar"),
-    [("days since 2000-01-01", "martian"), ("months since 2000-01-01", "standard"), ("days since yesterday", "noleap")],
+    [
+        ("days since 2000-01-01", "martian"),
+        ("days since 2000-01-01", ""),
+        ("months since 2000-01-01", "standard"),
+        ("nanoseconds since 2000-01-01", "noleap"),
+        ("days since yesterday", "noleap"),
+        ("days since 2000-02-30", "standard"),
+        ("days since 0000-01-01", "standard"),
+    ],
 )
 def test_times_that_nobody_can_tell_stay_numbers(units: str, calendar: str) -> None:
     decoder = make_decoder(np.dtype("<i4"), {"units": units, "calendar": calendar})
 
     assert not decoder.changes
-    assert units in decoder.problems[0]
+    assert re.fullmatch(
+        rf"units '{units}' of calendar '{calendar}' are no time: the [a-z ]+; numbers stay numbers", decoder.problems[0]
+    )
 
 
 def test_dates_that_nanoseconds_do_not_reach_are_refused_or_told_in_another_unit() -> None:
@@ -231,3 +243,86 @@ def test_what_is_no_number_is_left_alone(dtype: Any) -> None:
 
     assert not decoder.changes
     assert not decoder.is_cf
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        *(("<f4", value) for value in (-9999.0, math.nan, math.inf, float(np.float32(1e20)))),
+        *(("|i1", -1), ("<u8", 2**64 - 1), ("<f2", 0.5), (">f8", -0.0), ("<c8", -9 + 1j), ("|b1", False)),
+    ],
+)
+def test_fill_values_of_zarr_v3_are_spelt_as_xarray_spells_them(dtype: str, value: Any) -> None:
+    written = FillValueCoder.encode(value, np.dtype(dtype))
+
+    assert format_fill(value, np.dtype(dtype)) == written
+    np.testing.assert_equal(parse_fill(written, np.dtype(dtype)), FillValueCoder.decode(written, np.dtype(dtype)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "found"),
+    [
+        ("<f4", -9999, -9999),
+        ("<f8", "NaN", math.nan),
+        ("<f8", "AAAA", None),
+        ("<f8", "eA==", None),
+        ("<f8", [1.5], None),
+        ("<i2", 5.0, 5),
+        ("<i2", math.nan, None),
+        ("<i2", "AAAAAAAA8D8=", None),
+        ("<c8", ["AAAAAAAA8D8=", "x"], None),
+        ("<c8", 2, 2 + 0j),
+        ("|b1", 1, None),
+        ("<U3", "abc", None),
+    ],
+)
+def test_other_spellings_of_a_fill_value_are_numbers_or_nothing(dtype: str, given: Any, found: Any) -> None:
+    np.testing.assert_equal(parse_fill(given, np.dtype(dtype)), found)
+
+
+def test_a_decoder_of_zarr_v3_hides_its_own_fill_value_and_says_what_it_cannot_read() -> None:
+    missing = {"_FillValue": format_fill(-9.0, np.dtype("<f4"))}
+    np.testing.assert_array_equal(
+        make_decoder(np.dtype("<f4"), missing, v3=True)(np.array([-9, 0], "<f4")), [np.nan, 0]
+    )
+    pair = {"_FillValue": format_fill(1 + 1j, np.dtype("<c8"))}
+    found = make_decoder(np.dtype("<c8"), pair, v3=True)(np.array([1 + 1j, 1], "<c8"))
+    assert np.isnan([found[0].real, found[0].imag]).all()
+    assert found[1] == 1
+    assert "_FillValue" in make_decoder(np.dtype("<f4"), {"_FillValue": "?"}, v3=True).problems[0]
+    both = make_decoder(np.dtype("<i2"), {"_FillValue": -1}, np.array(0, "<i2"))
+    assert both(np.array([-1, 0, 1], "<i2")).tolist()[2] == 1
+    assert "both" in both.problems[0]
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<u8", "<f8"])
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+def test_counts_of_no_date_are_refused_or_stay_numbers(dtype: str, calendar: str) -> None:
+    """numpy 2.5 raises where it wrapped around."""
+    info = np.iinfo(dtype) if dtype[1] != "f" else np.finfo(dtype)
+    values = np.array([info.max, 0], dtype)
+    decoder = make_decoder(values.dtype, {"units": "days since 2000-01-01", "calendar": calendar})
+
+    if calendar == "noleap":
+        assert decoder(values).tolist() == [str(values[0])[:32], "2000-01-01T00:00:00"]
+        return
+    for unit in ("<M8[ns]", "<M8[us]", "<M8[D]", "<M8[ps]"):
+        with pytest.raises(NotRepresentable):
+            decoder.to(np.dtype(unit))(values)
+
+
+@pytest.mark.parametrize("unit", ["<M8[ps]", "<M8[fs]"])
+def test_a_finer_unit_that_does_not_reach_a_date_is_refused(unit: str) -> None:
+    decoder = make_decoder(np.dtype("<i4"), {"units": "days since 2000-01-01"})
+
+    with pytest.raises(NotRepresentable, match=r"fewer years"):
+        decoder.to(np.dtype(unit))(np.array([0], "<i4"))
+
+
+def test_floats_that_are_far_from_their_reference_date_keep_their_date() -> None:
+    """500 years of nanoseconds are more than 64 bits hold."""
+    values = np.array([146_097.5, 0.25])
+
+    found = make_decoder(values.dtype, {"units": "days since 1800-01-01"})(values)
+
+    np.testing.assert_array_equal(found, np.array(["2200-01-01T12", "1800-01-01T06"], "<M8[ns]"))

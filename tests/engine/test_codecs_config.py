@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numcodecs
@@ -42,7 +43,8 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
 
 @pytest.mark.parametrize(("config", "member"), [
     ({"id": "zlib", "leve": 1}, "zlib.leve"),
-    ({"id": "zlib", "level": "1"}, "zlib.level"),
+    ({"id": "zlib", "level": "one"}, "zlib.level"),
+    ({"id": "zlib", "level": "1.5"}, "zlib.level"),
     ({"id": "zlib", "level": 1.5}, "zlib.level"),
     ({"id": "zlib", "level": True}, "zlib.level"),
     ({"id": "blosc", "cname": 3}, "blosc.cname"),
@@ -61,8 +63,10 @@ def test_the_list_is_all_that_numcodecs_ships_but_pickle() -> None:
     ({"id": "delta", "dtype": "<M8[s/0]"}, "delta.dtype"),
     ({"id": "delta", "dtype": "<i4", "astype": "|S4"}, "delta.astype"),
     ({"id": "quantize", "digits": 3, "dtype": "<i4"}, "quantize.dtype"),
-    ({"id": "quantize", "digits": "3", "dtype": "<f4"}, "quantize.digits"),
-    ({"id": "fixedscaleoffset", "offset": "0", "scale": 1, "dtype": "<f4"}, "fixedscaleoffset.offset"),
+    ({"id": "quantize", "digits": "-401", "dtype": "<f4"}, "quantize.digits"),
+    ({"id": "fixedscaleoffset", "offset": "", "scale": 1, "dtype": "<f4"}, "fixedscaleoffset.offset"),
+    ({"id": "fixedscaleoffset", "offset": 0, "scale": 0, "dtype": "<f4"}, "fixedscaleoffset.scale"),
+    ({"id": "fixedscaleoffset", "offset": math.nan, "scale": 1, "dtype": "<f4"}, "fixedscaleoffset.offset"),
     ({"id": "bitround", "keepbits": -1}, "bitround.keepbits"),
     ({"id": "shuffle", "elementsize": -4}, "shuffle.elementsize"),
     ({"id": "shuffle", "elementsize": 2**40}, "shuffle.elementsize"),
@@ -157,8 +161,16 @@ def test_a_codec_whose_library_is_missing_says_what_to_install(monkeypatch: pyte
     ),
     ({"id": "bitround", "keepbits": 7.0}, {"id": "bitround", "keepbits": 7}),
     ({"id": "shuffle", "elementsize": 4.0}, {"id": "shuffle", "elementsize": 4}),
+    ({"id": "shuffle", "elementsize": "4"}, {"id": "shuffle", "elementsize": 4}),  # of CDO
+    ({"id": "shuffle", "elementsize": 0}, {"id": "shuffle", "elementsize": 4}),  # of netcdf-c 4.10
+    ({"id": "zlib", "level": "5"}, {"id": "zlib", "level": 5}),
+    ({"id": "quantize", "digits": "2", "dtype": "<f4"}, {"id": "quantize", "digits": 2, "dtype": "<f4"}),
+    (
+        {"id": "fixedscaleoffset", "offset": "0.5", "scale": "1e1", "dtype": "<f4"},
+        {"id": "fixedscaleoffset", "offset": 0.5, "scale": 10.0, "dtype": "<f4"},
+    ),
 ], ids=str)  # fmt: skip
-def test_whole_floats_and_nulls_that_are_defaults_mean_the_same(spelled: dict[str, Any], plain: dict[str, Any]) -> None:
+def test_spellings_of_other_writers_are_read_as_they_mean_them(spelled: dict[str, Any], plain: dict[str, Any]) -> None:
     values = np.arange(6, dtype="<f4") / 4
     theirs, ours = (array_of([6], "<f4", {"id": "crc32"}, filters=[config]) for config in (spelled, plain))
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, V3_ONLY, parse_dtype
+from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, parse_fill_value, parse_new_item, same_object
+from hyperslab.wire.data_types import EXTENSION_FLOATS, V3_ONLY
 from tests.conformance.deviations import deviation
 from tests.conformance.vectors import Case, case_id, cases, is_firm
 from tests.engine import dtype_strategies as dtypes

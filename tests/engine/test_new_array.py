@@ -139,7 +139,7 @@ _ALONE: dict[str, list[Any]] = {
     "attributes": [{}],
     "zarr_format": ["3"],
     "shape": [None, 20, [-1], [True]],
-    "dtype": ["uint16", "|V1048577"],
+    "dtype": ["longdouble", "|V1048577"],
     "chunks": [[1, 2, 3], "auto", 0, [-2, 1], [1.5, 1], [2**40, 2**40]],
     "chunk_elements": [-1, "many"],
     "chunk_aspect_ratio": [[1], [math.nan, 1]],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from hyperslab.engine.dtypes import data_type_of, named_configuration, parse_dtype
+from hyperslab.engine.dtypes import data_type_of, parse_dtype
 from hyperslab.engine.v3_codecs import codecs_of
+from hyperslab.wire.data_types import named_configuration
 from tests.conformance.deviations import CHOICES, DEVIATIONS, Choice, Deviation
 from tests.conformance.vectors import Topic, cases, is_firm
 from tests.interop.tables import (

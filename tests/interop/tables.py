@@ -274,7 +274,7 @@ OPTIONS: Final = (
     OptionRow("fields (`field`)", '`field=` on every route, `RemoteArray[…, "x"]`'),
     OptionRow("`fill_missing_data_reads`", "`fill_missing` of a store"),
     OptionRow("`store_data_equal_to_fill_value`, `write_empty_chunks`", "`store_data_equal_to_fill_value` of a store"),
-    OptionRow("`recheck_cached_data`, `recheck_cached_metadata`", "`recheck` of a store: `always`, `never`, seconds"),
+    OptionRow("`recheck_cached_data`, `recheck_cached_metadata`", "`recheck` of a store: true, false, `open`, seconds"),
     OptionRow("`assume_metadata`", "`assume_metadata` of a store"),
     OptionRow("`metadata_key`", "`metadata_key` of a store"),
     OptionRow("open modes r, r+; a; w; w-, x", "GET; `mode=open`; `mode=replace`; `mode=create`"),

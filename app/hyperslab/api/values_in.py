@@ -83,7 +83,7 @@ def check_headers(request: Request, wanted: Target) -> None:
     if dtype is not None and (media_type(request) or RAW) == RAW:
         expected = json.dumps(wanted.dtype.json)  # in the form of the header, with quotes
         try:
-            sent = parse_dtype_text(dtype)
+            sent = parse_dtype_text(dtype if dtype.lstrip().startswith(('"', "[")) else json.dumps(dtype))
         except (ValueError, TypeError, ImportError, SyntaxError) as error:
             raise BadBody(f"{ARRAY_DTYPE}, which is JSON", expected, dtype) from error
         if sent != bare_dtype(wanted.dtype.numpy):

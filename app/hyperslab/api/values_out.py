@@ -124,7 +124,7 @@ def converted(text: str | None, source: DType) -> DType | None:
 def _parse_dtype(text: str) -> DType:
     expected = "'safe' or the dtype of a number, such as '<f4', '|u1' or 'float32'"
     try:
-        spelling = r"[<>|=]?[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?"
+        spelling = r"[<>|=]?(\?|[A-Za-z][A-Za-z0-9_]*(\[[0-9]*[A-Za-z]+\])?)"
         dtype = dtype_from_json(text) if re.fullmatch(spelling, text) else None
     except (TypeError, ValueError, AttributeError) as error:
         raise BadParameter("dtype", text, expected) from error

@@ -24,7 +24,6 @@ from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Mounted
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.comparison import first_difference
 from hyperslab.engine.creation import checked, new_document, requested_format
-from hyperslab.engine.dtypes import named_dtype
 from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.engine.v3 import new_group
@@ -85,7 +84,7 @@ class Creator:
         attributes = {**checked_attributes({} if (sent := definition.get("attributes")) is None else sent)}
         names = definition.get("dimension_names")
         others = ("attributes", "kind", "dimension_names")
-        members = {n: named_dtype(v) if n == "dtype" else v for n, v in definition.items() if n not in others}
+        members = {name: value for name, value in definition.items() if name not in others}
         zarr_format = requested_format(members)
 
         def check_fits(node: Node) -> None:

@@ -273,14 +273,15 @@ class ArrayNode:
 
     @property
     def decoder(self) -> Decoder:
-        """The CF decoder of the values. Without names of axes, a fill value of zero does not mark missing values."""
+        """The CF decoder of the values. Without names of axes, a fill value of zero does not mark missing values; in
+        Zarr v3 none does."""
         names, metadata = self.dimension_names, self.metadata
-        dtype, fill = metadata.dtype.numpy, metadata.fill_value
-        if names is None and fill is not None and fill.dtype.kind != "V" and not fill.any():
+        dtype, fill, v3 = metadata.dtype.numpy, metadata.fill_value, self.zarr_format == 3
+        if v3 or (names is None and fill is not None and fill.dtype.kind != "V" and not fill.any()):
             fill = None
         coordinate = names is not None and names == (self.path.rpartition("/")[2],)
         named = bool(names) or "units" in self.attributes
-        return make_decoder(dtype, self.attributes, fill, named=named, coordinate=coordinate)
+        return make_decoder(dtype, self.attributes, fill, v3=v3, named=named, coordinate=coordinate)
 
 
 @dataclass(frozen=True, slots=True)

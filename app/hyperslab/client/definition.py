@@ -20,6 +20,7 @@ from hyperslab.client.values import (
     is_extension,
     object_codec,
 )
+from hyperslab.wire.data_types import EXTENSIONS
 
 
 class SupportsConfig(Protocol):
@@ -46,12 +47,14 @@ def define_array(
         dtype = values.dtype if dtype is None else dtype
     if shape is None or dtype is None:
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
-    stored = _dtype_json(dtype)
+    stored, codec = dtype_json(dtype)
     if members.get("zarr_format") == 3:
         if isinstance(stored, list):  # Zarr v3 stores records in little-endian order
-            stored = _dtype_json(wire.dtype_from_json(stored).newbyteorder("<"))
-        elif stored == "|O" and members.keys().isdisjoint(("filters", "codecs")):
-            members = {**members, "filters": ["vlen-utf8"]}
+            stored = wire.dtype_to_json(wire.dtype_from_json(stored).newbyteorder("<"))
+        elif stored == "|O" and "codecs" not in members:
+            codec = codec or "vlen-utf8"
+    if codec is not None and not members.get("filters"):
+        members = {**members, "filters": [codec]}
     encoded = {name: value for name, value in members.items() if name != "fill_value"}
     if "compressor" in members:
         encoded["compressor"] = _codec(members["compressor"])
@@ -70,7 +73,7 @@ def define_array(
 
 def initial_values(data: Any, dtype: Any) -> AnyArray:
     """Values of a new array, checked against ``dtype`` if not None; raises as `as_values`."""
-    return np.asarray(data) if dtype is None else as_values(data, wire.dtype_from_json(_dtype_json(dtype)))
+    return np.asarray(data) if dtype is None else as_values(data, wire.dtype_from_json(dtype_json(dtype)[0]))
 
 
 def _as_item(value: Any, stored: Any) -> Any:
@@ -112,26 +115,38 @@ def read_lengths(shape: Any) -> list[int | None]:
     return [None if length is None else operator.index(length) for length in shape]
 
 
-def _dtype_json(dtype: Any) -> Any:
-    """Zarr v2's JSON of a dtype of numpy; Zarr's JSON is unchanged (fields are lists in it, tuples in numpy)."""
-    if isinstance(dtype, list) and all(isinstance(field, list) for field in dtype):
-        return dtype
-    if isinstance(dtype, str) and wire.is_extension_name(dtype):
-        return dtype
-    return wire.dtype_to_json(_numpy_dtype(dtype))
+def dtype_json(dtype: Any) -> tuple[Any, str | None]:
+    """Zarr v2's JSON of a dtype, and the object codec that it implies.
+
+    A dtype is one of numpy, or anything that numpy or zarr-python's ``parse_dtype`` takes for one: a name, a type
+    string, a type (``str`` and ``bytes`` are of any length), a ``StringDType``, a ``ZDType``, or JSON of Zarr v2 or v3,
+    in which fields are lists (tuples in numpy).
+    """
+    if hasattr(dtype, "to_native_dtype"):  # of zarr-python
+        dtype = dtype.to_json(zarr_format=2)
+    if isinstance(dtype, type) and dtype in (str, bytes):
+        dtype = dtype.__name__
+    if getattr(dtype, "kind", None) == "T" or dtype is np.dtypes.StringDType:
+        dtype = "string"
+    is_json = isinstance(dtype, Mapping) and "name" in dtype
+    if is_json or (isinstance(dtype, list) and all(isinstance(field, list) for field in dtype)):
+        return wire.named_dtype(dtype), wire.implied_codec(dtype)
+    if isinstance(dtype, str) and (dtype in EXTENSIONS or wire.implied_codec(dtype)):
+        return wire.named_dtype(dtype), wire.implied_codec(dtype)
+    return wire.dtype_to_json(_numpy_dtype(dtype)), None
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """``numpy.dtype(dtype)``, where fields may also have names of ml_dtypes."""
-    if isinstance(dtype, str) and wire.is_extension_name(dtype):
+    if isinstance(dtype, str) and dtype in EXTENSIONS:
         return wire.dtype_from_json(dtype)
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]
     parsed: np.dtype[Any] = np.dtype(dtype)
     if parsed.kind in "SU" and not parsed.itemsize:
         raise ValueError(
-            f"dtype {parsed} has no length: use for example 'U10', or for text of any length dtype=object with "
-            'filters=[{"id": "vlen-utf8"}]'
+            f"dtype {parsed} has no length: use for example 'U10', or for text of any length dtype=str, for bytes "
+            "dtype=bytes"
         )
     return parsed
 

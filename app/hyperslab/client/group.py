@@ -191,6 +191,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         shape: int | Sequence[int] | None = None,
         dtype: Any = None,
         *,
+        data_type: Any = None,
         data: Any = None,
         mode: Mode = "create",
         chunks: int | bool | Sequence[int | None] | None = None,
@@ -214,7 +215,9 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         Args:
             name: The path.
             shape: Length of each axis; by default that of ``data``.
-            dtype: A dtype of numpy, or Zarr's JSON; by default that of ``data``.
+            dtype: A dtype of numpy, or whatever numpy or zarr-python takes for one: a type string, a name, ``str`` (for
+                text of any length), a ``ZDType``, or Zarr's JSON, of v2 or v3; by default that of ``data``.
+            data_type: Another name of ``dtype``, that of Zarr v3.
             data: Initial values.
             mode: If the path exists, ``create`` raises, ``open`` opens an array that matches all members given, and
                 ``replace`` deletes it first.
@@ -258,6 +261,9 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         nullable = {"compressor": compressor, "filters": filters, "fill_value": fill_value}
         members = {member: value for member, value in members.items() if value is not None}
         members |= {member: value for member, value in nullable.items() if value is not ...}
+        if dtype is not None and data_type is not None:
+            raise ValueError("dtype and data_type are two names of one argument: give one of them")
+        dtype = data_type if dtype is None else dtype
         values = None if data is None else initial_values(data, dtype)
         definition = define_array(values, shape, dtype, members)
         array = self._create(name, definition, mode)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import random
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from urllib3 import Retry
-from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, NewConnectionError, ProxyError, SSLError
-
 from hyperslab import __version__, wire
-from hyperslab.client.transport import BROKEN_CONNECTION, CANCEL, Body, Cancel, Response, Transport
+from hyperslab.client.transport import BROKEN_CONNECTION, CANCEL, Body, Cancel, NotConnected, Response, Transport
 from hyperslab.errors import (
     BrokenData,
     HyperslabError,
@@ -165,14 +162,13 @@ class Session:
                 lost |= request.removes and response.status in (502, 504)  # the request may have been processed
                 pause = self._pause_after(response, attempt, last=last)
                 failure = f"status {response.status}"
-            except (SSLError, ProxyError) as error:  # permanent
-                raise _unreachable(request, error, attempt) from error
             except BROKEN_CONNECTION as error:
                 CANCEL.get().check()  # cancellation breaks connections
-                if last:
+                connected = not isinstance(error, NotConnected)
+                if last or (isinstance(error, NotConnected) and error.is_permanent):
                     raise _unreachable(request, error, attempt) from error
-                lost |= request.removes and not isinstance(error, ConnectTimeoutError)
-                pause, failure = self.retry.backoff(attempt), _reason(error)
+                lost |= request.removes and connected
+                pause, failure = self.retry.backoff(attempt), str(error)
             facts = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
             log.warning("%s %s: %s (attempt %d of %d); again in %.1f s", *facts)
             CANCEL.get().pause(pause)
@@ -196,25 +192,16 @@ def _unreachable(request: Request, error: Exception, attempts: int) -> Unreachab
     """`Unreachable` from a transport's exception."""
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return Unreachable(parts.hostname or parts.netloc, port, _reason(error), attempts)
-
-
-def _reason(error: Exception) -> str:
-    """Reason of a connection error, without urllib3's prefixes."""
-    cause = error.__cause__ or error.__context__
-    if isinstance(error, NewConnectionError | ConnectTimeoutError) and isinstance(cause, OSError):
-        return cause.strerror or str(cause)
-    inner = error.args[-1] if error.args else None
-    if isinstance(inner, OSError) and inner.strerror:
-        return inner.strerror
-    return re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", str(error)) or type(error).__name__
+    return Unreachable(parts.hostname or parts.netloc, port, str(error), attempts)
 
 
 def parse_retry_after(value: str | None) -> float | None:
     """Seconds of a ``Retry-After`` header, a number or HTTP date (RFC 9110 §10.2.3); None if missing or invalid."""
+    if value is None or value.strip().isdecimal():
+        return None if value is None else float(value)
     try:
-        return None if value is None else Retry().parse_retry_after(value)
-    except InvalidHeader:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
         return None
 
 

@@ -76,6 +76,8 @@ def is_extension(dtype: DType) -> bool:
 def _as_array(value: Any, dtype: DType) -> AnyArray:
     """``value`` as an array of a kind that fits ``dtype``, where numpy's inference from Python's values does not."""
     values = np.asarray(value)
+    if values.dtype.kind == "T":  # text of any length
+        values = values.astype(object)
     if not hasattr(value, "dtype"):
         if not values.size:
             return np.empty(values.shape, dtype)  # numpy infers float for an empty list
@@ -288,7 +290,7 @@ def encode_npy(array: AnyArray) -> bytes:
 
 
 def dump_json(members: Any) -> bytes:
-    """JSON, with numpy's scalars and arrays as numbers and lists.
+    """JSON, with numpy's scalars and arrays as numbers and lists, and its dtypes as those of Zarr v2.
 
     Raises `TypeError` for unsupported types, and `ValueError` for NaN and infinities.
     """
@@ -296,6 +298,8 @@ def dump_json(members: Any) -> bytes:
     def plain(value: Any) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
+        if isinstance(value, np.dtype | type):
+            return wire.dtype_to_json(np.dtype(value))
         raise TypeError(f"objects of type {type(value).__name__} have no form in JSON")
 
     return json.dumps(members, allow_nan=False, default=plain).encode()

@@ -6,10 +6,15 @@ stay numbers, and times of non-standard calendars are text.
 
 from __future__ import annotations
 
+import base64
+import cmath
 import math
 import re
+import struct
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
 import numpy as np
@@ -32,9 +37,21 @@ _NANOSECONDS: Final = {
     **dict.fromkeys(("microsecond", "microsec", "us"), 10**3),
     **dict.fromkeys(("nanosecond", "ns"), 1),
 }
+_PANDAS_UNITS: Final = ("day", "hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
+"""Units of which xarray lets pandas count; cftime counts others."""
+_CALENDAR_UNITS: Final = {
+    "360_day": {"month": 30 * 86_400 * 10**9},
+    "noleap": {"common_year": 365 * 86_400 * 10**9},
+    "365_day": {"common_year": 365 * 86_400 * 10**9},
+}
+"""Units that are of one length in these calendars, in nanoseconds."""
 Bounds = tuple[float | None, float | None]
 """The least and the greatest valid value, None without."""
-_STANDARD: Final = ("standard", "gregorian", "proleptic_gregorian")
+_PROLEPTIC: Final = "proleptic_gregorian"
+_STANDARD: Final = ("standard", "gregorian", _PROLEPTIC)
+_CALENDARS: Final = (*_STANDARD, "julian", "noleap", "365_day", "all_leap", "366_day", "360_day", "tai")
+_REFORM: Final = datetime(1582, 10, 15)
+"""The first day of the Gregorian calendar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +65,17 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Encoding of times as ``units since a date`` in a calendar. If datetime64 can represent that, ``first`` is the
-    date in nanoseconds since 1970 and ``step`` the unit in nanoseconds."""
+    """Encoding of times as ``units`` (``days since 2000-01-01``) in a calendar; ``step`` is the unit in nanoseconds.
+
+    In a standard calendar ``first`` is the reference date in nanoseconds since 1970, of any size. Floats are cut to
+    nanoseconds if ``exact``, else rounded to microseconds, as xarray does by pandas and by cftime.
+    """
 
     units: str
     calendar: str
-    first: int | None
     step: int
+    first: int | None = None
+    exact: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -63,40 +84,147 @@ class Times:
     def decode(self, numbers: NDArray, dtype: DType) -> NDArray:
         """Dates as ``dtype``; raises `NotRepresentable` for dates out of its range."""
         valid = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != _NOT_A_TIME
-        if self.first is not None:
-            numbers = numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
-            estimate = np.where(valid, numbers, 0).astype(np.float64) * self.step + self.first
-            if not estimate.size or np.abs(estimate).max() < 2**63 - 2**12:
-                counts = (np.where(valid, numbers, 0) * np.int64(self.step)).astype(np.int64) + np.int64(self.first)
-                return np.where(valid, counts, _NOT_A_TIME).view(_TIME).astype(dtype, copy=False)
+        counts = self._counts(np.where(valid, numbers, numbers.dtype.type(0)), valid)
+        if counts is not None:
+            return self._convert(np.where(valid, counts, _NOT_A_TIME).view(_TIME), dtype)
         texts = np.full(numbers.shape, "NaT", _DATE_TEXT)
-        try:
-            texts[valid] = [date.isoformat() for date in _dates(numbers[valid], self.units, self.calendar)]
-        except (ValueError, OverflowError):  # one is not a date and stays a number
-            texts[valid] = [self._text(number) for number in numbers[valid]]
-        if dtype.kind == "U":
+        dates = self._dates(numbers[valid])
+        if dtype.kind == "U":  # what is no date stays a number
+            texts[valid] = [date or str(number)[:32] for date, number in zip(dates, numbers[valid], strict=True)]
             return texts
-        try:
-            dates = texts.astype("<M8[us]")
-        except ValueError as error:
-            raise NotRepresentable(self.units, str(dtype), f"a time is beyond all dates: {error}") from error
-        found = dates.astype(dtype)
-        if not np.array_equal(found.astype("<M8[us]"), dates, equal_nan=True):
-            reason = "times before 1678 or after 2262 do not fit into it: ask for dtype=<M8[us]"
+        reason = "a time is no date of the Gregorian calendar that numpy can hold"
+        if None in dates:
             raise NotRepresentable(self.units, str(dtype), reason)
-        return found
-
-    def _text(self, number: Any) -> str:
+        texts[valid] = dates
         try:
-            return str(_dates(np.array([number]), self.units, self.calendar)[0].isoformat())
+            return self._convert(texts.astype("<M8[us]"), dtype)
+        except ValueError as error:  # a leap day of the Julian calendar
+            raise NotRepresentable(self.units, str(dtype), reason) from error
+
+    def _counts(self, numbers: NDArray, valid: NDArray) -> NDArray | None:
+        """Nanoseconds since 1970; None if a valid time does not fit into 64 bits, or the calendar is another."""
+        first = self.first
+        if first is None:
+            return None
+        if numbers.dtype.kind == "f":
+            numbers = numbers.astype(np.float64)
+            ends = [float(number) * self.step + first for number in _ends(numbers[valid])]
+        else:
+            ends = [int(number) * self.step + first for number in _ends(numbers[valid])]
+        if any(abs(end) >= 2**63 - 2**12 for end in ends):
+            return None
+        wrapped = np.array(first % 2**64, np.uint64).view(np.int64)  # sums wrap around, to a result that fits
+        if numbers.dtype.kind != "f":
+            return numbers.astype(np.int64) * np.int64(self.step) + wrapped
+        if not self.exact:
+            return _microseconds(numbers, self.step) * np.int64(1000) + wrapped
+        whole = np.trunc(numbers) if np.abs(numbers * self.step).max(initial=0) >= 2**63 else np.zeros_like(numbers)
+        rest = ((numbers - whole) * self.step).astype(np.int64)
+        return whole.astype(np.int64) * np.int64(self.step) + rest + wrapped
+
+    def _convert(self, dates: NDArray, dtype: DType) -> NDArray:
+        """Dates in the unit of ``dtype``."""
+        try:  # numpy raises from 2.5 on, and wraps around before
+            found = dates.astype(dtype)
+            is_finer = np.datetime_data(dtype)[0] in ("ns", "ps", "fs", "as")
+            if not is_finer or np.array_equal(found.astype(dates.dtype), dates, equal_nan=True):
+                return found
+        except OverflowError:
+            pass
+        reason = "the unit holds fewer years than these times have: ask for dtype=<M8[us]"
+        raise NotRepresentable(self.units, str(dtype), reason)
+
+    def _dates(self, numbers: NDArray) -> list[str | None]:
+        """Dates in ISO 8601; None for what cftime refuses, or 64 bits of microseconds do not reach."""
+        if not numbers.size:
+            return []
+        try:
+            if max(abs(end.item()) for end in _ends(numbers)) * self.step < 2**63 * 1000:
+                return [date.isoformat() for date in np.atleast_1d(_cftime(numbers, self.units, self.calendar))]
         except (ValueError, OverflowError):
-            return str(number)[: _DATE_TEXT.itemsize // 4]
+            pass
+        return [None] if numbers.size == 1 else [date for number in numbers for date in self._dates(number[None])]
 
 
-def _dates(numbers: NDArray, units: str, calendar: str) -> NDArray:
+def _ends(numbers: NDArray) -> list[Any]:
+    """The least and the greatest number, if there are any."""
+    return [numbers.min(), numbers.max()] if numbers.size else []
+
+
+def _microseconds(numbers: NDArray, step: int) -> NDArray:
+    """Floats times ``step`` nanoseconds, in microseconds as cftime rounds them.
+
+    That is to the nearest one, but for what is within a microsecond of a whole second: that is rounded towards it,
+    unless the unit is milliseconds or less.
+    """
+    exact = numbers.astype(np.longdouble) * (step / 1000)
+    counts = np.rint(exact).astype(np.int64)
+    if step > 10**6:
+        counts = np.where(counts % 10**6 == 1, np.floor(exact).astype(np.int64), counts)
+        counts = np.where(counts % 10**6 == 10**6 - 1, np.ceil(exact).astype(np.int64), counts)
+    return counts
+
+
+def _cftime(numbers: NDArray | int, units: str, calendar: str) -> Any:
     import cftime
 
-    return np.atleast_1d(cftime.num2date(numbers, units, calendar, only_use_cftime_datetimes=True))
+    warnings.filterwarnings("ignore", "this date/calendar/year zero convention")  # years before 1 are dates to us
+    return cftime.num2date(numbers, units, calendar, only_use_cftime_datetimes=True)
+
+
+def _gregorian_date(text: str, calendar: str) -> tuple[datetime, int] | None:
+    """A reference date as pandas reads it, in UTC, and its nanoseconds beyond microseconds; None for others, which are
+    left to cftime: also of the Julian calendar.
+
+    Years of fewer than four digits come first, and are no abbreviations.
+    """
+    from dateutil import parser
+
+    def zone(_: str | None, seconds: int | None) -> timezone | None:
+        return None if seconds is None else timezone(timedelta(seconds=seconds))
+
+    if not re.search(r"\d{4}", text.partition(":")[0]):
+        text = re.sub(r"^\d+(?=[-/. ])", lambda year: year[0].zfill(4), text)
+    if text.startswith("-") or not re.search(r"\d{4}", text.partition(":")[0]):
+        return None
+    try:
+        date = parser.parse(text, default=datetime(1, 1, 1), tzinfos=zone)
+        date = date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    finer = re.search(r"\d[.,]\d{6}(\d{1,3})", text)
+    return (date, int(finer[1].ljust(3, "0")) if finer else 0) if calendar == _PROLEPTIC or date >= _REFORM else None
+
+
+def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0911
+    """Times of the attribute ``units``; the reason if it cannot be read, None if it is of no times."""
+    import cftime
+
+    found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", units, re.DOTALL | re.ASCII)
+    if found is None:
+        return None
+    name = found[1].lower()
+    calendar = calendar.lower() if isinstance(calendar, str) else calendar
+    if calendar not in _CALENDARS:
+        return "the calendar is unknown"
+    singular = name.removesuffix("s") if len(name) > 2 else name
+    step = (_NANOSECONDS | _CALENDAR_UNITS.get(calendar, {})).get(singular)
+    if step is None or (step == 1 and calendar not in _STANDARD):
+        return "the unit is none of this calendar"
+    text = f"{found[1]} since {found[2]}"
+    gregorian = _gregorian_date(found[2], calendar) if calendar in _STANDARD else None
+    if gregorian is not None:
+        first = (gregorian[0] - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 + gregorian[1]
+        exact = abs(first) < 2**63 and singular in _PANDAS_UNITS
+        return Times(f"{found[1]} since {gregorian[0].isoformat()}", calendar, step, first, exact)
+    try:
+        zero = _cftime(0, f"microseconds since {found[2]}", calendar)
+        if calendar in _STANDARD:
+            microseconds = cftime.date2num(zero, "microseconds since 1970-01-01", calendar)
+            return Times(text, calendar, step, int(microseconds) * 1000)
+    except (ValueError, OverflowError, TypeError):
+        return "the reference date cannot be read"
+    return Times(text, calendar, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +285,8 @@ class Decoder:
             if self.offset is not None:
                 out += self.numbers.type(self.offset)
         if self.hides:
-            out[hidden | _outside(out, self.bounds)] = np.nan if out.dtype.kind == "f" else _NOT_A_TIME
+            nothing = {"f": math.nan, "c": complex(math.nan, math.nan)}.get(out.dtype.kind, _NOT_A_TIME)
+            out[hidden | _outside(out, self.bounds)] = nothing
         if self.times is not None:
             return self.times.decode(out, self.dtype)
         return out.astype(self.dtype, copy=False)
@@ -186,40 +315,87 @@ def _outside(values: NDArray, bounds: Bounds) -> Any:
 
 
 def make_decoder(
-    dtype: DType, attributes: Mapping[str, Any], fill: Any = None, *, named: bool = False, coordinate: bool = False
+    dtype: DType,
+    attributes: Mapping[str, Any],
+    fill: Any = None,
+    *,
+    v3: bool = False,
+    named: bool = False,
+    coordinate: bool = False,
 ) -> Decoder:
     """The decoder of values of ``dtype``. Malformed attributes are ignored and reported as problems.
 
-    ``fill`` is the array's fill value, which marks missing values like ``_FillValue``, unless the array is the
-    ``coordinate`` of its own axis, or it is a flag's value. ``named``: axes have names or values a unit, as in climate
-    data, so that a fill value other than zero marks missing values on purpose.
+    ``fill`` is the fill value of an array of Zarr v2, which marks missing values like ``_FillValue``, unless the array
+    is the ``coordinate`` of its own axis, boolean, or it is a flag's value. In Zarr v3 (``v3``) it marks none, and
+    ``_FillValue`` has the form of `parse_fill`. ``named``: axes have names or values a unit, as in climate data, so
+    that a fill value other than zero marks missing values on purpose.
     """
-    if dtype.kind not in "iuf" or dtype.isbuiltin == 2:  # the latter are of ml_dtypes
+    if dtype.kind not in "iufc" or dtype.isbuiltin == 2:  # the latter are of ml_dtypes
         return Decoder(dtype, dtype, dtype)
-    read = _Attributes(attributes, dtype)
+    read = _Attributes(attributes, dtype, v3=v3)
     signed = read.signed()
     stored = signed or dtype
-    scale, offset = read.number("scale_factor"), read.number("add_offset")
-    flags = tuple(read.flags())
-    listed = [*read.missing("_FillValue", stored), *read.missing("missing_value", stored)]
-    own = None if coordinate or fill is None else _stored(fill.item(), stored, wraps=bool(signed))
-    if own is not None and any(flag.mask is None and flag.value == own for flag in flags):
-        own = None
+    names = (
+        ("_FillValue", "missing_value") if dtype.kind != "c" else ("_FillValue",) if v3 else ()
+    )  # JSON has no others
+    listed = [value for name in names for value in read.missing(name, stored)]
+    own = None if fill is None else _stored(fill.item(), stored, wraps=bool(signed))
     # NaN as a fill value hides nothing, but keeps xarray from choosing a wider dtype
-    quiet = stored.kind == "f" and any(map(_is_nan, (own, *listed)))
+    quiet = stored.kind in "fc" and any(map(_is_nan, (own, *listed)))
     listed, own = [value for value in listed if not _is_nan(value)], None if _is_nan(own) else own
+    flags = tuple(read.flags())
+    is_bool = attributes.get("dtype") == "bool" and dtype.kind in "iu"
+    if coordinate or is_bool or any(flag.mask is None and flag.value == own for flag in flags):
+        own = None
+    missing = tuple(dict.fromkeys(listed if own is None else [*listed, own]))
+    if dtype.kind == "c":
+        numbers = stored.newbyteorder("<") if missing else stored
+        decoder = Decoder(dtype, numbers, numbers, missing=missing, problems=tuple(read.problems))
+        return replace(decoder, is_cf=bool(listed) or (named and bool(own)))
+    if "_FillValue" in attributes and own is not None and not {*listed} <= {own}:
+        read.problems.append(f"_FillValue differs from the array's fill value {own}; both are taken for missing values")
+    scale, offset = read.number("scale_factor"), read.number("add_offset")
     bounds = read.bounds(stored, packed=scale is not None or offset is not None)
     times = read.times()
     decoder = Decoder(
-        dtype, dtype, dtype, signed, tuple(dict.fromkeys(listed if own is None else [*listed, own])), *bounds,
+        dtype, dtype, dtype, signed, missing, *bounds,
         scale=scale, offset=offset, times=times, flags=flags, problems=tuple(read.problems),
     )  # fmt: skip
     numbers = _numbers(decoder, stored, quiet=quiet)
     is_bounded = {*bounds[0], *bounds[1]} != {None}
     is_marked = bool(listed or flags or times or signed or is_bounded) or (named and bool(own))
-    is_bool = attributes.get("dtype") == "bool" and dtype.kind in "iu" and not decoder.hides and not decoder.is_packed
+    is_bool = is_bool and not decoder.hides and not decoder.is_packed
     found = np.dtype(bool) if is_bool else numbers if times is None else times.dtype
     return replace(decoder, numbers=numbers, dtype=found, is_cf=is_marked or is_bool or decoder.is_packed)
+
+
+def parse_fill(value: Any, dtype: DType) -> bool | int | float | complex | None:
+    """``_FillValue`` as xarray writes it in Zarr v3: floats in base64 of 8 bytes, little endian, complex numbers as two
+    of them, others as they are; floats also as JSON numbers. None if it is of another form, or of another dtype."""
+    if dtype.kind == "c":
+        parts = value if isinstance(value, list) and len(value) == 2 else [value, 0.0]
+        real, imaginary = (parse_fill(part, np.dtype("<f8")) for part in parts)
+        return None if real is None or imaginary is None else complex(real, imaginary)
+    if dtype.kind == "b":
+        return value if isinstance(value, bool) else None
+    if dtype.kind == "f" and isinstance(value, str):
+        try:
+            return float(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
+        except (ValueError, struct.error):
+            pass
+    number = _parsed(value) if dtype.kind in "iuf" else None
+    if dtype.kind == "f" or number is None:
+        return number
+    return int(number) if math.isfinite(number) else None
+
+
+def format_fill(value: Any, dtype: DType) -> Any:
+    """The inverse of `parse_fill`; None for dtypes of which xarray reads none."""
+    if dtype.isbuiltin == 2 or dtype.kind not in "biufc":
+        return None
+    if dtype.kind == "c":
+        return [format_fill(part, np.dtype("<f8")) for part in (value.real, value.imag)]
+    return base64.b64encode(struct.pack("<d", value)).decode() if dtype.kind == "f" else value
 
 
 def _numbers(decoder: Decoder, stored: DType, *, quiet: bool) -> DType:
@@ -236,12 +412,12 @@ def _numbers(decoder: Decoder, stored: DType, *, quiet: bool) -> DType:
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return isinstance(value, float | complex) and cmath.isnan(value)
 
 
 def _stored(value: Any, dtype: DType, *, wraps: bool) -> Any:
     """A number as stored in ``dtype``: floats are rounded, integers wrapped around if ``wraps``."""
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         with np.errstate(all="ignore"):
             return dtype.type(value).item()
     if not wraps or not isinstance(value, int):
@@ -254,9 +430,10 @@ def _stored(value: Any, dtype: DType, *, wraps: bool) -> Any:
 class _Attributes:
     """Parser of CF attributes, with their ``problems``."""
 
-    def __init__(self, attributes: Mapping[str, Any], dtype: DType) -> None:
+    def __init__(self, attributes: Mapping[str, Any], dtype: DType, *, v3: bool) -> None:
         self._attributes = attributes
         self._dtype = dtype
+        self._v3 = v3
         self.problems: list[str] = []
 
     def _wrong(self, name: str, expected: str) -> None:
@@ -289,12 +466,18 @@ class _Attributes:
         return None if self._dtype.kind == kind else np.dtype(f"{self._dtype.byteorder}{kind}{self._dtype.itemsize}")
 
     def missing(self, name: str, stored: DType) -> list[Any]:
-        values = [_parsed(value) for value in self._list(name)]
-        good = [value for value in values if value is not None and (stored.kind == "f" or not _is_nan(value))]
+        """Numbers of the attributes ``_FillValue`` and ``missing_value``, as stored."""
+        own_form = self._v3 and name == "_FillValue"
+        if own_form and stored.kind == "c":
+            given = [self._attributes[name]] if self._attributes.get(name) is not None else []
+        else:
+            given = self._list(name)
+        values = [parse_fill(value, stored) if own_form else _parsed(value) for value in given]
+        good = [value for value in values if value is not None and (stored.kind in "fc" or not _is_nan(value))]
         if len(good) < len(values):
             self._wrong(name, "numbers that the array can hold")
         known = [(value, _stored(value, stored, wraps=stored.kind != self._dtype.kind)) for value in good]
-        return [held for value, held in known if not (math.isinf(held) and math.isfinite(value))]
+        return [held for value, held in known if not (cmath.isinf(held) and cmath.isfinite(value))]
 
     def bounds(self, stored: DType, *, packed: bool) -> tuple[Bounds, Bounds]:
         """Bounds of stored values and of unpacked ones; bounds of packed integers are unpacked if one is a float."""
@@ -335,24 +518,15 @@ class _Attributes:
                 yield Flag(meaning, value, None if mask is None else int(mask))
 
     def times(self) -> Times | None:
-        units = self._attributes.get("units")
+        units, calendar = self._attributes.get("units"), self._attributes.get("calendar")
+        calendar = "standard" if calendar is None else calendar
         text = units if isinstance(units, str) and len(units) < 200 else ""
-        found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", text, re.DOTALL | re.ASCII)
-        if found is None:
-            return None
-        attribute = self._attributes.get("calendar", "standard")
-        calendar = attribute.lower() if isinstance(attribute, str) else str(attribute)
-        name = found[1].lower().removesuffix("s") if len(found[1]) > 2 else found[1].lower()
-        step = _NANOSECONDS.get(name)
-        unit = found[1] if step != 1 else "microseconds"  # the smallest unit of cftime
-        try:
-            zero = _dates(np.zeros(1, np.int64), f"{unit} since {found[2]}", calendar)[0]
-        except (ValueError, OverflowError, TypeError) as error:
-            self.problems.append(f"units {units!r} of calendar {calendar!r} are no time: {error}; numbers stay numbers")
-            return None
-        counts = calendar in _STANDARD and step is not None and 1678 <= zero.year < 2262
-        first = np.datetime64(zero.isoformat(), "ns").astype(np.int64).item() if counts else None
-        return Times(f"{found[1]} since {found[2]}", calendar, first, step or 1)
+        times = _parse_times(text, calendar)
+        if not isinstance(times, str):
+            return times
+        of = f"units {text!r} of calendar {str(calendar)[:60]!r}"
+        self.problems.append(f"{of} are no time: {times}; numbers stay numbers")
+        return None
 
 
 def _parsed(value: Any) -> int | float | None:

@@ -7,6 +7,8 @@ parameters are checked by name and type.
 from __future__ import annotations
 
 import codecs
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -32,15 +34,16 @@ FROM_ITEMS: Final = ("zfpy", "pcodec")
 class Parameter:
     """Validation of a parameter; ``expected`` describes valid values.
 
-    ``whole``: an integer, also if written as a float. ``null_is_absent``: null means the default. ``default``: that of
-    numcodecs, if documents are completed with it. ``writable``: the stricter rule for new arrays, as decoding does not
-    depend on levels.
+    ``whole``: an integer, also if written as a float. ``decimal``: a number, also as text. ``null_is_absent``: null
+    means the default. ``default``: that of numcodecs, if documents are completed with it. ``writable``: the stricter
+    rule for new arrays, as decoding does not depend on levels.
     """
 
     accepts: Callable[[Any], bool]
     expected: str
     required: bool = False
     whole: bool = False
+    decimal: bool = False
     null_is_absent: bool = False
     default: Any = None
     writable: Parameter | None = None
@@ -86,16 +89,25 @@ def check_writable(config: CodecConfig, member: str, key: str) -> None:
 
 
 def plain_config(config: CodecConfig) -> dict[str, Any]:
-    """The configuration for numcodecs: integers instead of integral floats, which TensorStore accepts, and without
-    nulls that mean the default."""
+    """The configuration for numcodecs: integers instead of integral floats, which TensorStore accepts, numbers instead
+    of their text, and without nulls that mean the default."""
     plain = dict(config)
     for name, rule in CODECS.get(config["id"], {}).items():
         value = plain.get(name)
+        if rule.decimal and isinstance(value, str):
+            plain[name] = value = _number_in(value)
         if rule.null_is_absent and value is None:
             plain.pop(name, None)
         elif rule.whole and type(value) is float and value.is_integer():
             plain[name] = int(value)
     return plain
+
+
+def sized_shuffle(config: CodecConfig, itemsize: int) -> CodecConfig:
+    """The configuration of a ``shuffle`` of items; others are unchanged. An ``elementsize`` of 0 is their size:
+    netcdf-c 4.10 writes it for every compressed variable."""
+    is_item = config["id"] == "shuffle" and config.get("elementsize") == 0
+    return {**config, "elementsize": itemsize} if is_item else config
 
 
 def codec_of(config: CodecConfig) -> Codec:
@@ -106,7 +118,7 @@ def codec_of(config: CodecConfig) -> Codec:
 def _check_parameters(
     name: str, config: CodecConfig, parameters: Mapping[str, Parameter], key: str, *, exact: bool = False
 ) -> None:
-    """Check names and values; ``exact``: refuse integers written as floats, as zarr-python does in Zarr v3."""
+    """Check names and values; ``exact``: refuse integers written as floats or text, as zarr-python does in Zarr v3."""
     for parameter, rule in parameters.items():
         if rule.required and parameter not in config:
             raise BadMetadata(key, f"{name}.{parameter}", f"is missing: expected {rule.expected}")
@@ -117,7 +129,7 @@ def _check_parameters(
             known = ", ".join(parameters) or "none"
             raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {known})")
         rule = parameters[parameter]
-        if not rule.accepts(value) or (exact and rule.whole and type(value) is float):
+        if not rule.accepts(value) or (exact and rule.decimal and type(value) in (float, str)):
             raise BadMetadata(key, f"{name}.{parameter}", f"expected {rule.expected}, found {shown(value)}")
 
 
@@ -163,13 +175,31 @@ def _integer(low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> Para
     limits = "" if (low, high) == (-(2**63), 2**63 - 1) else f" from {low} to {high}"
 
     def accepts(value: Any) -> bool:
+        value = _number_in(value)
         return (type(value) is int or (type(value) is float and value.is_integer())) and low <= value <= high
 
-    return Parameter(accepts, f"an integer{limits}", whole=True, **options)
+    return Parameter(accepts, f"an integer{limits}", whole=True, decimal=True, **options)
 
 
-def _number(*, required: bool = False) -> Parameter:
-    return Parameter(lambda value: type(value) in (int, float), "a number", required)
+def _number(*, required: bool = False, but: float | None = None) -> Parameter:
+    """A finite number, other than ``but``."""
+
+    def accepts(value: Any) -> bool:
+        value = _number_in(value)
+        return type(value) in (int, float) and value != but and abs(value) <= sys.float_info.max
+
+    expected = "a number" if but is None else f"a number other than {but}"
+    return Parameter(accepts, expected, required, decimal=True)
+
+
+def _number_in(value: Any) -> Any:
+    """The number of a decimal text, as CDO and early versions of netcdf-c write; any other value as it is."""
+    if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
+        return value
+    return int(value) if value.lstrip("-").isdigit() else float(value)
+
+
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def _choice(*choices: str, **options: Any) -> Parameter:
@@ -277,7 +307,7 @@ CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "delta": {"dtype": _dtype(_NUMERIC, required=True), "astype": _astype(_NUMERIC)},
     "fixedscaleoffset": {
         "offset": _number(required=True),
-        "scale": _number(required=True),
+        "scale": _number(required=True, but=0),
         "dtype": _dtype(_NUMERIC, required=True),
         "astype": _astype(_NUMERIC),
     },

@@ -17,9 +17,17 @@ from hyperslab.engine.chunk_shape import (
     requested_chunks,
     without_soft,
 )
-from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config
-from hyperslab.engine.creation import V3_MEMBERS, Request, has_shards, new_fill, parse_shards, requested_chain
-from hyperslab.engine.dtypes import OBJECTS, dtype_of, named_configuration, named_type, parse_dtype
+from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config, sized_shuffle
+from hyperslab.engine.creation import (
+    V3_MEMBERS,
+    Request,
+    has_shards,
+    new_fill,
+    parse_shards,
+    requested_chain,
+    with_plain_dtype,
+)
+from hyperslab.engine.dtypes import dtype_of, parse_dtype
 from hyperslab.engine.fill_value import parse_fill_value, same_object
 from hyperslab.engine.metadata import (
     ArrayMetadata,
@@ -32,6 +40,7 @@ from hyperslab.engine.metadata import (
 from hyperslab.engine.schema import schema_document
 from hyperslab.engine.v3 import parse_key_encoding, parse_names
 from hyperslab.engine.v3_codecs import completed
+from hyperslab.wire.data_types import OBJECTS, named_configuration, named_type
 
 
 def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[str, Any, Any] | None:
@@ -40,6 +49,7 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     Equivalent notations are equal, and soft constraints match everything. Unlike in TensorStore, the separator is
     compared with the effective one. Raises `BadDefinition` for invalid members.
     """
+    wanted = with_plain_dtype(wanted, stored.zarr_format)
     if stored.zarr_format == 2:
         fits, is_v3 = FITS, wanted.get("zarr_format") == 3
         members = {name: value for name, value in wanted.items() if name not in V3_MEMBERS or not is_v3}
@@ -78,7 +88,8 @@ def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
 
 
 def _fits_filters(stored: ArrayMetadata, value: Any) -> bool:
-    return [*map(_complete, parse_filters(value) or ())] == [*map(_complete, stored.filters or ())]
+    wanted = [sized_shuffle(config, stored.itemsize) for config in parse_filters(value) or ()]
+    return [*map(_complete, wanted)] == [*map(_complete, stored.filters or ())]
 
 
 def _fits_compressor(stored: ArrayMetadata, value: Any) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,22 +23,16 @@ from hyperslab.engine.chunk_shape import (
     parse_elements,
     requested_chunks,
 )
-from hyperslab.engine.codec_config import DEFAULT, CodecConfig, check_writable, complete_new
-from hyperslab.engine.codecs import make_codec
-from hyperslab.engine.dtypes import (
-    OBJECTS,
-    RECORDS,
-    DataType,
-    canonical_json,
-    data_type_of,
-    dtype_of,
-    endian_of,
-    named_configuration,
-    named_dtype,
-    named_type,
-    parse_dtype,
-    with_records,
+from hyperslab.engine.codec_config import (
+    DEFAULT,
+    CodecConfig,
+    check_writable,
+    complete_new,
+    plain_config,
+    sized_shuffle,
 )
+from hyperslab.engine.codecs import make_codec
+from hyperslab.engine.dtypes import DataType, canonical_json, data_type_of, dtype_of, endian_of, parse_dtype
 from hyperslab.engine.fill_value import (
     check_new_item,
     fill_of,
@@ -63,6 +57,15 @@ from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, pa
 from hyperslab.engine.v3_codecs import Chain, NamedConfig, check_filters, codecs_of, completed, parse_codecs, sharded
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 from hyperslab.wire import numpy_dtype
+from hyperslab.wire.data_types import (
+    OBJECTS,
+    RECORDS,
+    implied_codec,
+    named_configuration,
+    named_dtype,
+    named_type,
+    with_records,
+)
 
 T = TypeVar("T")
 Sizes = tuple[int, ...]
@@ -145,7 +148,40 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any] | Non
     ``dimension_separator``; ``dimension_names``. Defaults: no shards, Zstandard, keys like ``c/0/0``, a fill value of
     zero (``"NaT"`` for a time without a unit), also for null. Raises `BadDefinition`, which names the member.
     """
-    return _new_v2(request) if requested_format(request) == 2 else _new_v3(request, attributes or {})
+    zarr_format = requested_format(request)
+    request = with_plain_dtype(request, zarr_format)
+    return _new_v2(request) if zarr_format == 2 else _new_v3(request, attributes or {})
+
+
+def with_plain_dtype(request: Mapping[str, Any], zarr_format: int) -> Mapping[str, Any]:
+    """A request whose dtype is as in a document of this format, from any notation of `named_dtype`. A dtype of objects
+    implies its filter. Raises `BadDefinition`."""
+    read = Request(request, tuple(request))
+    members = dict(request)
+    if zarr_format == 3 and not read.leaves_open("data_type") and _is_no_data_type(members["data_type"]):
+        members["dtype"] = members.pop("data_type")
+    if members.get("dtype") is None:
+        return request
+    dtype = members.pop("dtype")
+    codec = implied_codec(dtype)
+    named = {"dtype": read("dtype", lambda _: named_dtype(dtype), dtype)}
+    if zarr_format == 3 and codec in OBJECTS.values():
+        named = {"data_type": data_type_of("|O", codec)}
+    elif zarr_format == 3 and isinstance(dtype, Mapping) and "object_codec_id" not in dtype:
+        named = {"data_type": dtype}
+    elif codec is not None and not members.get("filters"):
+        named["filters"] = [{"id": codec}]
+    return {**members, **named}
+
+
+def _is_no_data_type(value: Any) -> bool:
+    """Whether a ``data_type`` is not of Zarr v3, but a valid dtype in other notation."""
+    try:
+        dtype_of(value)
+    except ValueError:
+        with suppress(ValueError):
+            return parse_dtype(named_dtype(value), v3=True) is not None
+    return False
 
 
 def _new_v2(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +256,7 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
     """
     Request(stated, (*REQUIRED, "dimension_separator"), "a .zarray")
     document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
-    document |= {"dtype": named_dtype(document["dtype"])} if "dtype" in document else {}
+    document = {**with_plain_dtype(document, 2)}
     if any(name not in document for name in REQUIRED):
         shaping = ("shape", "dtype", "chunks", "filters")
         document = _new_v2({name: document[name] for name in shaping if name in document}) | document
@@ -432,6 +468,8 @@ def _codecs_of_v2(
         compressor = read("compressor", parse_compressor, V3_DEFAULT)
     with of_request():
         check_codecs(filters, compressor, "zarr.json", creating=True)
+    filters = tuple([sized_shuffle(plain_config(config), dtype.itemsize) for config in filters])
+    compressor = None if compressor is None else plain_config(compressor)
     nbytes = 0 if filters else math.prod(chunks) * dtype.itemsize
     full = read("compressor", lambda _: complete_new(compressor, nbytes), V3_DEFAULT)
     configs = (*filters, *([] if full is None else [full]))

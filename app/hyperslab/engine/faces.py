@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hyperslab.engine.codec_config import TO_ITEMS
-from hyperslab.engine.dtypes import kind_of, named_configuration
+from hyperslab.engine.dtypes import kind_of
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
+from hyperslab.wire.data_types import named_configuration
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 """xarray's attribute in Zarr v2 for the ``dimension_names`` of v3."""

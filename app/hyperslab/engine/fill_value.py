@@ -17,10 +17,11 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from hyperslab.engine.dtypes import NARROW_FLOATS, DataType, fields_of, kind_of, limits_of, named_type
+from hyperslab.engine.dtypes import DataType, kind_of, limits_of
 from hyperslab.engine.jsontext import NON_FINITE, json_float
 from hyperslab.errors import shown
 from hyperslab.wire import part_dtype
+from hyperslab.wire.data_types import NARROW_FLOATS, fields_of, named_type
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Object codecs, one of which is the first codec of an array of objects."""

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
-from hyperslab.engine.codec_config import CodecConfig, codec_of
-from hyperslab.engine.dtypes import NARROW_INTEGERS, kind_of, limits_of, parse_dtype
+from hyperslab.engine.codec_config import CodecConfig, codec_of, sized_shuffle
+from hyperslab.engine.dtypes import kind_of, limits_of, parse_dtype
 from hyperslab.engine.fill_value import number_of
 from hyperslab.wire import numpy_dtype
+from hyperslab.wire.data_types import NARROW_INTEGERS
 
 NDArray = npt.NDArray[Any]
 
@@ -67,7 +68,7 @@ def checksum_link(config: CodecConfig, stage: Stage) -> Link:
 
 def shuffle_link(config: CodecConfig, stage: Stage) -> Link:
     """``shuffle``: the first bytes of all elements, then the second bytes, and so on."""
-    codec, encoded = codec_of(config), stage.raw(stage.nbytes, exact=True)
+    codec, encoded = codec_of(sized_shuffle(config, stage.dtype.itemsize)), stage.raw(stage.nbytes, exact=True)
     link = Link("shuffle", codec.decode, codec.encode, stage, encoded, into=True, lossless=True)
     return replace(link, encode=lambda items: codec.encode(flat_bytes(items)))
 

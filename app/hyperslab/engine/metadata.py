@@ -16,7 +16,14 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.engine.chain import Inflates
-from hyperslab.engine.codec_config import OTHER_SPELLINGS, CodecConfig, check_codec_config, check_writable, plain_config
+from hyperslab.engine.codec_config import (
+    OTHER_SPELLINGS,
+    CodecConfig,
+    check_codec_config,
+    check_writable,
+    plain_config,
+    sized_shuffle,
+)
 from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
@@ -112,6 +119,9 @@ class ArrayMetadata:
         except Inflates as error:
             member = f"filters[{error.index}]" if error.index < len(filters or ()) else "compressor"
             raise BadMetadata(key, member, f"{configs[error.index]['id']} {error}") from None
+        sizes = [link.decoded.dtype.itemsize for link in codec.links]
+        configs = tuple(map(sized_shuffle, configs, sizes))
+        filters, compressor = (filters and configs[: len(filters)]), (compressor and configs[-1])
         return cls(
             shape=shape,
             chunks=chunks,

@@ -36,9 +36,7 @@ class MinMax:
     def __init__(self, rows: int, length: int, bins: int, dtype: np.dtype[Any]) -> None:
         self._length, self._bins = length, bins
         self._edges = np.array([i * length // bins for i in range(bins)], np.int64)
-        missing = (
-            np.datetime64("NaT") if dtype.kind == "M" else np.timedelta64("NaT") if dtype.kind == "m" else math.nan
-        )
+        missing = np.array("NaT", dtype) if dtype.kind in "mM" else math.nan
         self._low = np.full(rows * bins, missing, dtype)
         self._high = self._low.copy()
         self._sums = np.zeros(rows * bins)

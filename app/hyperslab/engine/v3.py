@@ -15,7 +15,7 @@ import numpy as np
 
 from hyperslab.engine.chain import Inflates
 from hyperslab.engine.codecs import ChunkCodec, make_codec
-from hyperslab.engine.dtypes import data_type_of, dtype_of, named_configuration
+from hyperslab.engine.dtypes import data_type_of, dtype_of
 from hyperslab.engine.fill_value import fill_of, format_fill
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.jsontext import parse_json
@@ -34,6 +34,7 @@ from hyperslab.engine.metadata import (
 from hyperslab.engine.sharding import make_levels
 from hyperslab.engine.v3_codecs import MAX_INDEX, Chain, NamedConfig, codecs_of, parse_codecs
 from hyperslab.errors import BadMetadata, shown
+from hyperslab.wire.data_types import named_configuration
 
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 """Required members of an array, besides ``zarr_format`` and ``node_type``."""

@@ -23,21 +23,12 @@ from hyperslab.engine.codec_config import (
     check_v3_config,
     complete,
     plain_config,
+    sized_shuffle,
 )
-from hyperslab.engine.dtypes import (
-    MAX_RANK,
-    NARROW,
-    OBJECTS,
-    DataType,
-    dtype_of,
-    endian_of,
-    kind_of,
-    named_configuration,
-    named_type,
-    parse_dtype,
-)
+from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
 from hyperslab.errors import BadMetadata, CodecRefused, shown
 from hyperslab.wire import dtype_to_json, numpy_dtype, part_dtype
+from hyperslab.wire.data_types import NARROW, OBJECTS, named_configuration, named_type
 
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and optional ``configuration``."""
@@ -138,7 +129,8 @@ class _Parser:
 
     def _named(self, value: Any, member: str) -> tuple[str, dict[str, Any]]:
         """Name and configuration, validated independently of other codecs. The prefix of numcodecs' codecs is removed
-        if v3 has no form of its own; a missing dtype or item size is that of the array, as in zarr-python."""
+        if v3 has no form of its own; a missing dtype or item size is that of the array, as in zarr-python, and so is a
+        size of 0 (see `sized_shuffle`)."""
         try:
             name, configuration = named_configuration(value, "a codec", optional=True)
         except ValueError as error:
@@ -151,7 +143,7 @@ class _Parser:
         part = {"fixedscaleoffset": "dtype", "quantize": "dtype", "astype": "decode_dtype"}.get(name)
         if part is not None and configuration.get(part) is None and not dtype.fields:
             configuration = {**configuration, part: dtype.json}
-        if name == "shuffle" and configuration.get("elementsize") is None:
+        if name == "shuffle" and configuration.get("elementsize") in (None, 0):
             configuration = {**configuration, "elementsize": dtype.itemsize}
         for part in ("dtype", "astype", "encode_dtype", "decode_dtype"):
             if isinstance(configuration.get(part), str):
@@ -398,6 +390,10 @@ def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False)
     for codec in codecs:
         name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
+        bare = name.removeprefix("numcodecs.")
+        if bare in CODECS and name not in V3_CODECS:
+            members = {**sized_shuffle(plain_config({"id": bare, **members}), itemsize)}
+            del members["id"]
         if ordered and endian and name == "bytes" and members["endian"] != endian:
             raise ValueError(f"bytes.endian: {members['endian']!r}, but the byte order of the dtype is {endian!r}")
         if name == "sharding_indexed":

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.dtypes import EXTENSION_FLOATS, kind_of
+from hyperslab.engine.dtypes import kind_of
 from hyperslab.wire import extension_name, numbers_dtype, part_dtype
+from hyperslab.wire.data_types import EXTENSION_FLOATS
 
 METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 _SLAB: Final = 4 << 20

@@ -10,13 +10,7 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hyperslab.engine.dtypes import (
-    MAX_RANK,
-    DataType,
-    canonical_json,
-    named_dtype,
-    parse_dtype,
-)
+from hyperslab.engine.dtypes import MAX_RANK, DataType, canonical_json, parse_dtype
 from hyperslab.engine.fill_value import format_fill_value, parse_new_item
 from hyperslab.engine.jsontext import json_floats
 from hyperslab.engine.metadata import MAX_FILTERS, MAX_SIZE, integral, parse_compressor, parse_filters
@@ -24,6 +18,7 @@ from hyperslab.errors import BadDefinition, HyperslabError, shown
 from hyperslab.storage.keys import is_hidden, join, prefixes
 from hyperslab.streams.pyramid import METHODS, why_not
 from hyperslab.wire import MAX_KEY_BYTES
+from hyperslab.wire.data_types import named_dtype
 from hyperslab.wire.streams import (
     Acquisition,
     ArraySettings,

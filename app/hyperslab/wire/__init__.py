@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hyperslab.wire.dtypes import COMPLEX_NAMES as COMPLEX_NAMES
+from hyperslab.wire.data_types import implied_codec as implied_codec
+from hyperslab.wire.data_types import named_dtype as named_dtype
 from hyperslab.wire.dtypes import PADDING as PADDING
 from hyperslab.wire.dtypes import bare_dtype as bare_dtype
 from hyperslab.wire.dtypes import dtype_from_json as dtype_from_json
@@ -17,7 +18,6 @@ from hyperslab.wire.dtypes import dtype_to_json as dtype_to_json
 from hyperslab.wire.dtypes import extension_name as extension_name
 from hyperslab.wire.dtypes import field_names as field_names
 from hyperslab.wire.dtypes import format_dtype as format_dtype
-from hyperslab.wire.dtypes import is_extension_name as is_extension_name
 from hyperslab.wire.dtypes import npy_dtype as npy_dtype
 from hyperslab.wire.dtypes import numbers_dtype as numbers_dtype
 from hyperslab.wire.dtypes import numpy_dtype as numpy_dtype

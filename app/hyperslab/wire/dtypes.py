@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-COMPLEX_NAMES: Final = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
-"""Names of complex numbers of short floats in Zarr v3, and in ml_dtypes, whose other names are Zarr's."""
+from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSIONS
 
 PADDING: Final = "\0padding"
 """Prefix of the internal names of padding: as named fields it is copied by numpy, and so never uninitialised."""
@@ -34,11 +33,6 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
     if re.fullmatch(r"[<>|=]?a[0-9]*", text):
         raise ValueError(f"{text!r}: numpy is giving up this name of 'S', and Zarr never had it")
     return np.dtype(text)
-
-
-def is_extension_name(text: str) -> bool:
-    """Whether it is Zarr's name of a dtype of ml_dtypes."""
-    return text in COMPLEX_NAMES or bool(re.fullmatch(r"bfloat16|float[468]_\w+|u?int[24]", text))
 
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
@@ -70,7 +64,7 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
     if that is not installed.
     """
     if isinstance(value, str):
-        return _extension_dtype(value) if is_extension_name(value) else numpy_dtype(value)
+        return _extension_dtype(value) if value in EXTENSIONS else numpy_dtype(value)
     names, formats, offsets, end = [], [], [], 0
     for name, base, *shape in value:
         inner = dtype_from_json(base)

@@ -1,0 +1,169 @@
+"""CF decoding of what `Dataset.to_zarr` writes, in both formats: `xarray.open_zarr` is the oracle."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from hyperslab.arrays.service import Service
+from hyperslab.errors import NotRepresentable
+from tests.arrays.support import open_array, read_all, service_on
+
+INTEGERS = ("i1", "u1", "i2", ">i2", "u2", "i4", "u4", "i8", "u8")
+FLOATS = ("f2", "f4", ">f4", "f8")
+UNITS = (
+    *("days", "day", "Days", "DAYS", "d", "hours", "hour", "hr", "hrs", "h", "minutes", "minute", "min", "mins"),
+    *("seconds", "second", "Seconds", "sec", "secs", "s", "milliseconds", "msec", "ms", "microseconds", "microsec"),
+    *("nanoseconds", "nanosecond", "months", "common_years", "years", "weeks"),
+)
+REFERENCES = (
+    *(
+        "2000-01-01",
+        "2000-1-1",
+        "1-1-1",
+        "0001-01-01 00:00:00",
+        "2-3-4",
+        "1970-01-01T00:00:00Z",
+        "1900-01-01 00:00:0.0",
+    ),
+    *("2010-06-01 00:00:00 +02:00", "1968-5-23 00:00:00 UTC", "1850-02-28T12:30", "1582-10-15", "1582-10-04"),
+    *("1970-01-01T00:00:00.123456789", "2000-01-01 06:00:00.5", "2261-01-01", "2300-01-01", "-4712-01-01 12:00:00"),
+    *("2000-02-30", "yesterday", "0000-01-01", "1500-02-29", "1999-12-31T23:59:59+00:00"),
+)
+PANDAS_ALONE = ("20000101", "2000", "2000-01", "01-JAN-1900 00:00:00", "1 January 2000", "2000/1/1 12:00", "13.02.2000")
+"""Reference dates that cftime cannot read, so that xarray reads them for some units alone."""
+CALENDARS = (
+    *(None, "standard", "gregorian", "Proleptic_Gregorian", "noleap", "365_day", "360_day", "julian", "all_leap"),
+    *("", "martian", "none"),
+)
+Variable = tuple[np.ndarray[Any, Any], dict[str, Any]]
+
+
+@st.composite
+def numbers(draw: st.DrawFn, dtype: str) -> np.ndarray[Any, Any]:
+    """Few different values, so that some are missing ones; a scalar, nothing, or a row."""
+    kind = np.dtype(dtype)
+    item: st.SearchStrategy[Any] = st.integers(0 if kind.kind == "u" else -5, 5)
+    if kind.kind == "f":
+        item = st.one_of(item.map(lambda n: n / 4), st.just(math.nan))
+    elif draw(st.booleans()):
+        item = st.one_of(item, st.sampled_from([int(np.iinfo(kind).min), int(np.iinfo(kind).max)]))
+    shape = draw(st.sampled_from([(), (0,), (1,), (6,), (6,), (6,)]))
+    return np.array(draw(st.lists(item, min_size=math.prod(shape), max_size=math.prod(shape))), kind).reshape(shape)
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> Variable:
+    values = draw(numbers(draw(st.sampled_from(INTEGERS + FLOATS))))
+    kind, attributes = values.dtype.kind, dict[str, Any]()
+    candidates = [*map(int, np.arange(3)), *([float("nan"), 0.5] if kind == "f" else [int(np.iinfo(values.dtype).max)])]
+    fill = draw(st.sampled_from([None, *candidates, *values.ravel()[:2].tolist()]))
+    if fill is not None:
+        attributes["_FillValue"] = values.dtype.type(fill)
+    for name, choices in (("scale_factor", (0.01, 2.5, 3)), ("add_offset", (280.0, -0.5, 7))):
+        if draw(st.booleans()) and (kind != "f" or name == "add_offset"):
+            attributes[name] = draw(st.sampled_from(choices))
+    if draw(st.booleans()) and values.dtype.isnative:
+        attributes["missing_value"] = draw(st.sampled_from([1, [1, 2], [2, 1]]))
+    if kind in "iu" and values.dtype.isnative and "missing_value" not in attributes and draw(st.booleans()):
+        attributes["_Unsigned"] = draw(st.sampled_from(["true", "false"]))
+    elif kind in "iu" and fill is None and not attributes and draw(st.booleans()):
+        attributes["dtype"] = "bool"
+    attributes["units"] = draw(st.sampled_from(["K", "1", "mm", "days"]))
+    return values, attributes
+
+
+@st.composite
+def times(draw: st.DrawFn) -> Variable:
+    unit = draw(st.sampled_from(UNITS))
+    values = draw(numbers(draw(st.sampled_from(["i2", "i4", "i8", "u4", "f4", "f8"]))))
+    if values.dtype.kind == "f":
+        values = np.ma.fix_invalid(values * draw(st.sampled_from([1, 1000.1, 1234.5])), fill_value=np.nan).data
+    elif values.dtype.itemsize > 2 and np.abs(values.astype("f8")).max(initial=0) < 6:
+        values = values * values.dtype.type(draw(st.sampled_from([1, 1000, 146_000])))
+    calendar = draw(st.sampled_from(CALENDARS))
+    known = unit.lower().rstrip("s") in ("day", "hour", "minute", "second") and calendar in CALENDARS[:4]
+    since = draw(st.sampled_from(REFERENCES + (PANDAS_ALONE if known else ())))
+    attributes: dict[str, Any] = {"units": f"{unit} since {since}"}
+    if calendar is not None:
+        attributes["calendar"] = calendar
+    if draw(st.booleans()) and values.size:
+        attributes["_FillValue"] = values.ravel()[0]
+    return values, attributes
+
+
+def in_xarray(folder: Path, name: str, zarr_format: int, *, decode_times: bool) -> np.ndarray[Any, Any] | None:
+    """What xarray reads; None if it cannot."""
+    others = {other.name for other in folder.iterdir()} - {name}
+    try:
+        opened = xarray.open_zarr(
+            folder, chunks=None, consolidated=False, zarr_format=zarr_format, decode_timedelta=False,
+            decode_times=decode_times, drop_variables=sorted(others),
+        )  # fmt: skip
+        return np.asarray(opened[name].values)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def in_ours(service: Service, name: str) -> np.ndarray[Any, Any] | None:
+    """What we decode, in microseconds where nanoseconds cannot hold it; None if these cannot either."""
+    decoder, stored = open_array(service, f"data/{name}").decoder, read_all(service, f"data/{name}")
+    for dtype in (decoder.dtype, np.dtype("<M8[us]")):
+        try:
+            found = decoder.to(dtype)(stored)
+        except NotRepresentable:
+            continue
+        assert found.dtype == (dtype if decoder.dtype.kind == "M" else decoder.dtype)
+        return found
+    return None
+
+
+def same(ours: np.ndarray[Any, Any] | None, theirs: np.ndarray[Any, Any]) -> bool:
+    """Whether values and dtypes are equal; dates of cftime are text of ours, or datetimes that hold them."""
+    if theirs.dtype != object or not theirs.size:
+        return ours is not None and (theirs.dtype == object or ours.dtype.newbyteorder("=") == theirs.dtype) and bool(
+            np.array_equal(ours, theirs, equal_nan=theirs.dtype.kind in "fcM")
+        )  # fmt: skip
+    texts = ["NaT" if date is None or date != date else date.isoformat() for date in theirs.ravel()]  # noqa: PLR0124
+    if ours is not None and ours.dtype.kind == "U":
+        return bool(ours.ravel().tolist() == texts)
+    try:
+        return ours is not None and bool(np.array_equal(ours.ravel(), np.array(texts, "<M8[us]"), equal_nan=True))
+    except ValueError:
+        return ours is None  # a day that the Julian calendar alone has
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(variables=st.lists(packed() | times(), min_size=3, max_size=6))
+@settings(
+    max_examples=25, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)  # shrinking takes minutes
+def test_values_are_those_of_xarray_in_both_formats(
+    variables: list[Variable], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for zarr_format in (2, 3):
+        folder = tmp_path_factory.mktemp("cf")
+        data = xarray.Dataset()
+        for number, (values, attributes) in enumerate(variables):
+            dims = [f"d{size}" for size in values.shape]
+            data[f"v{number}"] = xarray.Variable(dims, values, attributes)
+        data.to_zarr(folder, zarr_format=zarr_format, consolidated=False)
+        with service_on(folder, writable=False) as service:
+            for name, variable in data.variables.items():
+                decoder = open_array(service, f"data/{name}").decoder
+                theirs = in_xarray(folder, str(name), zarr_format, decode_times=True)
+                ours = in_ours(service, str(name))
+                about = zarr_format, variable, theirs, ours, decoder
+                if theirs is not None:
+                    assert same(ours, theirs), about
+                    assert decoder.problems == (), about
+                elif " since " in variable.attrs["units"]:
+                    plain = in_xarray(folder, str(name), zarr_format, decode_times=False)
+                    assert decoder.problems == () or plain is None or same(ours, plain), about
