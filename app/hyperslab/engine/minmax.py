@@ -59,7 +59,8 @@ class MinMax:
             result[part] = reduce(result[part], reduce.reduceat(values, starts))
         valid = ~np.isnat(values) if values.dtype.kind in "mM" else ~np.isnan(values)
         numbers = values.view("<i8") if values.dtype.kind in "mM" else values
-        self._sums[part] += np.add.reduceat(np.where(valid, numbers, 0), starts, dtype=np.float64)
+        with np.errstate(invalid="ignore"):  # of infinities of both signs
+            self._sums[part] += np.add.reduceat(np.where(valid, numbers, 0), starts, dtype=np.float64)
         self._counts[part] += np.add.reduceat(valid, starts, dtype=np.int64)
 
     def _bin(self, item: int) -> int:
