@@ -24,8 +24,7 @@ def field_names(dtype: np.dtype[Any]) -> tuple[str, ...]:
 def numpy_dtype(text: str) -> np.dtype[Any]:
     """``numpy.dtype`` of untrusted text; raises `ValueError` and `TypeError`.
 
-    Time units with a divisor or a multiple of zero are refused: ``M8[0s]`` and ``M8[s/0]`` crash numpy by a division by
-    zero.
+    A unit of time is a count and a name, or is refused: with some others numpy ends the process.
     """
     time = r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]"
     if "[" in text and not re.fullmatch(time, text):
