@@ -162,8 +162,8 @@ def test_what_it_writes_is_read_as_it_reads_it(data: tuple[Served, Path], draw: 
     except (ValueError, TypeError, RuntimeError, OverflowError):
         reject()  # what it refuses, or does not read back
 
-    found = RemoteArray(f"{served.http.base_url}/v1/slice/data/{name}")
-    same(found[...], expected)
-    assert found.shape == shape
-    if expected.size and not is_object:
-        same(found.fill_value, np.asarray(array.fill_value if array.fill_value is not None else 0, expected.dtype))
+    with RemoteArray(f"{served.http.base_url}/v1/slice/data/{name}") as found:
+        same(found[...], expected)
+        assert found.shape == shape
+        if expected.size and not is_object:
+            same(found.fill_value, np.asarray(array.fill_value if array.fill_value is not None else 0, expected.dtype))

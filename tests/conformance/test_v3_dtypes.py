@@ -142,8 +142,9 @@ def test_a_registered_type_is_read_by_its_name(data: tuple[Served, Path], name: 
     (node / "zarr.json").write_text(json.dumps(document))
 
     numbers = np.dtype(np.complex128 if "complex" in name else np.float64)
-    remote = RemoteArray(f"{served.http.base_url}/v1/slice/data/{node.name}")
-    np.testing.assert_array_equal(remote[...].astype(numbers), expected.astype(numbers))
+    url = f"{served.http.base_url}/v1/slice/data/{node.name}"
+    with RemoteArray(url) as remote:
+        np.testing.assert_array_equal(remote[...].astype(numbers), expected.astype(numbers))
     told = served.http.get(f"/v1/slice/data/{node.name}?format=json").json()
     told = [complex(*map(float, item)) for item in told] if "complex" in name else [float(item) for item in told]
     np.testing.assert_array_equal(told, expected.astype(numbers))
@@ -151,8 +152,9 @@ def test_a_registered_type_is_read_by_its_name(data: tuple[Served, Path], name: 
     bins = served.http.get(f"/v1/slice/data/{node.name}?reduce=minmax&bins=1&format=json").json()
     sizes = np.abs(expected.astype(numbers)) if "complex" in name else expected.astype(numbers)
     assert float(bins[0][1]) == pytest.approx(np.nanmax(sizes), rel=1e-6)
-    remote[1:3] = expected[5:7]
-    np.testing.assert_array_equal(remote[:4].astype(numbers), expected[[0, 5, 6, 3]].astype(numbers))
+    with RemoteArray(url) as remote:
+        remote[1:3] = expected[5:7]
+        np.testing.assert_array_equal(remote[:4].astype(numbers), expected[[0, 5, 6, 3]].astype(numbers))
     if name in IN_TENSORSTORE:
         spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{node}/"}}
         theirs = tensorstore.open(spec).result().read().result()
@@ -171,7 +173,8 @@ def test_packed_bits_of_a_registered_type_are_its_low_bits(data: tuple[Served, P
     fill = [0, 0] if "complex" in name else 0
     (node / "zarr.json").write_text(json.dumps(zarr_json([8], [8], name, fill_value=fill, codecs=["packbits"])))
 
-    assert RemoteArray(f"{served.http.base_url}/v1/slice/data/{node.name}")[...].tolist() == numbers.tolist()
+    with RemoteArray(f"{served.http.base_url}/v1/slice/data/{node.name}") as remote:
+        assert remote[...].tolist() == numbers.tolist()
 
 
 FILLS: Final[list[tuple[str, Any, str]]] = [  # the constants of the registry, and bits

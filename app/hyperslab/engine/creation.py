@@ -379,7 +379,7 @@ def new_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
             return fill_of("NaT", data_type, dtype)
         return zero_item(dtype, [{"id": OBJECTS[named_type(data_type)[0]]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
-    if has_no_unit(dtype.numpy) and not np.isnat(item):
+    if has_no_unit(dtype.numpy) and format_fill(item, data_type) != "NaT":
         raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if not dtype.numpy.hasobject:
         check_new_item(value, item)

@@ -89,7 +89,9 @@ def check_new_item(value: Any, item: Item) -> None:
         else:
             is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
         # dtypes without an infinity convert larger numbers to NaN, or to their largest number
-        largest = float(ml_dtypes.finfo(found.dtype).max) if found.dtype.name in NARROW_FLOATS else math.inf
+        largest = math.inf
+        if found.dtype.name in NARROW_FLOATS:
+            largest = float(ml_dtypes.finfo(found.dtype).max)  # type: ignore[no-untyped-call]
         if is_finite and not (math.isfinite(float(found)) and abs(_float(part)) <= largest):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
 
@@ -271,9 +273,8 @@ def has_no_unit(dtype: DType) -> bool:
 
 def _format_time(item: Item) -> int | str:
     """The number of units; ``"NaT"`` for times without a unit, of which numpy and zarr-python read nothing else."""
-    if has_no_unit(item.dtype) and np.isnat(item):
-        return "NaT"
-    return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+    count = int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+    return "NaT" if has_no_unit(item.dtype) and count == -(2**63) else count
 
 
 def _integer(value: Any, low: int, high: int) -> int:
