@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hyperslab.arrays.create import Creator
 from hyperslab.arrays.delete import _marker
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
 from hyperslab.errors import NodeExists, StoreError
 from hyperslab.storage import open_store
-from hyperslab.storage.base import Entry
+from hyperslab.storage.base import Entry, Unserved
+from hyperslab.storage.conditional import ConditionalDeletes
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, read_all, service_on, snapshot
 from tests.layouts import LAYOUTS, definition, key
@@ -216,9 +218,9 @@ class ListedStore(CountingStore):
 
     listings = entries = 0
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         self.listings += 1
-        for entry in super().list_prefix(prefix):
+        for entry in super().list_prefix(prefix, unserved):
             self.entries += 1
             yield entry
 
@@ -243,4 +245,40 @@ def test_buckets_are_cleared_too(s3_bucket: S3Bucket) -> None:
     create(service, DEFINITION)
 
     assert (read_all(service, A) == 1).all()
+    service.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("make", [create, replace])
+def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
+    s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, layout: str, make: Create
+) -> None:
+    """Where deleted chunks become tombstones, and these fill values before the document is stored. What others put
+    there later stays."""
+    monkeypatch.setattr(ConditionalDeletes, "are_honoured", lambda _: False)
+    store = open_store(s3_bucket.config(name="data", writable=True))
+    service = build([MountedStore("data", store, writable=True)])
+    wanted = definition(layout, [4, 4], [2, 2], fill_value=1)
+    create(service, wanted)
+    service.writer.write(A, (), np.array(8, "<i4"))
+    service.creator.delete(A)
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise StoreError("data", "a/", "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Creator, "_store_node", cut_off)
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                make(service, wanted)
+    make(service, wanted)
+
+    assert (read_all(service, A) == 1).all()
+    service.writer.write(A, (), np.array(8, "<i4"))
+    replace(service, wanted)
+    assert not [entry.key for entry, is_tombstone in store.list_all("a/") if is_tombstone and "0" in entry.key]
+    service.creator.delete(A)
+    store.put(key(layout, "a/0.0"), b"mine")
+    with pytest.raises(NodeExists):
+        make(service, wanted)
     service.close()

@@ -37,7 +37,7 @@ def test_what_netcdf_writes_has_the_values_that_netcdf_reads(tmp_path: Path, opt
     with serving(tmp_path) as service:
         for dtype in dtypes:
             path = f"data/nc/{dtype}"
-            found = np.array(service.http.get(f"/v1/slice/{path}?format=json").json())
+            found = np.array(service.http.get(f"/v1/slice/{path}?format=json").json(), dtype)
             np.testing.assert_array_equal(found, expected[dtype])
             form = service.http.get(f"/zarr3/{path}/zarr.json").json()  # any other reader sees the size, not 0
             sizes = [c["configuration"]["elementsize"] for c in form["codecs"] if c["name"] == "numcodecs.shuffle"]

@@ -8,8 +8,9 @@ import resource
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, fence, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict, WritersSafe
+from hyperslab.storage.files import FileWriter
 from tests.arrays.support import snapshot
 from tests.storage.support import fill
 
@@ -451,6 +453,29 @@ def test_folders_that_a_deletion_leaves_empty_are_removed(root: Path) -> None:
     store.delete("a/l")
     assert root.exists()
     assert not (root / "a").exists()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "rename"])
+def test_a_folder_that_a_deletion_removes_at_the_last_moment_is_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """Values and logs are stored in it nevertheless."""
+    store, opened = local(root, durability=durability), FileWriter.folder
+
+    @contextmanager
+    def removed(writer: FileWriter, path: str) -> Iterator[int]:
+        with opened(writer, path) as folder:
+            if path == "a/b":
+                monkeypatch.setattr(FileWriter, "folder", opened)
+                (root / "a" / "b").rmdir()
+            yield folder
+
+    for change in (lambda: store.put("a/b/k", b"1"), lambda: store.open_log("a/b/tail", create=True)):
+        store.delete_prefix("a/")
+        monkeypatch.setattr(FileWriter, "folder", removed)
+        change()
+        assert FileWriter.folder is opened
+    assert [*snapshot(root)] == ["a/b/tail"]
 
 
 def test_a_creation_overwrites_nothing_that_another_program_makes_meanwhile(

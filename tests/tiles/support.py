@@ -63,13 +63,19 @@ def axes_json(names: str) -> list[dict[str, str]]:
     return [{"name": name, "type": kinds.get(name, "space")} for name in names]
 
 
+def factor_of(full: int, size: int) -> float:
+    """An integer if it explains the sizes, as writers round them down or up."""
+    whole = round(full / size) if size else 0
+    return whole if not whole or abs(full / whole - size) < 1 else full / size
+
+
 def write_image(
     folder: Path, levels: Sequence[Array], names: str, extra: Mapping[str, Any] | None = None, **options: Any
 ) -> None:
     """An OME-Zarr 0.4 image; scales follow from the shapes."""
     datasets = []
     for i, level in enumerate(levels):
-        scale = [round(a / b) if b else 1 for a, b in zip(levels[0].shape, level.shape, strict=False)]
+        scale = [factor_of(a, b) or 1 for a, b in zip(levels[0].shape, level.shape, strict=False)]
         datasets.append({"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": scale}]})
     multiscale = {"version": "0.4", "name": "picture", "axes": axes_json(names), "datasets": datasets}
     write_attributes(folder, {"multiscales": [multiscale], **(extra or {})})

@@ -19,7 +19,7 @@ sides = st.integers(1, 5000)
 
 
 def level(*factors: float) -> Level:
-    return Level("", None, factors)  # type: ignore[arg-type]
+    return Level("", None, factors, (0.0,) * len(factors))  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.data())
@@ -43,14 +43,17 @@ def test_tiles_of_a_zoom_cover_the_plane_without_overlap(height: int, width: int
         (1025, 512, None, 2),  # the writer has rounded down
         (1025, 513, None, 2),  # or up
         (1025, 513, 2.0, 2),
-        (900, 300, 2.0, 3),  # the sizes tell otherwise
+        (900, 300, 2.0, 2),  # whatever the sizes tell: the level ends early
+        (300, 256, 2.0, 2),  # or is padded
+        (256, 256, 2.0, 2),
+        (10_000, 5000, 0.217 / 0.1084, 2),  # scales of three digits
+        (10_000, 3948, 2.53, 10_000 / 3948),
         (100, 40, None, 2.5),
         (100, 40, 2.5, 2.5),
-        (5, 5, 2.0, 1),
+        (5, 5, None, 1),
         (0, 0, 2.0, 1),
         (7, 1, 8.0, 8),
         (5, 0, 2.0, 1),
-        (100, 50, -2.0, 2),
     ],
 )
 def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
@@ -62,7 +65,7 @@ def test_the_factor_of_a_level_follows_metadata_that_fits_the_sizes(
 @given(st.integers(1, 500), st.sampled_from([1.0, 2.0, 2.5, 3.0]), st.integers(0, 5), st.integers(1, 40))
 def test_boxes_follow_each_other_and_are_never_empty(size: int, step: float, start: int, count: int) -> None:
     count = min(count, max(1, int(size / step) - start))
-    edges = box_edges(Span(start * step, step, count), 1, max(size, int((start + count) * step)))
+    edges = box_edges(Span(start * step, step, count), 1, 0, max(size, int((start + count) * step)))
 
     assert len(edges) == count + 1
     assert (np.diff(edges) >= 1).all()
@@ -71,7 +74,7 @@ def test_boxes_follow_each_other_and_are_never_empty(size: int, step: float, sta
 def test_scales_that_are_decimal_fractions_do_not_shift_boxes() -> None:
     factor = 0.65 / 0.325 * (1 + 1e-12)
 
-    assert box_edges(Span(0, 2, 1000), factor, 1000).tolist() == list(range(1001))
+    assert box_edges(Span(0, 2, 1000), factor, 0, 1000).tolist() == list(range(1001))
 
 
 @given(sides, sides, st.integers(0, 3), st.data())

@@ -52,7 +52,7 @@ def test_an_image_is_described_for_viewers(tmp_path: Path, tiles: Tiles) -> None
     assert (found["plane"], found["width"], found["height"]) == (["y", "x"], 500, 600)
     assert (found["tile_size"], found["minzoom"], found["maxzoom"]) == (256, 0, 2)
     assert [level["factor"] for level in found["levels"]] == [[1, 1], [2, 2], [4, 4]]
-    assert found["levels"][2] == {"path": "data/a/2", "shape": [2, 10, 150, 125], "factor": [4, 4]}
+    assert found["levels"][2] == {"path": "data/a/2", "shape": [2, 10, 150, 125], "factor": [4, 4], "offset": [0, 0]}
     assert (found["channel_axis"], found["selection"]) == ("c", {"z": 3})
     first, second = found["channels"]
     assert first == {"index": 0, **described, "active": True, "inverted": False}

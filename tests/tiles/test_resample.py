@@ -51,7 +51,7 @@ def spans(draw: st.DrawFn) -> tuple[int, Edges]:
     step = draw(st.sampled_from([1, 2, 3, 4, 8, 17, 32, 1.5, 2.5]))
     count = draw(st.integers(1, max(1, int(size // step))))
     start = draw(st.integers(0, max(0, int(size // step) - count))) * step
-    return size, box_edges(Span(start, step, count), 1, size)
+    return size, box_edges(Span(start, step, count), 1, 0, size)
 
 
 @given(dtype=st.sampled_from(DTYPES), vertical=spans(), horizontal=spans(), share=st.none() | st.floats(0, 1))
@@ -73,7 +73,7 @@ def test_a_pixel_is_the_mean_of_its_cells_that_are_not_hidden(
 
 def test_a_level_that_ends_too_early_is_continued_by_its_last_cell() -> None:
     values = np.array([[1.0, 2.0, 3.0]])
-    edges = box_edges(Span(0, 1, 5), 1, 3)
+    edges = box_edges(Span(0, 1, 5), 1, 0, 3)
 
     found, _ = mean(values, None, np.array([0, 1]), edges)
 

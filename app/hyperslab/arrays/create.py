@@ -11,12 +11,12 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.delete import (
     Remainder,
-    check_free,
     clear_leftovers,
     new_array,
     refuse_hidden,
     refuse_others,
     remove,
+    unmark,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
 from hyperslab.arrays.lease import Turn, alone, node_lock, retried
@@ -200,15 +200,15 @@ class Creator:
             if not foreign and replace and wanted.metadata is not None:
                 refuse_hidden(self._catalog, mount, prefix, found, wanted.metadata)
             try:
-                kept = Remainder()
+                kept, marked = Remainder(), False
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
                 if replace:
                     kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
-                    if array is not None:  # another writer may have created a node below
-                        check_free(array)
-                elif array is not None:
-                    clear_leftovers(self._reader, array, turn.check, foreign=foreign)
+                if array is not None:  # another writer may have created a node below
+                    marked = clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
+                if marked:
+                    unmark(mount, prefix)
             except (NodeExists, VersionConflict) as conflict:
                 if replace:
                     documents.follow(mount, prefix, (), removed_below=True)

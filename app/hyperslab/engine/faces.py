@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
+from hyperslab.engine.cf import format_fill, parse_fill
 from hyperslab.engine.codec_config import TO_ITEMS
 from hyperslab.engine.dtypes import kind_of
-from hyperslab.engine.fill_value import format_fill_value
+from hyperslab.engine.fill_value import Item, format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
@@ -18,6 +21,8 @@ from hyperslab.wire.data_types import named_configuration
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 """xarray's attribute in Zarr v2 for the ``dimension_names`` of v3."""
+MISSING: Final = "_FillValue"
+"""xarray's attribute for missing values, which in Zarr v2 are those of the fill value."""
 _V3_ALONE: Final = {
     "transpose": "a 'transpose' that does not reverse all axes",
     "byteswap": "big-endian bytes of this data type",
@@ -101,6 +106,33 @@ def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
         block["omero"] = attributes["omero"]
     rest = {member: value for member, value in attributes.items() if member not in block}
     return {**rest, "ome": {"version": "0.5", **{member: _unversioned(value) for member, value in block.items()}}}
+
+
+def v2_missing(attributes: Mapping[str, Any], metadata: ArrayMetadata) -> tuple[Item | None, bool]:
+    """The missing value that xarray reads from an array of Zarr v3, if any; and whether its fill value means just that
+    to xarray in v2."""
+    dtype, fill = metadata.dtype.numpy, metadata.fill
+    given = parse_fill(attributes.get(MISSING), dtype)
+    try:
+        with np.errstate(over="ignore"):
+            missing = None if given is None else np.array(given, dtype)
+    except OverflowError:  # no value is missing
+        missing = None
+    if missing is not None:
+        return missing, bool(np.array_equal(missing, fill, equal_nan=dtype.kind in "fc"))
+    is_hidden = dtype.kind in "biufcSU" and not (dtype.kind in "fc" and bool(np.isnan(fill)))
+    return None, not is_hidden
+
+
+def v3_missing(attributes: Mapping[str, Any], metadata: ArrayMetadata) -> dict[str, Any]:
+    """Attributes of an array of Zarr v2 with dimension names, for v3: what xarray takes for missing, the fill value or
+    ``_FillValue`` where that is null, is ``_FillValue`` in the form of v3. Dtypes of which xarray reads none have none.
+    """
+    dtype, fill = metadata.dtype.numpy, metadata.fill_value
+    missing = parse_fill(attributes.get(MISSING), dtype) if fill is None else fill.item()
+    written = None if missing is None else format_fill(missing, dtype)
+    rest = {name: value for name, value in attributes.items() if name not in (DIMENSIONS, MISSING)}
+    return rest if written is None else {**rest, MISSING: written}
 
 
 def dimensions_in(attributes: Mapping[str, Any], path: str) -> tuple[str, ...] | None:

@@ -29,6 +29,7 @@ from hyperslab.storage.base import (
     Range,
     Store,
     Stored,
+    Unserved,
     VersionConflict,
     WritersSafe,
 )
@@ -43,7 +44,7 @@ from hyperslab.storage.files import (
     failure,
     has_whole_seconds,
     version_of,
-    wrong_file_type,
+    wrong_type,
 )
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import FileLocks
@@ -65,6 +66,8 @@ class LocalStore(Store):
     system cannot store. Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between
     threads only.
     """
+
+    hides_absence = False
 
     def __init__(self, config: StoreConfig, root: str) -> None:
         reject_unknown(config.options, OPTIONS, "a folder")
@@ -154,6 +157,15 @@ class LocalStore(Store):
                 os.close(folder)
         return found
 
+    def document_versions(
+        self,
+        prefix: str,
+        keys: Sequence[str],
+        *,
+        denied_is_absent: bool = False,  # noqa: ARG002
+    ) -> list[str | None]:
+        return self.versions(prefix, keys)
+
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None:
             check()
@@ -172,9 +184,9 @@ class LocalStore(Store):
             self._absent(prefix, error)
             return Listing((), ())
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         try:
-            yield from self._scanner.walk(prefix)
+            yield from self._scanner.walk(prefix, unserved)
         except OSError as error:
             self._absent(prefix, error)
 
@@ -182,21 +194,16 @@ class LocalStore(Store):
         return self._scanner.is_link(prefix)
 
     def open_log(self, key: str, *, create: bool = False) -> LogFile | None:
-        flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW if create else os.O_RDONLY | NO_FOLLOW
-        directory, _, name = key.rpartition("/")
-        try:
-            if not create:
-                descriptor = self._fence.open(key, flags)
-            else:
-                self._require_writable()
-                with self._writer.folder(directory) as folder:
-                    descriptor = os.open(name, flags, 0o666, dir_fd=folder)
-                    self._writer.sync(folder)
-        except OSError as error:
-            if create:
-                raise failure(self.name, key, error) from error
-            self._absent(key, error)
-            return None
+        if create:
+            self._require_writable()
+            flags = os.O_RDWR | os.O_CREAT | NO_FOLLOW
+            descriptor = self._in_folder(key, lambda folder, name: os.open(name, flags, 0o666, dir_fd=folder))
+        else:
+            try:
+                descriptor = self._fence.open(key, os.O_RDONLY | NO_FOLLOW)
+            except OSError as error:
+                self._absent(key, error)
+                return None
         return LogFile(self.name, key, descriptor, durable=self._config.durability == "fsync")
 
     @contextmanager
@@ -254,24 +261,34 @@ class LocalStore(Store):
         if modes.S_ISREG(stat.st_mode):
             return True
         if not modes.S_ISDIR(stat.st_mode):
-            raise wrong_file_type(self.name, key, stat)
+            raise StoreError(self.name, key, f"{wrong_type(stat)} stands where the value of this key should be")
         return False
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # early, before writing; compared again under the lock
+
+        def write(folder: int, name: str) -> str:
+            temporary, version = self._writer.write(folder, body)
+            self._publish(key, folder, temporary, name, if_version)
+            return version
+
+        return self._in_folder(key, write)
+
+    def _in_folder(self, key: str, work: Callable[[int, str], T]) -> T:
+        """The result of ``work`` with a descriptor of a key's folder, which is made if missing, and the key's name in
+        it; done again if the folder is removed meanwhile, as any is that a deletion leaves empty."""
         directory, _, name = key.rpartition("/")
         for _ in attempts(10, first=0.001, longest=0.05):
             try:
                 with self._writer.folder(directory) as folder:
-                    temporary, version = self._writer.write(folder, body)
-                    self._publish(key, folder, temporary, name, if_version)
+                    done = work(folder, name)
                     self._writer.sync(folder)
-            except FileNotFoundError:  # the folder was removed concurrently
+            except FileNotFoundError:
                 self._require_root(key)
             except OSError as error:
                 raise failure(self.name, key, error) from error
             else:
-                return version
+                return done
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
     def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:

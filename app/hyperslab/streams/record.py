@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from hyperslab.arrays.lease import retried
+from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -25,6 +25,7 @@ from hyperslab.errors import (
     InDoubt,
     StaleEpoch,
     StreamNotFound,
+    WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
@@ -131,12 +132,25 @@ class Records:
         return replace(record, version=stored.version)
 
     def put(self, mount: MountedStore, prefix: str, record: Record) -> Record:
-        """Store a record in place of the version that it was made from. Raises `VersionConflict`."""
+        """Store a record in place of the version that it was made from. Raises `VersionConflict`.
+
+        After a lost answer it is put again unless it is there, or another one: no version of a record recurs, and the
+        caller holds the stream's lock while there is none.
+        """
         document = asdict(record)
         del document["version"]
         condition: str | Absent = ABSENT if record.version is None else record.version
-        key = f"{prefix}{FOLDER}/stream.json"
-        return replace(record, version=mount.store.put(key, dump_json(document), if_version=condition))
+        key, text = f"{prefix}{FOLDER}/stream.json", dump_json(document)
+        for _ in attempts():
+            try:
+                return replace(record, version=mount.store.put(key, text, if_version=condition))
+            except InDoubt as error:
+                now = self.get(mount, prefix)
+                if now is not None and replace(now, version=record.version) == record:
+                    return now
+                if (None if now is None else now.version) != record.version:
+                    raise VersionConflict(key, None) from error
+        raise WriteConflict(key, f"the answers to {MAX_TRIES} writes were lost")
 
     def change(self, stream: Stream, change: Callable[[Record], Record] = lambda record: record) -> Stream:
         """The stream after a ``change`` of its record, by default as it is now. Raises `StreamNotFound` if it is gone
@@ -148,10 +162,7 @@ class Records:
             if record is None or record.id != stream.record.id:
                 raise StreamNotFound(stream.path)
             changed = change(record)
-            try:
-                return replace(stream, record=record if changed == record else self.put(mount, prefix, changed))
-            except InDoubt as error:
-                raise VersionConflict(prefix, None) from error
+            return replace(stream, record=record if changed == record else self.put(mount, prefix, changed))
 
         return retried(stream.path, once)
 

@@ -27,6 +27,7 @@ from hyperslab.errors import (
     ChangedWhileRead,
     CompletedUpload,
     HyperslabError,
+    InDoubt,
     MismatchingUploadOffset,
     NodeNotFound,
     Overloaded,
@@ -44,7 +45,7 @@ from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Ranges, Record, Records, State, Stream
-from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
+from hyperslab.streams.sessions import Fragment, Queue, Session, Sessions
 from hyperslab.streams.tail import Buffer, Tail
 from hyperslab.streams.tails import Tails
 
@@ -136,7 +137,7 @@ class ArrayWriter:
     def read(self) -> Progress:
         """The progress of an array, without queues."""
         stream, array, shared = self.stream, self.array, self._shared
-        record, before = stream.record.array(array.key), -1
+        record, seen = stream.record.array(array.key), dict[int, Tail]()
         error, is_final = record.error, stream.record.state == "finished"
         while not is_final:
             try:
@@ -146,11 +147,12 @@ class ArrayWriter:
                 if is_final:
                     break
                 error, rows = error or failure.reason, shared.tails.first_row(stream.mount, array)
-            tail = self._open_tail(rows)
-            if self._mount.is_remote or not tail.may_lag or rows == before:
+            known = rows in seen  # no rows have moved to chunks since before its tail was looked up
+            tail = seen[rows] if known else self._open_tail(rows)
+            if self._mount.is_remote or not tail.may_lag or known:
                 end, missing = max(tail.end, rows * array.row_nbytes, record.stored), [*record.missing, *tail.missing()]
                 return Progress(array, rows, end, tail, missing, error, record.complete, stream.plan.settings)
-            before = rows  # rows may have moved to chunks during the look-up
+            seen = {rows: tail}  # else its logs may have been removed while they were looked up
         level, rows = array.levels[0], 0
         try:
             rows = shared.catalog.open_array(level.path).metadata.shape[level.append_axis] // level.row_length
@@ -256,7 +258,7 @@ class ArrayWriter:
         session, size = self._shared.sessions.open(self._plan), len(fragment.data)
         with session.changed:
             if not session.changed.wait_for(
-                lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
+                lambda: not session.queued or session.queued + size <= session.memory.queue, _PATIENCE
             ):
                 raise QueueFull(f"{session.queued} bytes wait to be stored")
         progress, _ = self._writable()
@@ -372,15 +374,15 @@ class ArrayWriter:
 
     def commit(self, *, whole: bool, rows: int | None = None, data: Buffer | None = None, final: bool = False) -> None:
         """Move rows to chunks: those in the tail, with ``whole`` only complete groups. With ``rows`` also those up to
-        there, whose bytes are ``data``, or which are missing. Starts over if another replica came first."""
+        there, whose bytes are ``data``, or which are missing. Starts over if another replica came first, or an answer
+        was lost: what is stored then is written again."""
         remote = self._mount.is_remote
         with self._lock("commit"), self._shared.sessions.committing(self._plan, concurrently=remote):
             for _ in attempts():
                 try:
                     return self._commit_once(whole, rows, data, final)
-                except (WriteConflict, ChangedWhileRead, PartlyWritten) as error:
-                    cause = error.__cause__ if isinstance(error, PartlyWritten) else error
-                    if not (remote and isinstance(cause, WriteConflict | ChangedWhileRead)):
+                except HyperslabError as error:
+                    if not (remote and _is_race(error)):
                         raise
         raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
 
@@ -505,12 +507,14 @@ class ArrayWriter:
 
     @contextmanager
     def _recording_failure(self) -> Iterator[None]:
-        """Record a failure of the store as the array's error."""
+        """Record a failure of the store as the array's error. A lost race is none: the next commit starts over."""
         try:
             yield
         except (MismatchingUploadOffset, StreamFull, CompletedUpload, StaleEpoch, StreamNotFound, Overloaded):
             raise
         except HyperslabError as error:
+            if _is_race(error):
+                raise
             reason = error.reason if isinstance(error, ArrayFailed) else str(error)
             end = self._shared.sessions.open(self._plan).ends.get(self.array.number, 0)
 
@@ -521,3 +525,9 @@ class ArrayWriter:
             with suppress(HyperslabError):  # the disk may be full
                 self._shared.records.change(self.stream, failed)
             raise
+
+
+def _is_race(error: HyperslabError) -> bool:
+    """Whether a commit failed because others wrote meanwhile, or it is not known what was stored."""
+    cause = error.__cause__ if isinstance(error, PartlyWritten) else error
+    return isinstance(cause, WriteConflict | ChangedWhileRead | InDoubt)

@@ -13,8 +13,8 @@ import numpy as np
 
 from hyperslab.engine.cf import Decoder
 from hyperslab.errors import BadParameter, NotRepresentable, TileNotFound
-from hyperslab.tiles.image import Axis, Image
-from hyperslab.tiles.pyramid import Region, Span, TileGrid
+from hyperslab.tiles.image import Axis, Image, Level
+from hyperslab.tiles.pyramid import Region, Span, TileGrid, level_index
 from hyperslab.tiles.query import TileQuery
 
 _MAX_CHANNELS = 16
@@ -51,6 +51,24 @@ class Frame:
         )
         parts = zip(starts, spans, self.scale, strict=True)
         return Region(*(Span(start / scale, span.step / scale, span.count) for start, span, scale in parts))
+
+    def levels_of(self, image: Image) -> list[Level]:
+        """The levels of an image that have the indices and channels of this plane: the finest, and some others."""
+        outside = [
+            (axis, (index,) if axis != self.channel_axis else self.channels)
+            for axis, index in enumerate(self.indices)
+            if axis not in self.plane
+        ]
+
+        def has(level: Level) -> bool:
+            return all(
+                level_index(index or 0, level.factors[axis], level.offsets[axis], image.level_shape(level)[axis])
+                is not None
+                for axis, indices in outside
+                for index in indices
+            )
+
+        return [image.levels[0], *filter(has, image.levels[1:])]
 
     @property
     def dtype(self) -> np.dtype[Any]:

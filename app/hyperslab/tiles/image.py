@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -33,11 +34,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Resolution level. ``factors`` are cells of the finest level per cell of this one, by axis of the image."""
+    """Resolution level. By axis of the image, its cell ``i`` covers the cells ``[offset + i * factor, offset +
+    (i + 1) * factor)`` of the finest level."""
 
     name: str
     array: ArrayNode
     factors: tuple[float, ...]
+    offsets: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,11 @@ class Image:
         """Shape of a level, followed by that of the field's subarray."""
         return level.array.metadata.shape + (self.field.shape if self.field is not None else ())
 
+    def level_extent(self, level: Level) -> tuple[int, ...]:
+        """Shape of the array of a level without cells beyond the end of the finest level."""
+        parts = zip(self.axes, level.array.metadata.shape, level.factors, level.offsets, strict=False)
+        return tuple([min(size, max(1, ceil((axis.size - start) / each))) for axis, size, each, start in parts])
+
 
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
     """An array as an image of one level. ``field`` defaults to the first with values that have a brightness.
@@ -120,7 +128,7 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
         kind="array",
         name=name,
         axes=tuple(Axis(name, kind, None, size) for name, kind, size in zip(names, types, shape, strict=True)),
-        levels=(Level(name, node, (1.0,) * len(shape)),),
+        levels=(Level(name, node, (1.0,) * len(shape), (0.0,) * len(shape)),),
         dtype=dtype,
         version=joined_versions(node.version),
         field=chosen,

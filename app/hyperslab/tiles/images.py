@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import isfinite, prod
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.catalog import Catalog, Node
@@ -15,7 +16,7 @@ from hyperslab.errors import BadMetadata, BadPath, BrokenData, FieldUnknown, Imp
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
 from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
-from hyperslab.tiles.pyramid import axis_factor
+from hyperslab.tiles.pyramid import axis_factor, axis_offset
 
 _FIRST_CELLS: Final = 8
 """The number of a mosaic's images to try in order, before evenly spaced others: a plate may be partly written."""
@@ -147,7 +148,12 @@ class Images:
                 problems.append(f"{multiscale.where}.datasets[{i}]: {problem}")
         if not opened:
             return self._salvage(group, field, tuple(problems))
-        finest, first = opened[0]
+        ordered = sorted(opened, key=_cell_size(opened))
+        if ordered != opened:
+            problems.append(
+                f"{multiscale.where}.datasets: not in order of resolution; the finest is {ordered[0][0].path!r}"
+            )
+        finest, first = ordered[0]
         image = array_image(first, field)
         image_label = ome.image_label
         if image_label is not None and image.dtype.kind not in "biu":
@@ -156,15 +162,11 @@ class Images:
         rank = len(first.metadata.shape)
         axes = _axes(image.axes[:rank], multiscale, finest, problems)
         levels: list[Level] = []
-        for dataset, array in opened:
-            sizes = list(zip(axes, array.metadata.shape, strict=True))
-            if any(axis.size != size and axis.type not in ("space", "time") for axis, size in sizes):
-                problems.append(f"level {dataset.path!r} has other channels")
-            elif any(size == 0 != axis.size for axis, size in sizes):
-                problems.append(f"level {dataset.path!r} has no cells")
-            else:
-                factors = _factors(dataset, array, finest, first) + (1.0,) * (len(image.axes) - rank)
-                levels.append(Level(dataset.path, array, factors))
+        for dataset, array in ordered:
+            level = _level(dataset, array, finest, first, inner=len(image.axes) - rank)
+            problem, usable = _extent_problem(level, axes)
+            problems += [f"level {dataset.path!r} {problem}"] if problem else []
+            levels += [level] if usable else []
         return replace(
             image,
             path=group.path,
@@ -282,11 +284,47 @@ def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, proble
     )
 
 
-def _factors(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNode) -> tuple[float, ...]:
-    """Cells of the finest level per cell of a level, by axis of the arrays."""
+def _cell_size(opened: Sequence[tuple[Dataset, ArrayNode]]) -> Callable[[tuple[Dataset, ArrayNode]], float]:
+    """The key that sorts levels from fine to coarse: the size of a cell, or without scales the number of cells."""
+    if all(dataset.scale is not None and all(dataset.scale) for dataset, _ in opened):
+        return lambda level: abs(prod(level[0].scale or ()))
+    if all(dataset.scale is None for dataset, _ in opened):
+        return lambda level: -prod(level[1].metadata.shape)
+    return lambda _: 0
+
+
+def _level(dataset: Dataset, array: ArrayNode, finest: Dataset, first: ArrayNode, *, inner: int) -> Level:
+    """The place of a level by its transformations, axis by axis; sizes only decide without a usable scale. ``inner``:
+    the axes of a field's subarray."""
     shape, full = array.metadata.shape, first.metadata.shape
-    ratios: list[float | None] = [None] * len(shape)
-    scales = dataset.scale or (), finest.scale or ()
-    if len(scales[0]) == len(scales[1]) == len(shape) and all(scales[1]):
-        ratios = [a / b for a, b in zip(*scales, strict=True)]
-    return tuple(map(axis_factor, full, shape, ratios))
+    nothing = [0.0] * len(shape)
+    fine, coarse, start, shift = (
+        numbers if numbers is not None and len(numbers) == len(shape) else nothing
+        for numbers in (finest.scale, dataset.scale, finest.translation, dataset.translation)
+    )
+    factors, offsets = [], []
+    for axis, (size, cells) in enumerate(zip(shape, full, strict=True)):
+        ratio = coarse[axis] / fine[axis] if fine[axis] else 0.0
+        usable = dataset is not finest and isfinite(ratio) and ratio > 0
+        factor = axis_factor(cells, size, ratio if usable else None)
+        distance = (shift[axis] - start[axis]) / fine[axis] if usable else 0.0
+        factors.append(factor)
+        offsets.append(axis_offset(distance, factor) if usable and isfinite(distance) else 0.0)
+    return Level(dataset.path, array, (*factors, *[1.0] * inner), (*offsets, *[0.0] * inner))
+
+
+def _extent_problem(level: Level, axes: Sequence[Axis]) -> tuple[str, bool]:
+    """What is wrong with the extent of a level, by up to a cell (some writers halve by rounding down), and whether it
+    can be used all the same. Cells beyond the finest level are padding, and not wrong."""
+    parts = []
+    for axis, size, factor, offset in zip(axes, level.array.metadata.shape, level.factors, level.offsets, strict=False):
+        start, stop = max(offset, 0), min(offset + size * factor, axis.size)
+        if size == 0 != axis.size:
+            return "has no cells", False
+        if axis.type not in ("space", "time") and factor != 1:
+            return "has other channels", False
+        if start >= stop and axis.size:
+            return f"lies outside of the finest level along {axis.name}", False
+        if start >= 1 or axis.size - stop >= max(factor, 1):
+            parts.append(f"{axis.name} from {start:g} to {stop:g} of {axis.size}")
+    return f"has only {', '.join(parts)}: the rest is taken from finer levels" if parts else "", True

@@ -71,6 +71,7 @@ def info_document(
                 "path": level.array.path,
                 "shape": list(level.array.metadata.shape),
                 "factor": [level.factors[axis] for axis in frame.plane],
+                "offset": [level.offsets[axis] for axis in frame.plane],
             }
             for level in image.levels
         ],
@@ -106,7 +107,7 @@ def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel
     return {
         "path": frame.image.path,
         "channel": channel,
-        "level": frame.image.levels[-1 - sample.finer].array.path,
+        "level": sample.level,
         "exact": sample.exact,
         "count": int(counts.sum()),
         "min": sample.low,

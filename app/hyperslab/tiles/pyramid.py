@@ -6,17 +6,21 @@ neither gap nor overlap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
 import numpy as np
 
-from hyperslab.tiles.image import Level
+from hyperslab.tiles.image import Image, Level
 
 _TOLERANCE = 1e-6
 """Relative: scales are decimal fractions from JSON, so 0.65 / 0.325 need not be exactly 2."""
+_ROUNDED = 0.002
+"""Relative: scales of three or four digits, such as 0.108 and 0.217."""
+_NEAR = 0.05
+"""In cells: translations of few digits."""
 
 Edges = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -92,14 +96,37 @@ class TileGrid:
 def axis_factor(full: int, size: int, ratio: float | None) -> float:
     """Cells of the finest level (of size ``full``) per cell of a level (of size ``size``).
 
-    The metadata's ``ratio`` if it explains the sizes up to rounding, else an integer that does, else ``full / size``.
+    The ``ratio`` of the scales, if there is one: a level may be padded, or end early. One of rounded scales that does
+    not explain the sizes is corrected. Without a ratio an integer that explains the sizes, else ``full / size``.
     """
-    if full == size or not full or not size:
+    if not full or not size or (ratio is None and full == size):
         return 1.0
-    for candidate in (ratio, round(full / size)):
-        if candidate and candidate > 0 and abs(full / candidate - size) < 1 + _TOLERANCE:
-            return float(candidate)
-    return full / size
+
+    def explains(factor: float) -> bool:
+        return abs(full / factor - size) < 1 + _TOLERANCE
+
+    sizes = full / size
+    if ratio is None:
+        return float(whole) if (whole := round(sizes)) and explains(whole) else sizes
+    ratio = _snap(ratio)
+    for rounded in (round(ratio), sizes):
+        if rounded and not explains(ratio) and not ratio.is_integer() and abs(rounded / ratio - 1) <= _ROUNDED:
+            return float(rounded)
+    return ratio
+
+
+def axis_offset(shift: float, factor: float) -> float:
+    """The finest cell at which the first cell of a level starts; ``shift`` is the distance of their centres, in cells.
+
+    Translations are those of centres [OME-Zarr 0.5, "multiscales"], so that the means of two cells are shifted by half
+    a cell. Many writers leave that half out: what lies on a cell of the level without it has its edges there.
+    """
+    centred = shift - (factor - 1) / 2
+    for unit in (factor, 1):
+        for start in (centred, shift):
+            if abs(start / unit - round(start / unit)) * unit <= _NEAR:
+                return float(round(start / unit) * unit)
+    return centred
 
 
 def choose_level(levels: Sequence[Level], plane: tuple[int, int], steps: tuple[float, float]) -> Level:
@@ -112,18 +139,71 @@ def choose_level(levels: Sequence[Level], plane: tuple[int, int], steps: tuple[f
     return max(fitting or levels[:1], key=lambda level: level.factors[plane[0]] * level.factors[plane[1]])
 
 
-def box_edges(span: Span, factor: float, size: int) -> Edges:
+def divide(
+    image: Image, levels: Sequence[Level], plane: tuple[int, int], region: Region, place: tuple[int, int] = (0, 0)
+) -> Iterator[tuple[Level, Region, tuple[int, int]]]:
+    """Parts of a region, each from the coarsest level that is fine enough and has it, with row and column of their
+    first pixel. The finest of ``levels`` comes first, and has all."""
+    level = choose_level(levels, plane, (region.rows.step, region.columns.step))
+    if level is levels[0]:
+        yield level, region, place
+        return
+    shape = image.level_shape(level)
+    (top, bottom), (left, right) = (
+        _pixels_in(span, level.factors[axis], level.offsets[axis], shape[axis], image.axes[axis].size)
+        for span, axis in zip((region.rows, region.columns), plane, strict=True)
+    )
+    rows, columns = region.shape
+    if top == bottom or left == right:
+        top, bottom = 0, 0  # nothing is in this level
+    if top < bottom:
+        yield level, _part(region, (top, bottom), (left, right)), (place[0] + top, place[1] + left)
+    finer = [other for other in levels if other is not level]
+    whole, middle = (0, columns), (top, bottom)
+    for down, across in (((0, top), whole), ((bottom, rows), whole), (middle, (0, left)), (middle, (right, columns))):
+        if down[0] < down[1] and across[0] < across[1]:
+            part = _part(region, down, across)
+            yield from divide(image, finer, plane, part, (place[0] + down[0], place[1] + across[0]))
+
+
+def _part(region: Region, rows: tuple[int, int], columns: tuple[int, int]) -> Region:
+    return Region(
+        *(
+            Span(span.start + first * span.step, span.step, last - first)
+            for span, (first, last) in zip((region.rows, region.columns), (rows, columns), strict=True)
+        )
+    )
+
+
+def _pixels_in(span: Span, factor: float, offset: float, size: int, full: int) -> tuple[int, int]:
+    """The first pixel that a level has, and the first after it that it does not have. Of a pixel at its end it has at
+    least one cell, and lacks at most one, as writers that halve round down."""
+    first, end = floor(_snap(-offset / factor)), ceil(_snap((full - offset) / factor))
+    edges = _edges(span, factor, offset)
+    starts, stops = np.maximum(edges[:-1], first), np.minimum(edges[1:], end)
+    wanted, found = stops - starts, np.minimum(stops, size) - np.maximum(starts, 0)
+    inside = np.flatnonzero((wanted <= found) | ((found > 0) & (wanted - found <= 1)))
+    return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
+
+
+def box_edges(span: Span, factor: float, offset: float, size: int) -> Edges:
     """``count + 1`` indices into a level's axis of ``size`` cells; pixel ``i`` covers ``[edges[i], edges[i + 1])``.
 
     The range is empty for pixels beyond the end of the level, which take its last cell, and if pixels are smaller than
     cells: then a pixel takes the cell at its centre.
     """
-    start, step = _snap(span.start / factor), _snap(span.step / factor)
-    edges = np.floor(start + step * np.arange(span.count + 1) + 0.5 * min(step, 1)).astype(np.int64)
-    if step < 1 and span.count:
-        edges[-1] = edges[-2] + 1
+    edges = _edges(span, factor, offset)
     clipped: Edges = np.clip(edges, 0, size)
     return clipped
+
+
+def _edges(span: Span, factor: float, offset: float) -> Edges:
+    """`box_edges` of a level without end."""
+    start, step = _snap((span.start - offset) / factor), _snap(span.step / factor)
+    edges: Edges = np.floor(start + step * np.arange(span.count + 1) + 0.5 * min(step, 1)).astype(np.int64)
+    if step < 1 and span.count:
+        edges[-1] = edges[-2] + 1
+    return edges
 
 
 def _snap(value: float) -> float:
@@ -132,6 +212,7 @@ def _snap(value: float) -> float:
     return float(whole) if abs(value - whole) <= _TOLERANCE * max(1.0, abs(value)) else value
 
 
-def level_index(index: int, factor: float, size: int) -> int:
-    """The index in a level that corresponds to an index in the finest one."""
-    return min(floor(index / factor + _TOLERANCE), size - 1)
+def level_index(index: int, factor: float, offset: float, size: int) -> int | None:
+    """The index in a level that corresponds to an index in the finest one; None if the level does not have it."""
+    found = floor(_snap((index + 0.5 - offset) / factor))
+    return found if 0 <= found < size else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil, gcd
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.ome import Cell
-from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, level_index
+from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, divide, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
 from hyperslab.wire import SelectionItem, numbers_dtype
@@ -78,24 +78,31 @@ class RegionReader:
 
     def excess(self, frame: Frame, region: Region) -> TooLarge | None:
         """The error if a region exceeds a limit: its bytes, chunks or decoded bytes, from arithmetic alone."""
-        estimate = ReadEstimate.of(frame, frame.cells(region))
-        if estimate.nbytes > self._max_bytes:
-            return TooLarge("the array data under one picture", estimate.nbytes, self._max_bytes)
+        parts = ReadEstimate.of(frame, frame.cells(region))
+        nbytes, chunks = sum(part.nbytes for part in parts), sum(part.chunks for part in parts)
+        if nbytes > self._max_bytes:
+            return TooLarge("the array data under one picture", nbytes, self._max_bytes)
         # four times as much at full resolution: up to a chunk per pixel of a default tile, as no zoom needs fewer
-        times = 1 if max(estimate.steps) > 1 else 4
-        if estimate.chunks > times * _MAX_CHUNKS:
-            return TooLarge("the chunks under one picture", estimate.chunks, times * _MAX_CHUNKS, unit="chunks")
+        times = 1 if max(parts[0].steps) > 1 else 4
+        if chunks > times * _MAX_CHUNKS:
+            return TooLarge("the chunks under one picture", chunks, times * _MAX_CHUNKS, unit="chunks")
         limit = times * 16 * self._max_bytes  # deep or long chunks hold many more bytes than the region
-        if estimate.chunks * estimate.level.array.metadata.chunk_nbytes <= limit and estimate.nbytes <= STRIP_BYTES:
+        whole = sum(part.chunks * part.level.array.metadata.chunk_nbytes for part in parts)
+        if whole <= limit and nbytes <= STRIP_BYTES:
             return None  # the common case, without the longer calculation
-        decoded = estimate.decoded
+        decoded = sum(part.decoded for part in parts)
         return TooLarge("the chunks under one picture, decoded", decoded, limit) if decoded > limit else None
 
     def minzoom(self, frame: Frame) -> int:
         """The coarsest zoom whose tiles are within the limits; the finest zoom if none is."""
         grid = frame.grid
-        allowed = (z for z in range(grid.maxzoom) if self.excess(frame, grid.region(z, 0, 0)) is None)
-        return next(allowed, grid.maxzoom)
+
+        def allows(z: int) -> bool:  # the last tile too: levels may end early
+            last = [count - 1 for count in grid.counts(z)]
+            places = {(0, 0), (last[0], last[1])}
+            return all(self.excess(frame, grid.region(z, *place)) is None for place in places)
+
+        return next(filter(allows, range(grid.maxzoom)), grid.maxzoom)
 
     def plan(self, frame: Frame, region: Region, cancel: Cancel | None = None) -> RegionPlan:
         """The plan of a region. Raises `Cancelled`, `TileNotFound` for an image without cells, and `TooLarge`."""
@@ -111,13 +118,13 @@ class RegionReader:
             raise replace(too_large, advice=advice)
         region = frame.cells(region)
         if image.mosaic is None or frame.cell_pitch is None:
-            blocks = [self._block(frame, image, region, (0, 0), cancel)]
+            blocks = self._blocks(frame, image, region, (0, 0), cancel)
         else:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
             pool = image.mount.pool
-            found = pool.map(lambda cell: self._block_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
-            blocks = [block for block in found if block is not None]
+            found = pool.map(lambda cell: self._blocks_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
+            blocks = [*chain.from_iterable(found)]
         digest = hashlib.blake2b(image.version.encode(), digest_size=12)
         for block in blocks:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())
@@ -172,28 +179,33 @@ class RegionReader:
             hidden = None if hidden is None else np.ascontiguousarray(hidden[order])
         return values, hidden
 
-    def _block_of_cell(
+    def _blocks_of_cell(
         self, frame: Frame, cell: Cell, region: Region, pitch: tuple[int, int], cancel: Cancel | None
-    ) -> Block | None:
-        """The block of one image of a mosaic; None if it is missing, broken or has other axes."""
+    ) -> list[Block]:
+        """The blocks of one image of a mosaic; none if it is missing, broken or has other axes."""
         image = self._images.open_cell(cell.path, frame.image.field_name)
         if image is None or len(image.axes) != len(frame.image.axes):
-            return None
+            return []
         axes = zip(image.axes, frame.image.axes, strict=True)
         if any(a.name != b.name or (a.size != b.size and a.type not in ("space", "time")) for a, b in axes):
-            return None
+            return []
         rows, columns = frame.plane
         shape = min(frame.cell_shape[0], image.axes[rows].size), min(frame.cell_shape[1], image.axes[columns].size)
         overlap = _overlaps(shape, cell, pitch, region)
-        return None if overlap is None else self._block(frame, image, *overlap, cancel)
+        return [] if overlap is None else self._blocks(frame, image, *overlap, cancel)
 
-    def _block(
+    def _blocks(
         self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
+    ) -> list[Block]:
+        parts = divide(image, frame.levels_of(image), frame.plane, region, place)
+        return [self._block(frame, image, *part, cancel) for part in parts]
+
+    def _block(  # noqa: PLR0917
+        self, frame: Frame, image: Image, level: Level, region: Region, place: tuple[int, int], cancel: Cancel | None
     ) -> Block:
-        level = choose_level(image.levels, frame.plane, (region.rows.step, region.columns.step))
         shape = image.level_shape(level)
         rows, columns = (
-            box_edges(span, level.factors[axis], shape[axis])
+            box_edges(span, level.factors[axis], level.offsets[axis], shape[axis])
             for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
         )
         items: list[SelectionItem] = []
@@ -206,7 +218,8 @@ class RegionReader:
                 in_order = channels == tuple(range(run.start, run.stop))
                 items.append(channels[0] if len(channels) == 1 else run if in_order else [*channels])
             else:
-                items.append(level_index(frame.indices[axis] or 0, level.factors[axis], size))
+                index = level_index(frame.indices[axis] or 0, level.factors[axis], level.offsets[axis], size)
+                items.append(min(frame.indices[axis] or 0, size - 1) if index is None else index)
         stored = level.array.metadata.shape  # a field's subarray is always read whole
         plan = self._reader.plan(level.array, normalise(items[: len(stored)], stored), image.field)
         return Block(level, self._reader.look_up(plan, cancel), items, rows, columns, place)
@@ -296,11 +309,17 @@ class ReadEstimate:
     chunks: int
 
     @classmethod
-    def of(cls, frame: Frame, region: Region) -> ReadEstimate:
-        """The estimate for a region in cells."""
+    def of(cls, frame: Frame, region: Region) -> list[ReadEstimate]:
+        """The estimates for the parts of a region in cells, of a mosaic for all of it."""
+        image, levels = frame.image, frame.levels_of(frame.image)
+        if image.mosaic is not None:
+            return [cls._of(frame, choose_level(levels, frame.plane, (region.rows.step, region.columns.step)), region)]
+        return [cls._of(frame, level, part) for level, part, _ in divide(image, levels, frame.plane, region)]
+
+    @classmethod
+    def _of(cls, frame: Frame, level: Level, region: Region) -> ReadEstimate:
         image = frame.image
         steps = region.rows.step, region.columns.step
-        level = choose_level(image.levels, frame.plane, steps)
         shape, chunk = image.level_shape(level), level.array.metadata.chunks
         repeats = (1, 1) if image.mosaic is None else (image.mosaic.rows, image.mosaic.columns)
         extents, chunks = [], 1

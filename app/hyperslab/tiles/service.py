@@ -150,8 +150,8 @@ class Tiles:
         field, decoded = image.field_name or "", "" if frame.decoder is None else "|cf"
         shown = f"{field}|{frame.plane}|{frame.indices}|{frame.channels}|{frame.grid.size}{decoded}"
         key = (image.path, f"{plan.region}|{shown}|{frame.flip}|{frame.scale}|{identity}")
-        # increase the number (2) with every change of the rendering
-        tag = hashlib.blake2b(f"{plan.tag}|{key}|2-{ENCODER}".encode(), digest_size=12).hexdigest()
+        # increase the number (3) with every change of the rendering
+        tag = hashlib.blake2b(f"{plan.tag}|{key}|3-{ENCODER}".encode(), digest_size=12).hexdigest()
 
         def encode(values: NDArray, hidden: Mask | None) -> Encoded:
             if style is None:

@@ -23,7 +23,7 @@ from hyperslab.engine.cf import Decoder
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.image import Image
+from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.ome import OmeroChannel
 from hyperslab.tiles.query import Component, Rescale, TileQuery
@@ -63,8 +63,8 @@ class Subject:
 class Sample:
     """Statistics of finite values: at most 2**20 ``values``, their extremes, and the percentiles at `PERCENTILES`.
 
-    ``exact``: taken from all values of the coarsest level. Without any value the range is 0 to 1. ``finer`` is the
-    number of levels between the coarsest and the one read; ``damage`` is the error of chunks left out, if any.
+    ``exact``: taken from all values of the coarsest level. Without any value the range is 0 to 1. ``level`` is the path
+    of the array that was read; ``damage`` is the error of chunks left out, if any.
     """
 
     values: NDArray
@@ -73,7 +73,7 @@ class Sample:
     percentiles: tuple[float, ...]
     exact: bool
     tag: str
-    finer: int = 0
+    level: str = ""
     damage: str | None = None
 
     @property
@@ -155,9 +155,10 @@ class Statistics:
             parts, error = self._read_all(each, subject, cancel)
             damage = damage or error
             if damage is None:
-                return _summary(parts, exact=exact, tag=tag)
+                return _summary(parts, exact=exact, tag=tag, level=_sampled_level(subject.image, finer).array.path)
             if parts:
-                return replace(_summary(parts, exact=False, tag=tag), finer=finer, damage=str(damage))
+                sample = _summary(parts, exact=False, tag=tag, level=_sampled_level(subject.image, finer).array.path)
+                return replace(sample, damage=str(damage))
         assert damage is not None
         raise damage
 
@@ -174,9 +175,10 @@ class Statistics:
         plans: list[ReadPlan] = []
         size = 0
         for one in images:
-            array = one.levels[max(0, len(one.levels) - 1 - finer)].array
+            level = _sampled_level(one, finer)
+            array = level.array
             metadata = array.metadata
-            shape = metadata.shape
+            shape = one.level_extent(level)
             fixed = dict([subject.channel]) if subject.channel and subject.channel[0] < len(shape) else {}
             # whole chunks are decoded: 1 GiB of them at most, or one
             max_chunks = min(_MAX_CHUNKS, max(1, (1 << 30) // (len(images) * max(metadata.chunk_nbytes, 1))))
@@ -184,7 +186,7 @@ class Statistics:
             boxes = sample_boxes(
                 shape, metadata.chunks, fixed, max_cells=max_cells, max_chunks=max_chunks, single=single
             )
-            plans += [self._reader.plan(array, normalise(box, shape), one.field) for box in boxes]
+            plans += [self._reader.plan(array, normalise(box, metadata.shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
         plans = self._reader.look_up_together(plans, cancel)
         whole = sum(plan.selection.size for plan in plans) == size
@@ -214,13 +216,27 @@ class Statistics:
         return [each for each in found if not isinstance(each, ChunkCorrupt)], error
 
 
-def _summary(parts: list[NDArray], *, exact: bool, tag: str) -> Sample:
+def _sampled_level(image: Image, finer: int) -> Level:
+    """The level ``finer`` levels from the coarsest, of those that have all channels and half of each other axis."""
+
+    def is_whole(level: Level) -> bool:
+        parts = zip(image.axes, image.level_extent(level), level.factors, strict=False)
+        return all(
+            size == axis.size if axis.type == "channel" else 2 * size * factor >= axis.size
+            for axis, size, factor in parts
+        )
+
+    levels = [image.levels[0], *filter(is_whole, image.levels[1:])]
+    return levels[max(0, len(levels) - 1 - finer)]
+
+
+def _summary(parts: list[NDArray], *, exact: bool, tag: str, level: str) -> Sample:
     values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
     if not values.size:
-        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag)
+        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag, level)
     some = values[:: -(-values.size // (1 << 20))]
     percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
-    return Sample(some, float(values.min()), float(values.max()), percentiles, exact, tag)
+    return Sample(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag, level)
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:
