@@ -217,6 +217,29 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
         yield coord, tuple(group)
 
 
+def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[tuple[Coords, int]]:
+    """The coords of the objects of `project_stored`, in the same order, each with the number of its chunks: by
+    arithmetic, at a cost that does not grow with the chunks of an object."""
+    if not selection.size:
+        return
+    facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
+    axes = [
+        [(part.coord, _count_chunks(axis, part, chunks)) for part in _axis_parts(axis, outer)]
+        for axis, chunks, outer in facts
+    ]
+    for parts in itertools.product(*axes):
+        yield tuple([coord for coord, _ in parts]), math.prod([count for _, count in parts])
+
+
+def _count_chunks(axis: Axis, part: AxisPart, chunks: GridAxis) -> int:
+    """Number of chunks of a part of an axis."""
+    if isinstance(axis, ListAxis):
+        return len(np.unique(chunks.cells(axis.indices[part.outside])))
+    if isinstance(axis, IndexAxis) or not isinstance(part.outside, slice):
+        return 1
+    return chunks.count_touched(axis.start + part.outside.start * axis.step, axis.step, part.length)
+
+
 def touched(selection: Selection, grid: ChunkGrid) -> int:
     """Number of chunks of a selection, by arithmetic."""
     if not selection.size:

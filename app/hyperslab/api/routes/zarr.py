@@ -43,11 +43,11 @@ async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
     may_be_chunk = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
     if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
+    base = None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/"
     try:
-        names = await request.run(keys.index, path, may_be_chunk=may_be_chunk)
+        page = await request.run(lambda: _page(path, keys.index(path, may_be_chunk=may_be_chunk), base))
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
-    page = _page(path, names, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
     always = caching(None, request.context.options, negotiated=True)
     return Representation(etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 
