@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.cache import Vanished, VersionedCache
+from hyperslab.engine.cf import is_time
 from hyperslab.engine.jsontext import dump_copy, parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
@@ -142,6 +144,29 @@ class Catalog:
             if not documents.keys() - {attributes} and not at_fault:
                 raise
             return BrokenNode(mount, prefix, error, documents)
+
+    def with_inherited(self, array: ArrayNode) -> ArrayNode:
+        """The array with the ``units`` and ``calendar`` of the time whose ``bounds`` it is, an array of the same group,
+        where it has none of its own; its version is then that of both. [CF Conventions, "Cell boundaries"]
+
+        Blocks. Of 10,000 siblings at most those are tried first that its axes are named after. The result has no
+        documents of its own, as those of others may change it.
+        """
+        if not array.may_inherit:
+            return array
+        array = replace(array, documents={})
+        folder, _, name = array.path.rpartition("/")
+        group = self.find_readable(folder)
+        if not isinstance(group, GroupNode):
+            return array
+        others = (child.name for count in (10_000,) for child in self.some_children(group, count))  # lazy
+        for sibling in chain(array.dimension_names or (), others):
+            parent = self.find_readable(f"{folder}/{sibling}")
+            if isinstance(parent, ArrayNode) and parent.attributes.get("bounds") == name and is_time(parent.attributes):
+                inherited = {key: parent.attributes[key] for key in ("units", "calendar") if key in parent.attributes}
+                version = f"{array.version}+{parent.version}"
+                return replace(array, attributes={**inherited, **array.attributes}, version=version)
+        return array
 
     def open_known(self, path: str) -> Node | None:
         """As `open_node` for a node that was parsed before and whose versions can be checked without blocking; else

@@ -16,7 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.workers import WorkerPool
-from hyperslab.engine.cf import Decoder, make_decoder
+from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
@@ -287,6 +287,13 @@ class ArrayNode:
         if not isinstance(names, list) or len(names) != len(self.metadata.shape):
             return None
         return tuple(names) if all(isinstance(name, str) for name in names) else None
+
+    @property
+    def may_inherit(self) -> bool:
+        """Whether it may be the bounds of a time, two for each: numbers without a unit, or times without a calendar."""
+        attributes, metadata = self.attributes, self.metadata
+        is_incomplete = "units" not in attributes or ("calendar" not in attributes and is_time(attributes))
+        return metadata.shape[-1:] == (2,) and metadata.dtype.numpy.kind in "iuf" and is_incomplete
 
     @property
     def decoder(self) -> Decoder:
