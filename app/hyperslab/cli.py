@@ -144,9 +144,10 @@ def check(config: Config = None) -> int:
         _check(mount.store)
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
-    found = {name: survey(catalog, mount, seconds=5.0).lines() for name, mount in catalog.mounts.items()}
-    lines = [f"store {name!r}: {line}" for name in found for line in found[name] if line.startswith("skipped")]
-    return _fail("; ".join(lines), 1) if lines else 0
+    found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
+    lines = [f"store {name!r}: {line}" for name in found for line in found[name].lines() if line.startswith("skipped")]
+    broken = any(each.skipped for each in found.values())
+    return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
 
 
 @app.command()

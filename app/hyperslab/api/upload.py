@@ -200,7 +200,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
             larger = np.empty(min(max(step_bytes, 2 * size), limit + 1), np.uint8)
             larger[:size] = buffer[:size]
             buffer = larger
-        step = memoryview(buffer)[size : size + step_bytes]  # type: ignore[arg-type]
+        step = buffer.data[size : size + step_bytes]
         await share.grow(-(-(size + len(step)) >> 20) << 20)  # whole MiB
         began, within = monotonic(), min(patience, patience + size / _SLOWEST - elapsed)
         count = await body.read_into(step, pause=patience, within=within)
@@ -214,7 +214,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
             digest.update(step[:count])
     if digest is not None:
         digest.check()
-    return memoryview(buffer)[:size]  # type: ignore[arg-type]
+    return buffer.data[:size]
 
 
 def max_json_bytes(context: Context) -> int:

@@ -196,6 +196,12 @@ def _gregorian_date(text: str, calendar: str) -> tuple[datetime, int] | None:
     return (date, int(finer[1].ljust(3, "0")) if finer else 0) if calendar == _PROLEPTIC or date >= _REFORM else None
 
 
+def is_time(attributes: Mapping[str, Any]) -> bool:
+    """Whether ``units`` are those of times, readable or not."""
+    units = attributes.get("units")
+    return isinstance(units, str) and "since" in units
+
+
 def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0911
     """Times of the attribute ``units``; the reason if it cannot be read, None if it is of no times."""
     import cftime

@@ -371,7 +371,7 @@ def new_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     """The item of a requested fill value of Zarr v3; raises `ValueError`."""
     if value is None:
         if has_no_unit(dtype.numpy):
-            return np.array("NaT", dtype.numpy)
+            return np.array(np.iinfo(np.int64).min).view(dtype.numpy)  # NaT
         return zero_item(dtype, [{"id": OBJECTS[named_type(data_type)[0]]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
     if has_no_unit(dtype.numpy) and not np.isnat(item):

@@ -346,7 +346,7 @@ def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memo
     if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
         raise BadBody("the dtype of the frames", str(array.dtype), str(values.dtype))
     frames = np.ascontiguousarray(values.astype(array.dtype, copy=False))
-    return memoryview(frames.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return frames.reshape(-1).view(np.uint8).data
 
 
 def _upload_headers(progress: Progress, state: str = "open") -> Headers:
