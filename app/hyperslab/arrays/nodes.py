@@ -191,9 +191,14 @@ class MountedStore:
         """The logical path of a prefix."""
         return f"{self.name}/{prefix}".rstrip("/")
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the store is configured as writable and accepts writes."""
+        return self.writable and self.store.capabilities.writable
+
     def check_writable(self) -> None:
-        """Raise `ReadOnly` unless the store is configured as writable and accepts writes."""
-        if not (self.writable and self.store.capabilities.writable):
+        """Raise `ReadOnly` unless the store `is_writable`."""
+        if not self.is_writable:
             raise ReadOnly(self.name)
 
     def check_not_assumed(self, prefix: str, *, below: bool = False) -> None:
