@@ -27,7 +27,7 @@ from hyperslab.errors import BadDefinition, BrokenData
 from tests.api.support import Served, serving
 from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
-pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec|.generic. unit)|Combining a|Numcodecs codecs)")
 
 MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
 NUMBERS = itertools.count()
@@ -75,7 +75,7 @@ def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Pa
     chain: list[Any] = [TransposeCodec(order=order), endian, *draw.draw(st.sampled_from(BYTES))]
     in_tensorstore = dtype.kind in "biufc"  # and no codec behind a shard
     for _ in range(draw.draw(st.integers(0, 2)) if dtype.kind != "V" else 0):  # zarr-python has no records in shards
-        location = draw.draw(st.sampled_from(["start", "end"]))
+        location: Any = draw.draw(st.sampled_from(["start", "end"]))
         index: list[Any] = [BytesCodec(), *draw.draw(st.sampled_from([[], [Crc32cCodec()]]))]
         chain = [ShardingCodec(chunk_shape=sizes[-1], codecs=chain, index_codecs=index, index_location=location)]
         after = draw.draw(st.sampled_from([[], [], [Crc32cCodec()]]))
@@ -253,7 +253,7 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({**rectilinear([1, [2, 2**59]]), "shape": [2**60]}, "different lengths"),
         ({**rectilinear([2, 3, 3]), "codecs": [SHARD]}, "does not divide"),
         ({"data_type": "int17"}, "int17"),
-        ({"codecs": [delta("M8[s/0]"), *DOCUMENT["codecs"]]}, "dtype"),  # numpy would end the process
+        ({"codecs": [delta("M8[s/2]"), *DOCUMENT["codecs"]]}, "dtype"),  # never reaches numpy
         ({"codecs": [delta("(1000000000,)i4"), *DOCUMENT["codecs"]]}, "dtype"),
         ({"codecs": [{"name": "zip"}, *DOCUMENT["codecs"]]}, "zip"),
         ({"codecs": [{"name": "numcodecs.pickle"}]}, "pickle"),

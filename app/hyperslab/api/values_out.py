@@ -27,10 +27,12 @@ from hyperslab.wire import (
     OBJECTS,
     RAW,
     Packer,
+    check_nesting,
     dtype_from_json,
     dtype_to_json,
     field_names,
     npy_dtype,
+    numbers_dtype,
 )
 
 DType = np.dtype[Any]
@@ -143,24 +145,16 @@ def _may_become(source: DType, target: DType) -> bool:
         return False
     if source.kind in "mM" and target.kind == "i":
         return target.itemsize == 8
-    allowed = np.can_cast(_of_numpy(source), _of_numpy(target), "same_kind")
+    allowed = np.can_cast(numbers_dtype(source), numbers_dtype(target), "same_kind")
     if allowed and not (source.kind in "biufc" and target.kind in "biufc"):
         np.zeros(1, source).astype(target)
     return allowed
 
 
-def _of_numpy(dtype: DType) -> DType:
-    """The numpy dtype of the same kind, for those of ml_dtypes."""
-    if is_extension(dtype):
-        return np.dtype(np.int8 if "int" in dtype.name else np.float32)
-    return dtype
-
-
 def _safe(source: DType) -> DType:
+    source = numbers_dtype(source)
     if not _is_plain(source) or source.kind == "c":
         raise NotRepresentable(str(source), "safe", "no JavaScript typed array holds these values")
-    if is_extension(source):
-        return np.dtype("|i1") if "int" in source.name else np.dtype("<f4")
     if source.kind in "mM":
         return np.dtype("<i8")
     if source.itemsize == 8:
@@ -222,7 +216,7 @@ def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
 
 def bytes_of(values: NDArray[Any]) -> memoryview:
     """The memory of a C-contiguous array."""
-    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return values.reshape(-1).view(np.uint8).data
 
 
 def encode_json(values: NDArray[Any]) -> bytes:
@@ -257,10 +251,8 @@ def _items(values: NDArray[Any]) -> list[Any]:
         names = field_names(flat.dtype)
         columns = [_items(flat[name]) for name in names]
         items: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    elif is_extension(flat.dtype):
-        items = flat.astype(np.int64 if "int" in flat.dtype.name else np.float64).tolist()
     else:
-        items = _plain_items(flat)
+        items = _plain_items(flat.astype(numbers_dtype(flat.dtype), copy=False))
     return items if values.ndim == 1 else list(_nested(items, values.shape))
 
 
@@ -277,16 +269,17 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
             items = [_bytes_text(value) for value in flat.tolist()]
         case "U":
             codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-            if codes.size and codes.max() > 0x10FFFF:  # only in corrupt chunks; invalid in Python text
+            if np.max(codes, initial=0) > 0x10FFFF:  # only in corrupt chunks; invalid in Python text
                 raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
             items = [_text(value) for value in flat.tolist()]
         case "V":
             items = [base64.b64encode(value.tobytes()).decode() for value in flat]
         case "O":
             try:
-                items = [_object(value) for value in flat]
-            except RecursionError as error:
-                raise NotRepresentable("|O", "text", "the lists are nested too deeply") from error
+                check_nesting(flat)
+            except ValueError as error:
+                raise NotRepresentable("|O", "text", str(error)) from error
+            items = [_object(value) for value in flat]
         case _:
             items = flat.tolist()
     return items
@@ -298,8 +291,9 @@ def _time_texts(flat: NDArray[Any]) -> list[Any]:
     unit, multiple = np.datetime_data(native.dtype)
     limit = (2**63 - 2**12) // (multiple * (7 if unit == "W" else 1))
     counts = native.astype(np.int64)
-    texts: list[Any] = np.datetime_as_string(native).tolist()
-    for i in np.flatnonzero((np.abs(counts) > limit) & ~np.isnat(native)).tolist():
+    beyond = (np.abs(counts) > limit) & ~np.isnat(native)
+    texts: list[Any] = np.datetime_as_string(np.where(beyond, np.zeros((), native.dtype), native)).tolist()
+    for i in np.flatnonzero(beyond).tolist():
         texts[i] = int(counts[i])
     return texts
 
@@ -389,6 +383,7 @@ def _line(cells: Sequence[Any]) -> str:
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     """Text of a column's cells; NaN and infinities as in JSON."""
+    column = column.astype(numbers_dtype(column.dtype), copy=False)
     if column.dtype.kind == "c":
         return [str(value).strip("()") for value in column.tolist()]
     items = _items(column)

@@ -172,7 +172,7 @@ def transposing(config: CodecConfig) -> tuple[Callable[[NDArray], NDArray], Call
 def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
     """``bytes`` with the other byte order, for dtypes that numpy has in native order only."""
     dtype = parse_dtype(config["dtype"], v3=True).numpy
-    width = dtype.itemsize // 2 if dtype.kind == "c" else 4 if dtype.kind == "U" else dtype.itemsize
+    width = dtype.itemsize // 2 if kind_of(dtype) == "c" else 4 if dtype.kind == "U" else dtype.itemsize
 
     def swap(data: Any) -> NDArray:
         raw = np.frombuffer(np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else data, BYTE)
@@ -258,7 +258,7 @@ def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], 
     of the range of ``dtype``; within the range, wrapping arithmetic is exact."""
     values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
     low, high = limits_of(dtype)
-    if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
+    if not all(low <= formula(int(end)) <= high for end in (np.min(values), np.max(values))):
         raise ValueError(f"a value is out of range for {dtype}")
     if (values % divisor).any():
         raise ValueError(f"a value is no multiple of the scale, {divisor}")

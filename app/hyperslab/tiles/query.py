@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from hyperslab.engine.jsontext import parse_json
 from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
 
 Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
@@ -91,7 +91,7 @@ def _rescale(text: str) -> Rescale:
 
 
 def _colormap(text: str) -> Colormap:
-    value = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split(",")
+    value = parse_json(text.encode()) if text.lstrip()[:1] in ("[", "{") else text.split(",")
     if isinstance(value, Mapping):
         return {_number(key): _rgba(colour) for key, colour in value.items()}
     if len(value) < 2:
@@ -117,7 +117,7 @@ def _each(parse: Callable[[str], Any], expected: str, *, many: bool = False) -> 
     def parsed(text: str) -> Any:
         try:
             return parse(text)
-        except (ValueError, KeyError, RecursionError) as error:
+        except (ValueError, KeyError) as error:
             raise ValueError(_WINDOW if str(error) == _WINDOW else expected) from error
 
     def parsed_all(texts: Any) -> Any:

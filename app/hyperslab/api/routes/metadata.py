@@ -23,8 +23,7 @@ from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.arrays.tree import find
-from hyperslab.engine.creation import MEMBERS
-from hyperslab.errors import BadDefinition, BadParameter, WrongKind, shown
+from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
 
 router = APIRouter(prefix="/v1/metadata", default_response_class=Response)
@@ -72,24 +71,26 @@ async def get_stores(request: Request, query: Annotated[MetadataQuery, Query()])
 
 
 async def _document(request: Exchange, path: str, query: MetadataQuery, limit: int, most: int) -> Reply:
-    options, node = request.context.options, await request.open_node(path)
-    if isinstance(node, ArrayNode):
+    options, catalog, node = request.context.options, request.service.catalog, await request.open_node(path)
+    if isinstance(node, ArrayNode) and query.search is not None:
+        raise WrongKind(node.path, "array", "group")
+
+    def describe() -> tuple[str, bytes]:
+        if isinstance(node, ArrayNode):
+            document = array_document(node, options, request.root_path, query.field)
+            array = catalog.with_inherited(node) if query.decode == "cf" else node
+            if query.decode == "cf":
+                document["decoded"] = array.decoder.document(array.attributes)
+            return document_etag(array, field=query.field), json_body(document)
+        listed = NO_CHILDREN
         if query.search is not None:
-            raise WrongKind(node.path, "array", "group")
-        document = array_document(node, options, request.root_path, query.field)
-        if query.decode == "cf":
-            document["decoded"] = node.decoder.document(node.attributes)
-        tag = document_etag(node, field=query.field)
-    else:
-        catalog, listed = request.service.catalog, NO_CHILDREN
-        if query.search is not None:
-            found = partial(find, catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
-            listed = await request.run(found)
+            listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
         elif limit:
-            listed = await request.run(catalog.children, node, limit=limit, cursor=query.cursor)
-        document = group_document(node, listed, request.root_path)
-        tag = document_etag(node, listed)
-    return Representation(tag, JSON, json_body(document), always=caching(node.mount, options))
+            listed = catalog.children(node, limit=limit, cursor=query.cursor)
+        return document_etag(node, listed), json_body(group_document(node, listed, request.root_path))
+
+    tag, document = await request.run(describe)  # the time grows with the attributes and the children
+    return Representation(tag, JSON, document, always=caching(node.mount, options))
 
 
 @router.put(
@@ -111,22 +112,10 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
     """With all its ancestors. The body is the definition: `shape` and `dtype`, and many more members, or those of a
     group."""
     asked = exchange(request)
-    definition = await json_object(asked, path)
-    kind = definition.get("kind", "array" if definition.keys() & ({*MEMBERS} - {"zarr_format"}) else "group")
+    definition = await json_object(asked, path, writes=query.mode != "open")  # which may have nothing to store
     _check_foreign(query.foreign, "mode=replace", allowed=query.mode == "replace")
     options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": node_check(asked)}
-    creator = asked.service.creator
-    if kind == "array":
-        make = partial(creator.create_array, path, definition, **options)
-    elif kind == "group":
-        unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
-        if unknown:
-            raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
-        options["zarr_format"] = definition.get("zarr_format")
-        attributes = checked_attributes(definition.get("attributes") or {})
-        make = partial(creator.create_group, path, attributes, **options)
-    else:
-        raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
+    make = partial(asked.service.creator.create_node, path, definition, **options)
     made = await asked.write(path, make)
     return await _node_answer(asked, made.node, status=201 if made.created else 200, kept=made.kept)
 

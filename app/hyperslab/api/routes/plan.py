@@ -11,7 +11,7 @@ from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
-from hyperslab.api.slices import array_query, look_up, values_etag
+from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited
 from hyperslab.api.values_out import media_types
 from hyperslab.wire import JSON, SelectionItem, dtype_to_json
 
@@ -34,14 +34,13 @@ async def get_plan(request: Request, path: NodePath, query: Annotated[PlanQuery,
 
 async def _plan(request: Exchange, path: str, items: tuple[SelectionItem, ...], query: PlanQuery) -> Representation:
     """HTTP caches always revalidate it: the chunk cache changes even if the store does not."""
-    array = await request.open_array(path)
+    array = await with_inherited(request, await request.open_array(path), query.decode)
     wanted = array_query(array, items, query, query.format, None)
     reader, options = request.service.reader, request.context.options
-    plan = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
+    plan, tag, cached = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
     limit = wanted.max_bytes(options)
     box_bytes = query.box_bytes or min(64 << 20, limit or 64 << 20)
-    cached = reader.count_cached(plan)
-    etag = values_etag(plan.tag, wanted.words)
+    etag = values_etag(tag, wanted.words)
     document = {
         "path": array.path,
         "shape": wanted.shape,
@@ -54,5 +53,5 @@ async def _plan(request: Exchange, path: str, items: tuple[SelectionItem, ...], 
         "etag": etag,
         "boxes": await request.run(wanted.boxes, box_bytes),
     }
-    tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(tag, JSON, json_body(document))
+    own = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
+    return Representation(own, JSON, json_body(document))

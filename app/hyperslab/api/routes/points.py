@@ -16,7 +16,7 @@ from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import Casting, NodePath, PointsQuery
 from hyperslab.api.representation import in_memory
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
-from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag
+from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag, with_inherited
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import TEXT_FORMS, check_form, choose_format, encode, media_types
@@ -62,7 +62,7 @@ async def post_points(request: Request, path: NodePath, query: Annotated[PointsQ
 async def _gather(request: Exchange, path: str, query: PointsQuery) -> Response:
     """Read the coordinates, then plan the points."""
     _refuse(query, ("casting",))
-    array = await request.open_array(path)
+    array = await with_inherited(request, await request.open_array(path), query.decode)
     decoder = decoder_of(array, query.decode)
     form = choose_format(query.format, request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.field)
