@@ -160,6 +160,11 @@ CHOICES: Final = (
     ),
     Choice("NaN and infinities in the schema", "strings", "Bare tokens are not JSON."),
     Choice("items of more than 64 MiB", "refused", "A fill value is one item, and reading a document must stay cheap."),
+    Choice(
+        "base64 of the fill value of big-endian records in Zarr v3",
+        "bytes in the order of the codec",
+        "As in zarr-extensions and TensorStore; zarr-python 3.4 takes them for little-endian. We write an object.",
+    ),
     Choice("int4 and int2 fill values of more bits", "refused", "TensorStore wraps them, and writes none."),
 )
 
