@@ -113,7 +113,7 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
         **{name: metadata.document[name] for name in names},
         "dimension_names": metadata.dimension_names,
         "shards": metadata.levels[0].shape if metadata.levels else None,
-        "fill_value": format_fill_value(metadata.fill_value, metadata.dtype),
+        "fill_value": format_fill_value(metadata.fill_value),
         "compressor": metadata.compressor,
         "filters": metadata.filters,
         "also": array.also,
