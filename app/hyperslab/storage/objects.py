@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import obstore
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import StoredTooLarge, StoreError
+from hyperslab.errors import ChangedWhileRead, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -211,7 +211,7 @@ class ObjectStore(Store):
             if self._deletes.is_tombstone(path, result.meta):
                 return None
             return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
-        raise StoreError(self.name, key, "it changed again and again while it was read")
+        raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         path = self._path(key)
