@@ -152,9 +152,10 @@ MAX_ATTEMPTS: Final = 3
 
 
 class Observer(Protocol):
-    """Callback for each key or prefix that was put or deleted; ``created``: it was absent before."""
+    """Callback for each key or prefix that was put or deleted; ``created``: it was absent before; ``version``: that of
+    the value that was put, "" for none, None if it is not known what is stored."""
 
-    def __call__(self, key: str, *, created: bool) -> None: ...
+    def __call__(self, key: str, *, created: bool, version: str | None = None) -> None: ...
 
 
 class Store(ABC):
@@ -238,16 +239,17 @@ class Store(ABC):
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
         """The last ``nbytes`` bytes of a value, or all of a shorter one."""
+        size = 0
         for _ in range(MAX_ATTEMPTS):
             entry = self.stat(key)
             if entry is None:
                 return None
-            start = max(0, entry.size - nbytes)
-            part = self.get_part(key, start, max(entry.size, 1))
+            size, start = entry.size, max(0, entry.size - nbytes)
+            part = self.get_part(key, start, max(size, 1))
             if part is None or part.entry.version == entry.version:
                 return part
-        part = self.get_part(key, 0, MAX_BYTES) if entry.size <= MAX_BYTES else None  # all of it in one request
-        if entry.size > MAX_BYTES or (part is not None and part.entry.size > MAX_BYTES):
+        part = self.get_part(key, 0, MAX_BYTES) if size <= MAX_BYTES else None  # all of it in one request
+        if size > MAX_BYTES or (part is not None and part.entry.size > MAX_BYTES):
             raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
         return part
 
@@ -369,7 +371,8 @@ class Store(ABC):
                 self.observer(key, created=False)
             raise
         if self.observer is not None:
-            self.observer(key, created=created)
+            version = result if isinstance(result, str) else None if result is None else ""
+            self.observer(key, created=created, version=version)
         return result
 
     def _require_writable(self) -> None:
