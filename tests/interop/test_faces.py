@@ -199,7 +199,6 @@ V2: dict[str, Any] = zarray([8], [8])
         ({**DOCUMENT, "codecs": [sharding([4], [LITTLE, CRC32C])]}, "crc32c"),
         ({**DOCUMENT, "codecs": [sharding([4], [sharding([2])])]}, "further shards"),
         ({**DOCUMENT, "codecs": [sharding([4]), named("gzip", level=1)]}, "whole"),
-        ({**DOCUMENT, "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]}, "any length"),
         ({**DOCUMENT, "data_type": "uint4", "codecs": [{"name": "bytes"}]}, "uint4"),
         ({**DOCUMENT, "fill_value": "0x7fc00001"}, "NaN"),
         ({**DOCUMENT, "codecs": [{"name": "scale_offset"}, *DOCUMENT["codecs"]]}, "scale_offset"),
@@ -232,6 +231,44 @@ def test_what_has_no_form_in_the_other_format_says_why(
     if described.status_code == 200:
         assert f"zarr{other}" not in described.json()["links"]
         assert f"zarr{given_format}" in described.json()["links"]
+
+
+@pytest.mark.parametrize("shards", [None, (4,)])
+@pytest.mark.parametrize(
+    ("data_type", "values"), [("string", ["a", "béé", "", "d"]), ("variable_length_bytes", [b"a", b"\0z", b"", b"d"])]
+)
+def test_texts_and_bytes_of_any_length_are_objects_in_v2(
+    data: tuple[Served, Path], data_type: str, values: list[Any], shards: Any
+) -> None:
+    """As the packages write them that have always stored names so."""
+    served, folder = data
+    path = f"any-{data_type}-{shards is None}"
+    stored = zarr.create_array(folder / path, shape=(5,), chunks=(2,), shards=shards, dtype=data_type)
+    stored[:4] = np.array(values, object)
+
+    read = zarr.open_array(f"{served.url}/zarr2/data/{path}", mode="r", zarr_format=2)[:]
+
+    assert np.asarray(read).tolist() == [*values, values[2]]
+    document = served.http.get(f"/zarr2/data/{path}/.zarray").json()
+    assert (document["dtype"], document["filters"][0]["id"][:5]) == ("|O", "vlen-")
+    assert f"{path}/.zarray" in served.http.get("/zarr2/data/.zmetadata").json()["metadata"]
+
+
+def test_chunks_of_images_have_slashes_in_v2_and_both_spellings_are_keys(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    image(folder / "slashes", 3)
+    zarr.create_array(folder / "plain", shape=(4, 4), chunks=(2, 2), dtype="i4")[:] = 1
+
+    separators = [
+        served.http.get(f"/zarr2/data/{path}/.zarray").json()["dimension_separator"]
+        for path in ("slashes/0", "slashes/1", "slashes/labels/cells/0", "plain")
+    ]
+
+    assert separators == ["/", "/", "/", "."]
+    for path in ("slashes/0", "plain"):
+        slashes, dots = (served.http.get(f"/zarr2/data/{path}/{key}") for key in ("1/1", "1.1"))
+        assert slashes.content == dots.content
+        assert slashes.status_code == dots.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,13 @@ def values_etag(tag: str, words: str) -> str:
     return etag_of(f"{tag} {words}".encode())
 
 
+async def with_inherited(request: Request, array: ArrayNode) -> ArrayNode:
+    """The array, for ``decode=cf`` with the attributes that it inherits."""
+    if not array.may_inherit or request.query.choice("decode", DECODINGS) != "cf":
+        return array
+    return await request.run(request.service.catalog.with_inherited, array)
+
+
 def decoder_of(array: ArrayNode, query: Query) -> Decoder | None:
     """The decoder of ``decode=``; None for stored values."""
     decoder = array.decoder if query.choice("decode", DECODINGS) == "cf" else None
@@ -305,7 +312,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     A small response without conditions or ranges is read at once, and its tag is made of versions read with the data.
     For all others versions are looked up first, so that conditions are checked before any data is read.
     """
-    context = request.context
+    context, array = request.context, await with_inherited(request, array)
     query, reader, options = array_query(request, array, items), context.service.reader, context.options
     check_form(query.form, query.shape, query.dtype)
     limit = query.max_bytes(options)

@@ -111,13 +111,15 @@ async def received_body(
         yield body
 
 
-async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
+async def json_object(request: Request, *kinds: str, writes: bool = True) -> dict[str, Any]:
     """The JSON object in the body of a write, with a media type of ``kinds`` or JSON; read only if the store is
-    writable."""
+    writable, or the request ``writes`` nothing."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
-    request.service.catalog.locate(request.tail)[0].check_writable()
+    mount, _ = request.service.catalog.locate(request.tail)
+    if writes:
+        mount.check_writable()
     async with received_body(request, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         document = await request.run(parse_json_body, body)
     if not isinstance(document, dict):

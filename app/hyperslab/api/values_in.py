@@ -20,7 +20,7 @@ from hyperslab.api.request import Request
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import check_countable
-from hyperslab.engine.dtypes import DataType, Field, parse_dtype
+from hyperslab.engine.dtypes import DataType, Field, kind_of, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_new_item
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadBody, UnsupportedMediaType, shown
@@ -214,7 +214,7 @@ def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
     is_item = not isinstance(document, list)
     if not is_item and dtype.numpy.hasobject:
         is_item = not shape  # an object may be a list itself
-    elif not is_item and dtype.numpy.kind == "c":
+    elif not is_item and kind_of(dtype.numpy) == "c":
         is_item = len(document) == 2 and not isinstance(document[0], list)  # real and imaginary part
     if is_item:
         return _item(document, wanted)

@@ -20,9 +20,10 @@ from hyperslab.engine.faces import (
     MISSING,
     dimensions_in,
     v2_attributes,
+    v2_coords,
     v2_document,
-    v2_grid,
     v2_missing,
+    v2_separator,
     v3_attributes,
     v3_missing,
 )
@@ -90,7 +91,7 @@ class FaceReader(KeyReader):
 
     def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
         """A Zarr v3 chunk by its v2 key."""
-        coords = v2_grid(array.metadata).parse_key(path[len(array.path) + 1 :])
+        coords = v2_coords(array.metadata, path[len(array.path) + 1 :])
         if coords is None:
             raise KeyNotFound(path)
         if array.metadata.levels:
@@ -149,10 +150,12 @@ class FaceReader(KeyReader):
         `FormNotFound` if a chunk that is not stored needs the fill value. Images keep theirs, for viewers.
         """
         metadata, document = array.metadata, array_document(array, 2)
+        of_image = self._image_axes(array, self._catalog.find_node) is not None
+        document["dimension_separator"] = v2_separator(metadata, of_image=of_image)
         names = metadata.dimension_names if metadata.rank else ()  # xarray requires an empty list
         attributes = v2_attributes(array.attributes, names)
         missing, is_fill = v2_missing(attributes, metadata)
-        if DIMENSIONS not in attributes or self._image_axes(array, self._catalog.find_node) is not None:
+        if DIMENSIONS not in attributes or of_image:
             return document, attributes
         if not is_fill and not stores_all_chunks(self._reader, array):
             reason = "xarray takes the fill value of Zarr v2 for missing values, and chunks that are not stored need it"

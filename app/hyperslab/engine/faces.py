@@ -13,8 +13,8 @@ import numpy as np
 from hyperslab.engine.cf import format_fill, parse_fill
 from hyperslab.engine.codec_config import TO_ITEMS
 from hyperslab.engine.dtypes import kind_of
-from hyperslab.engine.fill_value import Item, format_fill_value
-from hyperslab.engine.grid import ChunkGrid, Separator
+from hyperslab.engine.fill_value import OBJECT_CODECS, Item, format_fill_value
+from hyperslab.engine.grid import ChunkGrid, Coords, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
 from hyperslab.wire.data_types import named_configuration
@@ -32,11 +32,12 @@ _V3_ALONE: Final = {
 """Codecs without an equivalent in Zarr v2, and their description in error messages."""
 
 
-def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
+def v2_document(metadata: ArrayMetadata, separator: Separator = ".") -> dict[str, Any]:
     """The ``.zarray`` of an array of Zarr v3, for a sharded one of its inner chunks; raises `ValueError` if v2 cannot
-    represent it."""
-    if metadata.dtype.numpy.hasobject:
-        raise ValueError("Zarr v2 has no data type for items of any length, only objects that a filter stores")
+    represent it. ``separator`` of the chunk keys: see `v2_coords`.
+
+    Texts and bytes of any length are objects, whose filter stores what the codec of the same name does.
+    """
     if len(metadata.levels) > 1:
         raise ValueError("its shards hold further shards")
     if metadata.levels and metadata.levels[0].after:
@@ -44,7 +45,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     if named_configuration(metadata.document["chunk_grid"], "a chunk grid")[0] != "regular":
         raise ValueError("its chunks are not all of one shape")
     dtype = metadata.dtype
-    fill = format_fill_value(metadata.fill_value, dtype)
+    fill = format_fill_value(metadata.fill_value)
     parts = fill if isinstance(fill, list) else [fill]
     if kind_of(dtype.numpy) in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has one NaN, and the fill value is another")
@@ -53,10 +54,12 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         name = config["id"]
         if name in _V3_ALONE:
             raise ValueError(f"Zarr v2 has no codec for {_V3_ALONE[name]}")
+        if "transpose" in config:  # of a codec of objects
+            raise ValueError("Zarr v2 has no 'transpose' of objects")
         # parameters of the encoder that some readers of v2 refuse
         omitted = {"blosc": "typesize", "zstd": "checksum"}.get(name)
         codecs.append({member: value for member, value in config.items() if member != omitted})
-    compressor = codecs.pop() if codecs and codecs[-1]["id"] not in TO_ITEMS else None
+    compressor = codecs.pop() if codecs and codecs[-1]["id"] not in (*TO_ITEMS, *OBJECT_CODECS) else None
     document = {
         "zarr_format": 2,
         "shape": list(metadata.shape),
@@ -66,7 +69,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         "fill_value": fill,
         "compressor": compressor,
         "filters": codecs or None,
-        "dimension_separator": v2_grid(metadata).separator,
+        "dimension_separator": separator,
     }
     try:
         ArrayMetadata.from_document(document, ".zarray")
@@ -75,10 +78,17 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     return document
 
 
-def v2_grid(metadata: ArrayMetadata) -> ChunkGrid:
-    """The grid of the chunks of `v2_document`, with the separator of v3's keys if these have no prefix, else dots."""
-    separator: Separator = "." if metadata.grid.prefix else metadata.dimension_separator
-    return ChunkGrid(metadata.shape, metadata.chunks, separator)
+def v2_separator(metadata: ArrayMetadata, *, of_image: bool) -> Separator:
+    """The separator of `v2_document`: slashes below images, as OME-Zarr has demanded since version 0.2; else that of
+    v3's keys if these have no prefix, or dots, which all readers know."""
+    return "/" if of_image else "." if metadata.grid.prefix else metadata.dimension_separator
+
+
+def v2_coords(metadata: ArrayMetadata, key: str) -> Coords | None:
+    """The coordinates of a chunk of `v2_document` by its key, with either separator; None if it is no key."""
+    separators: tuple[Separator, ...] = ("/", ".")
+    grids = (ChunkGrid(metadata.shape, metadata.chunks, separator) for separator in separators)
+    return next((coords for grid in grids if (coords := grid.parse_key(key)) is not None), None)
 
 
 # --- attributes ------------------------------------------------------------------------------------------------------

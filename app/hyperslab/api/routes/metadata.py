@@ -43,9 +43,10 @@ async def get_metadata(request: Request) -> Reply:
     def describe() -> tuple[str, bytes]:
         if isinstance(node, ArrayNode):
             document = array_document(node, context.options, request.root_path, field)
+            array = request.service.catalog.with_inherited(node) if decoded else node
             if decoded:
-                document["decoded"] = node.decoder.document(node.attributes)
-            return document_etag(node, field=field), dump_json(document)
+                document["decoded"] = array.decoder.document(array.attributes)
+            return document_etag(array, field=field), dump_json(document)
         catalog, listed = request.service.catalog, _NO_CHILDREN
         if search is not None:
             listed = find(catalog, node, search, limit=limit, page=most, cursor=cursor)
@@ -112,7 +113,7 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
         **{name: metadata.document[name] for name in names},
         "dimension_names": metadata.dimension_names,
         "shards": metadata.levels[0].shape if metadata.levels else None,
-        "fill_value": format_fill_value(metadata.fill_value, metadata.dtype),
+        "fill_value": format_fill_value(metadata.fill_value),
         "compressor": metadata.compressor,
         "filters": metadata.filters,
         "also": array.also,
