@@ -142,7 +142,9 @@ def check(config: Config = None) -> int:
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
     found = {name: survey(catalog, mount, seconds=5.0).lines() for name, mount in catalog.mounts.items()}
-    lines = [f"store {name!r}: {line}" for name in found for line in found[name] if line.startswith("skipped")]
+    lines = [
+        f"store {name!r}: {line}" for name in found for line in found[name] if line.startswith(("skipped", "problem"))
+    ]
     return _fail("; ".join(lines), 1) if lines else 0
 
 

@@ -98,6 +98,7 @@ class CountingStore(Store):
         return self.inner.list_dir(prefix)
 
     def list_prefix(self, prefix: str) -> Iterator[Entry]:
+        self.before("list_prefix", [prefix])
         return self.inner.list_prefix(prefix)
 
     def is_link(self, prefix: str) -> bool:

@@ -110,8 +110,8 @@ class MountedStore:
 
     ``fill_missing``: missing chunks read as the fill value; else they are an error. ``metadata_key`` replaces
     ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, which replace stored ones.
-    ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``versions``: cached
-    versions of its keys.
+    ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``dimension_separator``:
+    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys.
     """
 
     name: str
@@ -122,6 +122,7 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
+    dimension_separator: Literal[".", "/"] | None = None
     versions: VersionBook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -208,7 +209,8 @@ class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
     ``documents``: keys and versions (None: absent) of its documents; empty without documents of its own. ``also``: v2
-    keys hidden by its own Zarr v3 document. The shape includes the ``head``, which writers open the array without.
+    keys hidden by its own Zarr v3 document. ``problems``: what was tolerated. The shape includes the ``head``, which
+    writers open the array without.
     """
 
     mount: MountedStore
@@ -220,6 +222,7 @@ class ArrayNode:
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+    problems: tuple[str, ...] = ()
     kind: ClassVar[Literal["array"]] = "array"
     implicit: ClassVar[bool] = False
 

@@ -100,6 +100,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         },
         "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
+        **({"problems": array.problems} if array.problems else {}),
     }
 
 
