@@ -126,7 +126,7 @@ class FaceReader(KeyReader):
         names = None
         if isinstance(node, ArrayNode):
             own = {ARRAY: array_document(node, 2)}
-            names = node.metadata.dimension_names if node.metadata.rank else ()  # xarray requires an empty list
+            names = node.axis_names if node.metadata.rank else ()  # xarray requires an empty list
         attributes = v2_attributes(node.attributes, names)
         return {**own, ATTRIBUTES: attributes} if attributes else own
 

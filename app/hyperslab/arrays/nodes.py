@@ -264,15 +264,23 @@ class ArrayNode:
             raise ChunkCorrupt(key, None, reason) from error
 
     @property
+    def axis_names(self) -> tuple[str | None, ...] | None:
+        """A name or None for each axis: that of Zarr v3, else that of ``_ARRAY_DIMENSIONS``, which counts in both
+        formats; None without any name."""
+        listed = self.attributes.get("_ARRAY_DIMENSIONS")
+        nothing: list[Any] = [None] * self.metadata.rank
+        listed = listed if isinstance(listed, list) and len(listed) == self.metadata.rank else nothing
+        stored = self.metadata.dimension_names or nothing
+        names = [own or (other if isinstance(other, str) else None) for own, other in zip(stored, listed, strict=True)]
+        return (
+            tuple(names) if any(names) or (names == listed == [] and "_ARRAY_DIMENSIONS" in self.attributes) else None
+        )
+
+    @property
     def dimension_names(self) -> tuple[str, ...] | None:
-        """Dimension names from ``_ARRAY_DIMENSIONS``, or from Zarr v3; None if absent or invalid."""
-        if self.metadata.zarr_format == 3:
-            known = self.metadata.dimension_names or ()
-            return tuple([name for name in known if name is not None]) if known and None not in known else None
-        names = self.attributes.get("_ARRAY_DIMENSIONS")
-        if not isinstance(names, list) or len(names) != len(self.metadata.shape):
-            return None
-        return tuple(names) if all(isinstance(name, str) for name in names) else None
+        """The names of all axes; None if one has no name."""
+        names = self.axis_names
+        return None if names is None or None in names else tuple([name for name in names if name is not None])
 
     @property
     def decoder(self) -> Decoder:

@@ -81,7 +81,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "compressor": stored.get("compressor"),
         "filters": stored.get("filters"),
         "dimension_separator": metadata.dimension_separator,
-        "dimension_names": array.dimension_names,
+        "dimension_names": array.axis_names,
         "attributes": array.attributes,
         "fields": [
             {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
@@ -110,7 +110,6 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
     names = ("data_type", "codecs", "chunk_grid", "chunk_key_encoding")
     return {
         **{name: metadata.document[name] for name in names},
-        "dimension_names": metadata.dimension_names,
         "shards": metadata.levels[0].shape if metadata.levels else None,
         "fill_value": format_fill_value(metadata.fill_value, metadata.dtype),
         "compressor": metadata.compressor,
