@@ -384,7 +384,7 @@ def _without_other_systems(entry: Member) -> Member:
     if not isinstance(steps, list):
         return entry
     own = [step for step in steps if not (isinstance(step, Mapping) and "output" in step)]
-    return replace(entry, value={**entry.object(), "coordinateTransformations": own or None})
+    return replace(entry, value={**entry.object(), "coordinateTransformations": own if own or not steps else None})
 
 
 def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | None:
@@ -608,14 +608,26 @@ def _checked(member: Member, name: str) -> str:
     return name
 
 
+def _check_inside(member: Member, path: str) -> None:
+    """Raise `ValueError` for a path that is none, or leads out of the group."""
+    if set(path.split("/")) & {"", ".", ".."}:
+        raise member.error(f"{shown(path)} is no path below the group")
+
+
 def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, paths_only: bool) -> Cell:
     """A well; missing or broken indices follow from its path. ``paths_only``: the version has no indices."""
     path = well["path"].text()
-    row, _, column = path.rpartition("/")
-    if row not in names[0] or column not in names[1]:
-        well["path"].report(f"{shown(path)} is not of the form row/column")
+    _check_inside(well["path"], path)
+    match = re.fullmatch(r"([^/]+)/([^/]+)", path)
+    if match is None:
+        problem = f"{shown(path)} is not of the form row/column"
+        if not (well["rowIndex"].is_given and well["columnIndex"].is_given):
+            raise well["path"].error(problem)
+        well["path"].report(problem)
     places = []
-    for member, known, name in zip(("rowIndex", "columnIndex"), names, (row, column), strict=True):
+    for member, known, name in zip(
+        ("rowIndex", "columnIndex"), names, match.groups() if match else (None, None), strict=True
+    ):
         try:
             place = well[member].integer(at_least=0)
             if place >= len(known):
@@ -640,6 +652,7 @@ def _check_acquisition(entry: Member) -> int:
 
 def _parse_field(image: Member) -> str:
     path = image["path"].path()
+    _check_inside(image["path"], path)
     image["path"].lenient(lambda member: _checked(member, path))
     image["acquisition"].optional(Member.integer)
     return path
