@@ -204,18 +204,26 @@ class Images:
         """The images of a bioformats2raw collection as a mosaic, or the only one; without a list of names, number 0."""
         series = self._group_or_none(f"{group.path}/OME")
         problems: list[str] = []
-        names = ome_zarr.series_paths(series.attributes, problems) if series is not None else ()
-        if len(names) > 1:
-            ome = replace(ome, problems=(*ome.problems, *problems))
-            return self._open_mosaic(path, group, field, ome, ome_zarr.square("collection", names))
-        for name in names or ("0",):
+        names = (ome_zarr.series_paths(series.attributes, problems) if series is not None else ()) or ("0",)
+
+        def look(name: str) -> Image | Exception:
             try:
-                image = self.open(f"{group.path}/{name}", field, single=True)
+                return self.open(f"{group.path}/{name}", field, single=True)
             except _UNREADABLE as error:
-                problems.append(f"image {name!r}: {error}")
-            else:
-                return replace(image, problems=(*image.problems, *problems))
-        raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
+                return error
+
+        assert group.mount is not None  # the root of all stores has no attributes
+        found = dict(zip(names, group.mount.each(look, names[:_MEASURED]), strict=False))
+        problems += [f"image {name!r}: {error}" for name, error in found.items() if isinstance(error, Exception)]
+        images = {name: image for name, image in found.items() if isinstance(image, Image)}
+        if len(names) == len(found) and len(images) == 1:
+            (image,) = images.values()
+            return replace(image, problems=(*image.problems, *problems))
+        rest = [name for name in names[len(found) :] if not set(name.split("/")) & {"", ".", ".."}]
+        if not images and not rest:
+            raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
+        ome = replace(ome, problems=(*ome.problems, *problems))
+        return self._open_mosaic(path, group, field, ome, ome_zarr.square("collection", [*images, *rest]))
 
     # --- plates and wells --------------------------------------------------------------------------------------
 

@@ -157,8 +157,9 @@ class RegionReader:
             own, is_other = decoder, values.dtype.newbyteorder("<") != frame.image.dtype.newbyteorder("<")
             if decoder is not None and is_other:  # packed in another way
                 own = block.level.array.decoder.without_times()
-            elif as_labels and values.dtype.kind == "f" and frame.image.dtype.kind in "biu":
-                values = np.rint(values).astype(frame.image.dtype)
+            elif as_labels and values.dtype.kind == "f" and frame.image.dtype.kind in "iu":
+                limits = np.iinfo(frame.image.dtype)
+                values = np.rint(values).clip(limits.min, limits.max).astype(frame.image.dtype)
             values, hidden = plain_numbers(values if own is None else own(values), nodata)
             if has_mean:
                 return mean(values, hidden, rows, block.columns)
