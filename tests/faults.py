@@ -86,7 +86,12 @@ class Before:
     action: Callable[[], object]
 
 
-Fault = Status | Delay | Stall | Reset | LoseAnswer | Cut | Truncate | DropHeaders | Before
+@dataclass(frozen=True, slots=True)
+class DenyMissing:
+    """Answer 403 for missing keys and to listings, as S3 does without the right to list."""
+
+
+Fault = Status | Delay | Stall | Reset | LoseAnswer | Cut | Truncate | DropHeaders | Before | DenyMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._cut()
         elif isinstance(fault, LoseAnswer) and fault.status is not None:
             self._answer(fault.status, {}, b"")
+        elif isinstance(fault, DenyMissing) and (status == 404 or "list-type" in self.path):
+            self._answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
         elif isinstance(fault, Truncate):
             self._answer(status, headers | {"Content-Length": str(len(body))}, body[: fault.size])
             self.close_connection = True

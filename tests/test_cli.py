@@ -221,19 +221,30 @@ def pack(store: Path) -> Path:
     return Path(shutil.make_archive(str(store), "zip", store))
 
 
-def test_an_archive_is_served(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["serve", f"scans=zip::{pack(store)}", "--get", "/v1/slice/scans/ramp?select=:2&format=json"]) == 0
+@pytest.mark.parametrize(("prefix", "name"), [("zip::", "a.zip"), ("", "a.zip"), ("", "a.ozx"), ("file://", "a")])
+def test_an_archive_is_served_by_its_content(
+    store: Path, capfd: pytest.CaptureFixture[str], prefix: str, name: str
+) -> None:
+    packed = Path(pack(store)).rename(store.with_name(name))
+
+    assert run(["serve", f"scans={prefix}{packed}", "--get", "/v1/slice/scans/ramp?select=:2&format=json"]) == 0
     assert json.loads(capfd.readouterr().out) == [0, 1]
+    assert run(["serve", "--writable", f"scans={prefix}{packed}", "--get", "/v1"]) == 1
+    assert "read-only" in only_line(capfd.readouterr().err)
 
 
-@pytest.mark.parametrize("prefix", ["", "file://", "zip://"])
-def test_an_archive_that_is_not_named_as_one_is_told_how(
-    store: Path, capsys: pytest.CaptureFixture[str], prefix: str
+@pytest.mark.parametrize(
+    ("prefix", "said"), [("zip://", "zip::{}"), ("", "a file, and neither a folder nor a zip or tar archive")]
+)
+def test_a_file_that_cannot_be_served_is_told_why(
+    store: Path, capsys: pytest.CaptureFixture[str], prefix: str, said: str
 ) -> None:
     packed = pack(store)
+    if not prefix:
+        Path(packed).write_bytes(b"text")
 
     assert run(["serve", f"{prefix}{packed}"]) == 1
-    assert f"zip::{packed}" in only_line(capsys.readouterr().err)
+    assert said.format(packed) in only_line(capsys.readouterr().err)
 
 
 def test_one_request_that_is_refused_fails(store: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from hyperslab import wire
 from hyperslab.errors import BadSelection
+from hyperslab.wire.times import cast_times, count_of
 
 integers = st.integers(-(10**18), 10**18)
 bounds = st.none() | integers
@@ -166,3 +170,98 @@ def test_lists_without_end_are_refused_both_ways() -> None:
         wire.unpack_objects(body)
     with pytest.raises(ValueError, match="nested"):
         wire.pack_objects(item)
+
+
+@pytest.mark.parametrize("wrap", [lambda item: [item], lambda item: {"a": item}, lambda item: (1, item)])
+def test_nesting_of_objects_is_counted_however_deep(wrap: Callable[[Any], Any]) -> None:
+    item: Any = "x"
+    for _ in range(5):
+        item = wrap(item)
+    wire.check_nesting(["a", item, [[]]], 5)
+    for _ in range(100_000):
+        item = wrap(item)
+    with pytest.raises(ValueError, match="more than 5 deep"):
+        wire.check_nesting(["a", item, [[]]], 5)
+
+
+@pytest.mark.parametrize("text", ["[[1],[[2]]]", '{"a":[{}]}', '["]]]",["\\"[[[[",[]]]', "[" * 3 + "]" * 3])
+def test_nesting_of_text_is_counted_outside_of_strings(text: str) -> None:
+    wire.check_text_nesting(text.encode(), 3)
+    with pytest.raises(ValueError, match="more than 2 levels"):
+        wire.check_text_nesting(text.encode(), 2)
+    with pytest.raises(ValueError, match="more than 3 levels"):
+        wire.check_text_nesting(b"[1]," * 1_000_000 + b"[" * 4, 3)
+
+
+NAMES = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
+LINEAR = {name: Fraction(1, 1000**power) for power, name in enumerate(NAMES[6:])} | {
+    "m": Fraction(60), "h": Fraction(3600), "D": Fraction(86_400), "W": Fraction(7 * 86_400),
+}  # fmt: skip
+multiples = st.sampled_from([1, 7, 10, 25, 2**31 - 1])
+counts = st.integers(0, 63).flatmap(lambda bits: st.integers(-(2**bits) + 1, 2**bits - 1))
+
+
+@given(
+    st.sampled_from("mM"),
+    st.tuples(st.sampled_from([*LINEAR]), multiples),
+    st.tuples(st.sampled_from([*LINEAR]), multiples),
+    counts,
+)
+def test_times_change_their_unit_exactly_or_not_at_all(kind: str, source: Any, target: Any, count: int) -> None:
+    (unit, multiple), (wanted, of) = source, target
+    values = np.array([count, -(2**63)]).view(f"{kind}8[{multiple}{unit}]")
+    expected = count * multiple * LINEAR[unit] // (of * LINEAR[wanted])
+
+    try:
+        found = cast_times(values, np.dtype(f">{kind}8[{of}{wanted}]"))
+    except OverflowError as error:  # numpy multiplies before it divides, and has no factor for units too far apart
+        factor = (multiple * LINEAR[unit] / (of * LINEAR[wanted])).numerator
+        if abs(count * factor) < 2**63 and "factor" not in str(error):
+            raise
+        return
+    assert found.astype(np.int64).tolist() == [expected, -(2**63)]
+
+
+@given(st.sampled_from(NAMES), multiples, st.datetimes())
+def test_text_of_times_is_counted_exactly(unit: str, multiple: int, time: datetime) -> None:
+    dtype, text = np.dtype(f"<M8[{multiple}{unit}]"), time.isoformat()
+    seconds = Fraction((time - datetime(1970, 1, 1)) // timedelta(microseconds=1), 10**6)
+    months = 12 * (time.year - 1970) + time.month - 1
+    if unit in LINEAR:
+        expected, rest = divmod(seconds, multiple * LINEAR[unit])
+    else:
+        is_first = time == datetime(time.year, time.month, 1)
+        expected, rest = divmod(months + (not is_first) * Fraction(1, 2), multiple * (12 if unit == "Y" else 1))
+    if abs(expected) >= 2**63:
+        with pytest.raises(OverflowError):
+            count_of(text, dtype)
+        return
+    assert count_of(text, dtype) == count_of(f"{text.replace('T', ' ')}Z", dtype) == expected
+    if rest:
+        with pytest.raises(ValueError, match="between two values"):
+            count_of(text, dtype, exact=True)
+    else:
+        assert count_of(text, dtype, exact=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "count"),
+    [
+        ("-0044-03-15", "D", -735_525),
+        ("+12345-12-31T23:59:59.999", "ms", 327_434_918_399_999),
+        ("1969-12", "M", -1),
+        ("0000", "10Y", -197),
+        ("292277026596-12-04T15:30:07", "s", 2**63 - 1),
+        ("1970-01-01T00:00:09.223372036854775807", "as", 2**63 - 1),
+    ],
+)
+def test_times_far_away_are_counted(text: str, unit: str, count: int) -> None:
+    assert count_of(text, np.dtype(f"<M8[{unit}]")) == count
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "today", "2001-13", "2001-02-29", "2001-01-01T24", "2001-1-1", "2001-01-01T01:02+01", "1e3"]
+)
+def test_other_text_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        count_of(text, np.dtype("<M8[s]"))

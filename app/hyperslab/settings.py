@@ -153,15 +153,19 @@ class StoreSettings(_Model):
     @model_validator(mode="before")
     @classmethod
     def _url_alone(cls, value: Any) -> Any:
+        """A URL alone; and the option `missing`, which may stand beside `fill_missing`."""
+        if isinstance(value, Mapping) and "missing" in value:
+            others = {name: member for name, member in value.items() if name != "missing"}
+            return {**others, "options": {**others.get("options", {}), "missing": value["missing"]}}
         return {"url": value} if isinstance(value, str) else value
 
     @field_validator("options", mode="before")
     @classmethod
     def _options_are_text(cls, value: Any) -> Any:
-        """Booleans and numbers as text, which the stores parse."""
+        """Booleans, numbers and lists as text, which the stores parse."""
         if not isinstance(value, Mapping):
             return value
-        return {key: json.dumps(item) if isinstance(item, int | float) else item for key, item in value.items()}
+        return {key: json.dumps(item) if isinstance(item, int | float | list) else item for key, item in value.items()}
 
     def revealed_options(self) -> dict[str, str]:
         """The options, with secrets."""
@@ -170,8 +174,8 @@ class StoreSettings(_Model):
     @field_serializer("options", when_used="json")
     def _shown_options(self, options: dict[str, SecretStr]) -> dict[str, str]:
         """The options; all are masked except some that are not secret."""
-        shown = {"account_name", "allow_http", "anonymous", "bucket", "container_name", "endpoint", "path_style"}
-        shown |= {"project", "region", "skip_signature", "virtual_hosted_style_request"}
+        shown = {"account_name", "allow_http", "anonymous", "bucket", "container_name", "endpoint", "listable"}
+        shown |= {"missing", "path_style", "project", "region", "skip_signature", "virtual_hosted_style_request"}
         return {name: o.get_secret_value() if name.lower() in shown else str(o) for name, o in options.items()}
 
 
@@ -255,7 +259,8 @@ class Settings(_Model):
         gt=0,
         json_schema_extra={"default": "a quarter of the memory among all workers, at most 1 GiB"},
     )
-    """Memory that running responses and uploads may hold together, per worker."""
+    """Memory that running responses and uploads may hold together, per worker. Open streams may reserve half as much,
+    which is not taken from these."""
     slab_bytes: ByteSize = Field(default=ByteSize(8 * MiB), gt=0)
     """Size of the parts in which a large slice is read and sent."""
     request_threads: int = Field(default=32, gt=0)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 
 from hyperslab import RemoteGroup
 from hyperslab.storage import StoreConfig
@@ -212,14 +215,18 @@ def test_a_folder_that_may_not_be_entered_does_not_hide_its_siblings(unprivilege
         data.http.put(A, json=DEFINITION).raise_for_status()
         forbidden.mkdir(mode=0)
 
-        children = data.http.get("/v1/metadata/data").json()["children"]
+        group = data.http.get("/v1/metadata/data").json()
         alone = data.http.get("/v1/metadata/data/lost+found")
-        removed = data.http.delete("/v1/metadata/data?recursive=true")
+        refused = data.http.delete("/v1/metadata/data")
+        removed = data.http.delete("/v1/metadata/data?recursive=true&foreign=true")
         forbidden.chmod(0o755)
 
-    assert [child["name"] for child in children] == ["a"]
-    assert [(answer.status_code, answer.json()["code"]) for answer in (alone, removed)] == [(502, "store-denied")] * 2
-    assert (unprivileged_folder / "a" / ".zarray").exists()
+    assert [child["name"] for child in group["children"]] == ["a"]
+    assert group["problems"] == ["'lost+found' is not served: Permission denied (EACCES)"]
+    assert problem(alone) == (502, "store-denied")
+    assert problem(refused) == (409, "node-exists")
+    assert removed.json()["kept"] == {"count": 1, "keys": ["lost+found"]}
+    assert [path.name for path in unprivileged_folder.iterdir() if not path.name.startswith(".")] == ["lost+found"]
 
 
 @pytest.mark.parametrize("name", [".zarray", ".zattrs", ".zgroup", ".zmetadata", "0"])
@@ -243,3 +250,58 @@ def test_what_is_too_large_is_named_unread_and_can_be_deleted(tmp_path: Path, na
             assert http.put("/v1/slice/data/a?select=0", json=1).json()["code"] == "chunk-corrupt"
             assert http.put("/v1/slice/data/a", json=1).status_code == 204
         assert http.delete(A).status_code == (502 if name == ".zmetadata" else 204)
+
+
+V3_ARRAY = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4],
+    "data_type": "int32",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({**V3_ARRAY, "node_type": "group"}, "it is 'group', but the document describes an array"),
+        ({"zarr_format": 3, "node_type": "array", "attributes": {}}, "it is 'array', but the document describes none"),
+    ],
+)
+def test_a_document_that_lies_about_its_node_type_is_told_so(
+    tmp_path: Path, document: dict[str, Any], reason: str
+) -> None:
+    with serving(tmp_path) as data:
+        data.break_node({"zarr.json": json.dumps(document).encode()})
+
+        answer = data.http.get(A)
+
+    assert problem(answer) == (502, "bad-metadata")
+    assert answer.json()["member"] == "node_type"
+    assert answer.json()["reason"].startswith(reason)
+
+
+def test_a_group_whose_document_describes_an_array_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path) as data:
+        data.break_node({".zgroup": json.dumps(zarray()).encode()})
+
+        assert data.http.get(A).json()["problems"] == ["a/.zgroup: it describes an array, which belongs into a .zarray"]
+
+
+@pytest.mark.parametrize(("shape", "chunks", "then"), [([0], [0], [65536]), ([0, 4], [0, 2], [32768, 2])])
+def test_an_empty_array_without_a_chunk_size_grows(
+    tmp_path: Path, shape: list[int], chunks: list[int], then: list[int]
+) -> None:
+    rows = np.arange(2 * math.prod(shape[1:]), dtype="<i4").reshape(2, *shape[1:]) + 1
+    with serving(tmp_path) as data:
+        data.break_node({".zarray": json.dumps(zarray(shape=shape, chunks=chunks, dtype="<i4")).encode()})
+
+        assert data.http.get(A).json()["chunks"] == then
+        data.http.post("/v1/append/data/a", content=rows.tobytes()).raise_for_status()
+        data.http.patch(A, json={"shape": [3, *shape[1:]]}).raise_for_status()
+
+        assert data.http.get(A).json()["chunks"] == then
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"))[:2], rows)

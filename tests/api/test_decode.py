@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from PIL import Image
 
 from hyperslab import RemoteArray
 from hyperslab.api.options import ApiOptions
@@ -259,3 +261,108 @@ def test_a_remote_array_reads_decoded_values(served: Running, opened: xarray.Dat
     assert RemoteArray(f"{served.url}/v1/metadata/data/t").dtype == PACKED.dtype
     days = RemoteArray(f"{served.url}/v1/metadata/data/other/noleap", decode="cf")
     assert days[60] == "2000-03-02T00:00:00"
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def field(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, xarray.Dataset]]:
+    """A dataset of xarray in either format, served: counts with zeros, a packed field whose zeros are values, flags of
+    each kind, and times with bounds, which have no units of their own; and what xarray reads."""
+    days = np.array([["2001-02-26", "2001-02-28"], ["2001-02-28", "2001-03-02"]], "M8[ns]")
+    numbers = np.arange(24.0).reshape(4, 6)
+    numbers[1, 2] = np.nan
+    data = xarray.Dataset(
+        {
+            "packed": (("y", "x"), 280 + numbers / 2, {"units": "K"}),
+            "count": (("y", "x"), np.arange(24, dtype="u2").reshape(4, 6)),
+            "float": (("y", "x"), numbers.astype("f4")),
+            "bool": (("y", "x"), np.arange(24, dtype="i1").reshape(4, 6) % 2, {"dtype": "bool"}),
+            "time_bnds": (("time", "bnds"), days),
+            "cell": ((), days[0, 0]),
+            "within": (("two",), days[0]),
+        },
+        coords={"time": ("time", days[:, 0], {"bounds": "time_bnds"})},
+    )
+    data["packed"].encoding = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 280.0, "_FillValue": -32768}
+    data["float"].encoding = {"_FillValue": -9999.0, "chunks": (2, 4)}
+    data["time"].encoding = {"units": "hours since 2001-2-1", "calendar": "standard", "dtype": "f8"}
+    data["cell"].attrs["bounds"] = "within"
+    data["cell"].encoding = data["within"].encoding = {"units": "days since 2001-2-1", "calendar": "standard"}
+    folder = tmp_path_factory.mktemp("field")
+    data.to_zarr(folder, zarr_format=request.param, consolidated=False)
+    for name in ("time_bnds", "within"):
+        attributes: Any = zarr.open_group(folder)[name].attrs
+        del attributes["units"], attributes["calendar"]
+    with running(folder) as found:
+        yield found.url, xarray.open_zarr(folder, consolidated=False, chunks=None).load()
+
+
+@pytest.mark.parametrize("name", ["packed", "count", "float", "bool", "time", "time_bnds", "within"])
+def test_slices_points_chunks_bins_documents_and_arrays_decode_as_xarray_does(
+    field: tuple[str, xarray.Dataset], name: str
+) -> None:
+    url, opened = field
+    values = opened[name].values
+
+    def get(route: str, **query: Any) -> np.ndarray[Any, Any]:
+        answer = httpx.get(f"{url}/v1/{route}", params={"decode": "cf", "format": "npy", **query})
+        return npy(answer.raise_for_status().content)
+
+    found = get(f"slice/data/{name}")
+    np.testing.assert_array_equal(found, values)
+    assert found.dtype == values.dtype
+    remote = RemoteArray(f"{url}/v1/metadata/data/{name}", decode="cf")
+    assert remote.dtype == values.dtype
+    np.testing.assert_array_equal(remote[...], values)
+    at = [[0] * values.ndim, [1] * values.ndim]
+    points = httpx.post(f"{url}/v1/points/data/{name}?decode=cf&format=npy", json={"coordinates": at})
+    np.testing.assert_array_equal(npy(points.raise_for_status().content), [values[tuple(index)] for index in at])
+    chunk = get(f"chunk/data/{name}/" + ".".join("0" * values.ndim))
+    np.testing.assert_array_equal(chunk, values[tuple(slice(size) for size in chunk.shape)])
+    bins = get(f"slice/data/{name}", reduce="minmax", bins=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(
+            bins[..., 0, 0], np.nanmin(values.astype("f8") if values.dtype == bool else values, axis=-1)
+        )
+    decoded = httpx.get(f"{url}/v1/metadata/data/{name}?decode=cf").json()["decoded"]
+    assert (decoded["dtype"], decoded["problems"]) == (values.dtype.str, [])
+    assert httpx.get(f"{url}/v1/plan/data/{name}?decode=cf").json()["dtype"] == values.dtype.str
+
+
+@pytest.mark.parametrize(("name", "most"), [("packed", 291.5), ("count", 23.0), ("float", 23.0)])
+def test_pictures_and_their_limits_are_of_decoded_values(
+    field: tuple[str, xarray.Dataset], name: str, most: float
+) -> None:
+    url, opened = field
+    values = opened[name].values.astype("f8")
+    about = httpx.get(f"{url}/v1/tile/data/{name}/histogram.json?decode=cf&bins=23").json()
+    info = httpx.get(f"{url}/v1/tile/data/{name}/info.json?decode=cf").json()
+
+    assert sum(about["counts"]) == np.isfinite(values).sum()
+    assert (min(about["edges"]), max(about["edges"])) == (np.nanmin(values), most)
+    assert info["problems"] == []
+    picture = httpx.get(f"{url}/v1/tile/data/{name}/thumbnail.png?decode=cf&size=16").content
+    assert (
+        np.asarray(Image.open(io.BytesIO(picture)).convert("LA"))[..., 1].astype(bool).sum()
+        == np.isfinite(values).sum()
+    )
+
+
+def test_bounds_follow_the_time_that_they_belong_to(tmp_path: Path) -> None:
+    """Their tag does too."""
+    root = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    time: Any = root.create_array("time", data=np.arange(2), dimension_names=["time"])
+    root.create_array("edges", data=np.array([[0, 1], [1, 2]]), dimension_names=["time", "two"])
+    with running(tmp_path) as found, httpx.Client(base_url=found.url) as client:
+        target = "/v1/slice/data/edges?decode=cf&format=json"
+        tags = [client.get(target).headers["ETag"]]
+        assert client.get(target).json() == [[0, 1], [1, 2]]
+        for day in ("2000-01-01", "2001-01-01"):
+            time.attrs.update({"bounds": "edges", "units": f"days since {day}"})
+            answer = client.get(target, headers={"If-None-Match": tags[-1]})
+            assert answer.status_code == 200
+            assert answer.json()[0][0] == f"{day}T00:00:00.000000000"
+            tags.append(answer.headers["ETag"])
+            assert client.get(target, headers={"If-None-Match": tags[-1]}).status_code == 304

@@ -133,10 +133,11 @@ def test_objects_that_no_codec_makes_are_refused(item: Any) -> None:
         encode_objects(values)
 
 
-def test_objects_nested_without_end_are_refused_in_every_form() -> None:
+@pytest.mark.parametrize("depth", [101, 600, 100_000])
+def test_objects_nested_without_end_are_refused_in_every_form(depth: int) -> None:
     values = np.empty(1, object)
     values[0] = []
-    for _ in range(600):
+    for _ in range(depth):
         values[0] = [values[0]]
 
     for encode in (encode_objects, encode_json, encode_csv):

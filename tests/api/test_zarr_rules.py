@@ -197,7 +197,7 @@ def test_12_the_path_of_a_group_is_an_index_of_links(example: Running, accept: s
 
     page = answer.body.decode()
     assert answer.headers["content-type"].startswith("text/html")
-    assert "<title>Index of /data</title>" in page
+    assert "<title>Index of /zarr/data</title>" in page
     links = re.findall(r'<a href="([^"]+)"', page)
     assert {".zgroup", ".zattrs", ".zmetadata", "cube/", "group/", "table/"} <= set(links)
 

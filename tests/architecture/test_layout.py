@@ -49,3 +49,24 @@ def test_no_file_names_a_package_registry() -> None:
     ]
 
     assert naming == []
+
+
+def test_tests_of_the_formats_and_the_api_need_no_further_program_or_environment() -> None:
+    """They run wherever ``.[test]`` is installed. Those that talk to browsers, proxies or other environments lie in
+    packages of their own."""
+    allowed = {"engine": set[str](), "conformance": set(), "api": set(), "streams": set(), "client": {"zarr2_python"}}
+    needing = []
+    for package, tools in allowed.items():
+        for path in sorted((ROOT / "tests" / package).glob("*.py")):
+            for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(statement, ast.ImportFrom):
+                    names, module = {alias.name for alias in statement.names}, statement.module or ""
+                elif isinstance(statement, ast.Import):
+                    names, module = set(), statement.names[0].name
+                else:
+                    continue
+                outside = module == "tests.tools" and names - {"ROOT", "artifacts"} - tools
+                if outside or module == "tests.chromium" or module.partition(".")[0] == "playwright":
+                    needing.append(f"{package}/{path.name}: {module}")
+
+    assert needing == []

@@ -7,7 +7,19 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from hyperslab.storage.base import MAX_BYTES, Absent, Capabilities, Check, Entry, Keep, Listing, Part, Store, Stored
+from hyperslab.storage.base import (
+    MAX_BYTES,
+    Absent,
+    Capabilities,
+    Check,
+    Entry,
+    Keep,
+    Listing,
+    Part,
+    Store,
+    Stored,
+    Unserved,
+)
 
 
 def is_document(key: str) -> bool:
@@ -18,6 +30,8 @@ class CountingStore(Store):
     """Passes everything on. Keeps the keys whose values are read, in whole or in part (``gets``), those of ``put`` and
     ``delete`` (``puts``) and those of each look-up of versions (``lookups``); ``claims`` are capabilities that differ
     from the inner store's."""
+
+    hides_absence = False
 
     def __init__(self, inner: Store, **claims: Any) -> None:
         self.inner, self.claims = inner, claims
@@ -54,7 +68,13 @@ class CountingStore(Store):
         self._read(key)
         return self.inner.get(key, max_bytes)
 
-    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
+    def get_each(
+        self,
+        keys: Sequence[str],
+        max_bytes: int = MAX_BYTES,
+        *,
+        denied_is_absent: bool = False,  # noqa: ARG002
+    ) -> list[Stored | None]:
         return [self.get(key, max_bytes) for key in keys]
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
@@ -97,9 +117,9 @@ class CountingStore(Store):
         self.before("list_dir", [prefix])
         return self.inner.list_dir(prefix)
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         self.before("list_prefix", [prefix])
-        return self.inner.list_prefix(prefix)
+        return self.inner.list_prefix(prefix, unserved)
 
     def is_link(self, prefix: str) -> bool:
         return self.inner.is_link(prefix)

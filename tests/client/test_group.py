@@ -398,3 +398,15 @@ def test_text_of_any_length_is_written_from_numpys_strings(group: RemoteGroup) -
         fixed[...] = np.array(["thirteen cats"] * 3, np.dtypes.StringDType())
     with pytest.raises(ValueError, match="data_type"):
         group.create_array("both", 3, "i4", data_type="i4")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_fill_value_of_a_record_may_be_a_mapping(group: RemoteGroup, zarr_format: Any) -> None:
+    dtype = np.dtype([("x", "<i2"), ("y", "<f4"), ("s", "S3")])
+    fill = {"x": np.int64(7), "y": np.nan, "s": b"ab"}
+    array = group.create_array("records", 2, dtype, fill_value=fill, zarr_format=zarr_format)
+    assert array[...].tobytes() == np.array([(7, np.nan, b"ab")] * 2, dtype).tobytes()
+    group.create_array("records", 2, dtype, fill_value={**fill, "y": "NaN"}, zarr_format=zarr_format, mode="open")
+    for wrong in ({"x": 7}, {**fill, "x": 1.5}, {**fill, "x": 70_000}, {**fill, "s": b"abcd"}):
+        with pytest.raises((ValueError, TypeError, OverflowError)):
+            group.create_array("wrong", 2, dtype, fill_value=wrong, zarr_format=zarr_format)

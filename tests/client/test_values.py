@@ -89,7 +89,7 @@ def test_fill_values_of_new_arrays_become_json(value: Any, expected: Any) -> Non
     [
         ("<M8[s]", np.datetime64("2020-01-01")),
         (">M8[D]", date(2020, 1, 1)),
-        ("<M8[ms]", np.datetime64("NaT")),
+        ("<M8[ms]", np.datetime64("NaT", "s")),
         ("<m8[ms]", np.timedelta64(2, "s")),
         ("<m8[ms]", timedelta(seconds=2)),
         (STRUCTURED, np.array((1, b"ab"), [("x", ">i4"), ("y", "|S2")])[()]),

@@ -276,3 +276,21 @@ def test_deep_nesting_is_refused_and_never_a_fault_of_the_service(service: Confo
         node = service.array({"0": data}, dtype="|O", shape=[1], chunks=[1], filters=[{"id": codec}])
         for form in ("raw", "json", "csv"):
             assert problem(node.get("slice", format=form))["code"] in ("not-representable", "chunk-corrupt")
+
+
+def test_objects_too_deep_to_be_read_are_not_written(service: Conformance) -> None:
+    node = service.node()
+    node.put(json={"shape": [1], "chunks": [1], "dtype": "|O", "filters": [{"id": "json2"}], "compressor": None})
+    json_type = {"Content-Type": "application/json"}
+
+    for depth in (101, 150, 190, 5000, 500_000):
+        for opening, closing in ("[]", ('{"a":', "}")):
+            inner = "1" if closing == "}" else ""
+            body = f"[{opening * depth}{inner}{closing * depth}]".encode()
+            refused = node.put("slice", content=body, headers=json_type)
+            assert (refused.status_code, problem(refused)["code"]) == (400, "bad-body")
+    shape = {"Array-Shape": "[" * 30_000}
+    assert problem(node.put("slice", content=b"[1]", headers=json_type | shape))["code"] == "bad-body"
+    assert node.put("slice", content=b"[" * 101 + b"]" * 101, headers=json_type).status_code == 204
+    for form in ("raw", "json", "csv"):
+        assert node.get("slice", format=form).status_code == 200

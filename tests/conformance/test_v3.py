@@ -75,7 +75,7 @@ def test_what_one_makes_and_another_writes_all_read_alike(data: tuple[Served, Pa
     chain: list[Any] = [TransposeCodec(order=order), endian, *draw.draw(st.sampled_from(BYTES))]
     in_tensorstore = dtype.kind in "biufc"  # and no codec behind a shard
     for _ in range(draw.draw(st.integers(0, 2)) if dtype.kind != "V" else 0):  # zarr-python has no records in shards
-        location = draw.draw(st.sampled_from(["start", "end"]))
+        location: Any = draw.draw(st.sampled_from(["start", "end"]))
         index: list[Any] = [BytesCodec(), *draw.draw(st.sampled_from([[], [Crc32cCodec()]]))]
         chain = [ShardingCodec(chunk_shape=sizes[-1], codecs=chain, index_codecs=index, index_location=location)]
         after = draw.draw(st.sampled_from([[], [], [Crc32cCodec()]]))

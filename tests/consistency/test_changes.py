@@ -175,7 +175,8 @@ class Copy:
 
     def is_equal(self, store: str) -> bool:
         paths = [f"{store}/c/0", f"{store}/c/1"]
-        return all(path in self.arrays and np.array_equal(self.arrays[path], self.read(path)) for path in paths)  # type: ignore[arg-type]
+        pairs = [(self.arrays.get(path), self.read(path)) for path in paths]
+        return all(a is not None and b is not None and np.array_equal(a, b) for a, b in pairs)
 
     def apply(self, data: dict[str, Any]) -> None:
         path = data["path"]

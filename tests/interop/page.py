@@ -156,7 +156,10 @@ def _layout_rows() -> list[list[str]]:
             " and ".join(f"`{separator}`" for separator in SEPARATORS) + ", `.` where it is absent",
         ],
         ["shape", "0 to 64 axes of 0 to 2^62 cells; records of subarrays included"],
-        ["chunks", "any size from 1, larger than the array too; 0 where the axis is empty"],
+        [
+            "chunks",
+            "any size from 1, larger than the array too; 0 where the axis is empty: then 65,536 items, once it grows",
+        ],
         ["unknown members", "kept when the document is written anew"],
         [
             "`NaN`, `Infinity` without quotes",

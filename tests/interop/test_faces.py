@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 from numcodecs import BZ2, LZ4, Delta, Zlib
+from xarray.backends.zarr import FillValueCoder
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from hyperslab.storage import StoreConfig
@@ -108,7 +109,7 @@ def test_arrays_of_v3_are_arrays_of_v2(data: tuple[Served, Path], draw: DataObje
     )
     chain: list[Any] = [TransposeCodec(order=order), endian, *after]
     is_sharded = dtype.kind != "V" and draw.draw(st.booleans())  # zarr-python cannot write these in shards
-    location = draw.draw(st.sampled_from(["start", "end"]))
+    location: Any = draw.draw(st.sampled_from(["start", "end"]))
     if is_sharded:
         chain = [ShardingCodec(chunk_shape=inner, codecs=chain, index_location=location)]
     shards = tuple(size * count for size, count in zip(inner, counts, strict=True)) if is_sharded else inner
@@ -176,9 +177,11 @@ def test_arrays_of_v2_are_arrays_of_v3(data: tuple[Served, Path], draw: DataObje
 
     np.testing.assert_array_equal(opened(served, 3, "b"), values)
     document = served.http.get("/zarr3/data/b/zarr.json").json()
+    has_missing = values.dtype.kind in "biufc"  # xarray reads none of others
+    missing = {"_FillValue": FillValueCoder.encode(array.fill_value, values.dtype)} if has_missing else {}
     assert (document["dimension_names"], document["attributes"]) == (
         [f"d{axis}" for axis in range(rank)],
-        {"unit": "mm"},
+        {"unit": "mm", **missing},
     )
     keys = [path.relative_to(folder).as_posix() for path in (folder / "b").rglob("[0-9]*") if path.is_file()]
     assert [served.http.get(f"/zarr3/data/{key}").content for key in keys] == [(folder / k).read_bytes() for k in keys]
@@ -196,7 +199,6 @@ V2: dict[str, Any] = zarray([8], [8])
         ({**DOCUMENT, "codecs": [sharding([4], [LITTLE, CRC32C])]}, "crc32c"),
         ({**DOCUMENT, "codecs": [sharding([4], [sharding([2])])]}, "further shards"),
         ({**DOCUMENT, "codecs": [sharding([4]), named("gzip", level=1)]}, "whole"),
-        ({**DOCUMENT, "data_type": "string", "fill_value": "", "codecs": [{"name": "vlen-utf8"}]}, "any length"),
         ({**DOCUMENT, "data_type": "uint4", "codecs": [{"name": "bytes"}]}, "uint4"),
         ({**DOCUMENT, "fill_value": "0x7fc00001"}, "NaN"),
         ({**DOCUMENT, "codecs": [{"name": "scale_offset"}, *DOCUMENT["codecs"]]}, "scale_offset"),
@@ -229,6 +231,44 @@ def test_what_has_no_form_in_the_other_format_says_why(
     if described.status_code == 200:
         assert f"zarr{other}" not in described.json()["links"]
         assert f"zarr{given_format}" in described.json()["links"]
+
+
+@pytest.mark.parametrize("shards", [None, (4,)])
+@pytest.mark.parametrize(
+    ("data_type", "values"), [("string", ["a", "béé", "", "d"]), ("variable_length_bytes", [b"a", b"\0z", b"", b"d"])]
+)
+def test_texts_and_bytes_of_any_length_are_objects_in_v2(
+    data: tuple[Served, Path], data_type: str, values: list[Any], shards: Any
+) -> None:
+    """As the packages write them that have always stored names so."""
+    served, folder = data
+    path = f"any-{data_type}-{shards is None}"
+    stored = zarr.create_array(folder / path, shape=(5,), chunks=(2,), shards=shards, dtype=data_type)
+    stored[:4] = np.array(values, object)
+
+    read = zarr.open_array(f"{served.url}/zarr2/data/{path}", mode="r", zarr_format=2)[:]
+
+    assert read.tolist() == [*values, values[2]]
+    document = served.http.get(f"/zarr2/data/{path}/.zarray").json()
+    assert (document["dtype"], document["filters"][0]["id"][:5]) == ("|O", "vlen-")
+    assert f"{path}/.zarray" in served.http.get("/zarr2/data/.zmetadata").json()["metadata"]
+
+
+def test_chunks_of_images_have_slashes_in_v2_and_both_spellings_are_keys(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    image(folder / "slashes", 3)
+    zarr.create_array(folder / "plain", shape=(4, 4), chunks=(2, 2), dtype="i4")[:] = 1
+
+    separators = [
+        served.http.get(f"/zarr2/data/{path}/.zarray").json()["dimension_separator"]
+        for path in ("slashes/0", "slashes/1", "slashes/labels/cells/0", "plain")
+    ]
+
+    assert separators == ["/", "/", "/", "."]
+    for path in ("slashes/0", "plain"):
+        slashes, dots = (served.http.get(f"/zarr2/data/{path}/{key}") for key in ("1/1", "1.1"))
+        assert slashes.content == dots.content
+        assert slashes.status_code == dots.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -324,22 +364,85 @@ def test_an_image_is_valid_ome_zarr_of_either_version(tmp_path: Path, server: Se
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_a_dataset_of_xarray_is_the_same_in_both(data: tuple[Served, Path], zarr_format: Any) -> None:
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_a_dataset_of_xarray_is_the_same_in_both(
+    data: tuple[Served, Path], zarr_format: Any, *, consolidated: bool
+) -> None:
     served, folder = data
     days = np.array(["2020-01-01", "2020-01-02"], "M8[ns]")
     values = {
-        "t": (("time", "x"), np.arange(6.0).reshape(2, 3)),
-        "name": (("x",), np.array(["a", "b", "c"])),
+        "t": (("time", "x"), np.array([[0, np.nan, 2], [3, 4, 5]])),
+        "f4": (("x",), np.array([0, -1.5, np.nan], "f4"), {}, {"_FillValue": -9999.0}),
+        "packed": (("x",), np.array([280.0, np.nan, 281]), {}, {"dtype": "i2", "scale_factor": 0.5, "add_offset": 280.0,
+                                                               "_FillValue": -32768}),
+        "unsigned": (("x",), np.array([0, 200, np.nan]), {}, {"dtype": "i1", "_Unsigned": "true", "_FillValue": -1}),
+        "count": (("x",), np.array([0, 1, 2], "u4")),
+        "missing": (("x",), np.array([0, 1, np.nan]), {}, {"dtype": "i8", "_FillValue": 2**62}),
+        "complex": (("x",), np.array([0, 1j, 2]), {}, {"_FillValue": 1 + 1j}),
+        "flag": (("x",), np.array([True, False, True])),
+        "bool": (("x",), np.array([0, 1, 0], "i1"), {"dtype": "bool"}),
+        "name": (("x",), np.array(["a", "", "c"])),
         "s": ((), 3.5),
-    }
+        "crs": ((), 7),
+    }  # fmt: skip
     dataset = xarray.Dataset(values, coords={"time": days})
+    dataset["f4"].encoding |= {"chunks": (2,), "shards": (2,)} if zarr_format == 3 else {}
     dataset.to_zarr(folder / f"x{zarr_format}", zarr_format=zarr_format, consolidated=False, mode="w")
+    with xarray.open_zarr(folder / f"x{zarr_format}", consolidated=False) as found:
+        expected = found.load()
 
     for face in (2, 3):
         url = f"{served.http.base_url}/zarr{face}/data/x{zarr_format}"
-        mask = face == 3 or zarr_format == 2  # in v2, xarray takes fill values for missing ones
-        with xarray.open_zarr(url, mask_and_scale=mask) as found:
-            xarray.testing.assert_equal(found.load(), dataset)
+        with xarray.open_zarr(url, consolidated=consolidated and face != zarr_format, zarr_format=face) as found:
+            xarray.testing.assert_equal(found.load(), expected)
+            assert found["packed"].encoding["_FillValue"] == -32768
+
+
+def test_chunks_that_are_not_stored_keep_an_array_of_v3_from_v2_unless_its_fill_value_is_the_missing_one(
+    data: tuple[Served, Path],
+) -> None:
+    served, folder = data
+    root: Any = zarr.open_group(folder / "sparse", mode="w", zarr_format=3)
+    missing = {"_FillValue": FillValueCoder.encode(-9.0, np.dtype("f4"))}
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    scale = [{"type": "scale", "scale": [1.0, 1.0]}]
+    image = {
+        "version": "0.5",
+        "multiscales": [{"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}],
+    }
+    root.create_group("image", attributes={"ome": image})
+    for name, fill, attributes in (
+        ("zero", 0, {}), ("other", 0, missing), ("same", -9, missing), ("nan", np.nan, {}), ("image/0", 0, {}),
+        ("unnamed", 0, {}),
+    ):  # fmt: skip
+        array: Any = root.create_array(
+            name, shape=(4, 4), chunks=(2, 2), shards=(4, 2), dtype="f4", fill_value=fill, attributes=attributes,
+            dimension_names=None if name == "unnamed" else ("y", "x"),
+        )  # fmt: skip
+        array[:2] = 5  # half of each shard
+
+    def status(name: str, document: str = ".zarray") -> int:
+        return served.http.get(f"/zarr2/data/sparse/{name}/{document}").status_code
+
+    found = [name for name in ("zero", "other", "same", "nan", "image/0", "unnamed") if status(name) == 200]
+    assert found == ["same", "nan", "image/0", "unnamed"]
+    refused = served.http.get("/zarr2/data/sparse/zero/.zattrs")
+    assert (refused.status_code, refused.json()["code"]) == (404, "form-not-found")
+    assert "missing values" in refused.json()["reason"]
+    listed = served.http.get("/zarr2/data/sparse/.zmetadata").json()["metadata"]
+    assert {key[: -len("/.zarray")] for key in listed if key.endswith(".zarray")} == {*found}
+    assert [listed[f"{name}/.zarray"]["fill_value"] for name in found] == [-9.0, "NaN", 0.0, 0.0]
+    assert "_FillValue" not in listed["same/.zattrs"]
+
+    root["zero"][2:] = 5
+    root["other"][2:] = 5
+
+    assert [
+        served.http.get(f"/zarr2/data/sparse/{name}/.zarray").json()["fill_value"] for name in ("zero", "other")
+    ] == [
+        None,
+        -9.0,
+    ]
 
 
 def test_those_who_know_one_format_alone_read_the_other(tmp_path: Path, programs: Path, server: ServerFactory) -> None:

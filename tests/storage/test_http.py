@@ -79,8 +79,8 @@ class TestFaults:
             lambda: store.get("k"),
             lambda: store.get_part("k", 0, 10),
             lambda: store.stat("k"),
-            lambda: store.list_dir(""),
-            store.check,
+            # 403 may mean that the root has neither index page nor document
+            *([] if fault == Status(403) else [lambda: store.list_dir(""), store.check]),
         )[: 1 if isinstance(fault, Truncate) else None]:
             with pytest.raises(kind):
                 read()

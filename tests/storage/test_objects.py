@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -16,7 +19,7 @@ from obstore.store import S3Store
 
 from hyperslab import errors
 from hyperslab.storage import StoreConfig, objects, open_store
-from hyperslab.storage.base import ABSENT, Absent, Store, VersionConflict, WritersSafe
+from hyperslab.storage.base import ABSENT, Absent, Store, Unserved, VersionConflict, WritersSafe
 from hyperslab.storage.client import connect
 from tests.faults import Before, DropHeaders, Fault, FaultProxy, LoseAnswer, Reset, Stall, Status, Truncate
 from tests.s3 import S3Bucket, S3Server
@@ -548,3 +551,79 @@ class TestOptions:
         assert "very-secret" not in shown
         assert "test-secret-key" not in shown
         assert "127.0.0.1" not in failed.value.reason
+
+
+ODD_KEYS = {
+    "g/b//c": "g/b//",
+    "g//x": "g//",
+    "g/x\x01y": "g/x\x01y",
+    "g/tab\tx": "g/tab\tx",
+    "g/back\\s/.zarray": "g/back\\s/",
+    "g/../up/1": "g/../",
+}
+"""Keys in a bucket, and the paths up to the segment with a flaw."""
+
+
+@pytest.mark.parametrize("base", ["", "/g"])
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_keys_that_are_no_paths_are_named_and_hide_and_lose_nothing(
+    s3_server: S3Server, s3_bucket: S3Bucket, base: str, *, anonymous: bool
+) -> None:
+    fill_bucket(s3_server, s3_bucket, dict.fromkeys(["g/a", "g/b/d", "g/é ü+", "g/z/.zgroup", *ODD_KEYS], b"1"))
+    options = {name: s3_bucket.options[name] for name in ("endpoint", "region")} | {"anonymous": "true"}
+    config = s3_bucket.config(writable=True)
+    config = replace(config, url=config.url + base, options=options if anonymous else config.options)
+    store, prefix = open_store(config), "" if base else "g/"
+    odd = sorted(path.removeprefix("g/" if base else "") for path in ODD_KEYS.values())
+
+    listed, unserved = store.list_dir(prefix), list[Unserved]()
+    keys = sorted(entry.key for entry in store.list_prefix(prefix, unserved))
+
+    assert [entry.key for entry in listed.entries] == [f"{prefix}a", f"{prefix}é ü+"]
+    assert listed.prefixes == ("b", "z")
+    assert keys == [f"{prefix}{name}" for name in ("a", "b/d", "z/.zgroup", "é ü+")]
+    assert sorted(each.path for each in unserved) == odd
+    assert len(listed.unserved) == len(ODD_KEYS) - 1  # all but that in g/b/
+    assert [each.path for each in store.list_dir(f"{prefix}b/").unserved] == [f"{prefix}b//"]
+
+    kept: list[str] = []
+    store.delete_prefix(prefix, None, lambda key, _: kept.append(key) or key == f"{prefix}a")  # type: ignore[func-returns-value]
+
+    assert sorted(kept) == sorted([*keys, *odd])
+    left = {item["Key"] for item in s3_server.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]}
+    assert left == {"g/a", *ODD_KEYS}
+
+
+@pytest.mark.parametrize(("name", "encode"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_objects_with_a_content_encoding_are_decoded(
+    s3_server: S3Server, s3_bucket: S3Bucket, name: str, encode: Callable[[bytes], bytes]
+) -> None:
+    value = bytes(range(200)) * 50
+    fill_bucket(s3_server, s3_bucket, {"k": encode(value)}, ContentEncoding=name)
+    fill_bucket(s3_server, s3_bucket, {"plain": value}, ContentEncoding="aws-chunked")
+    store = open_store(s3_bucket.config())
+
+    for key in ("k", "plain"):
+        entry, part, tail = store.stat(key), store.get_part(key, 1_000, 1_010), store.get_tail(key, 10)
+        assert entry is not None
+        assert part is not None
+        assert tail is not None
+        assert value_of(store, key) == value
+        assert entry.size == part.entry.size == tail.entry.size == len(value)
+        assert part.between(1_000, 1_010) == value[1_000:1_010]
+        assert tail.between(len(value) - 10, len(value)) == value[-10:]
+        assert store.get_ranges(key, [(5, 7), (9_998, 20_000)], entry.version) == [value[5:7], value[9_998:]]
+        with pytest.raises(errors.StoredTooLarge):
+            store.get(key, 9_999)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("br", b"x"), ("gzip", b"no gzip"), ("gzip", gzip.compress(b"x" * 99, mtime=0)[:-9])]
+)
+def test_an_encoding_that_cannot_be_undone_is_named(
+    s3_server: S3Server, s3_bucket: S3Bucket, name: str, body: bytes
+) -> None:
+    fill_bucket(s3_server, s3_bucket, {"k": body}, ContentEncoding=name)
+
+    with pytest.raises(errors.StoreError, match=f"content encoding {name!r}"):
+        open_store(s3_bucket.config()).get_part("k", 0, 5)

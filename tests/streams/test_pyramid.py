@@ -113,7 +113,7 @@ def test_nan_wins_but_is_one_value_among_others_for_a_mode() -> None:
         ("mode", [2j, 1 + 9j, 1 + 9j, 2j], 2j),
         ("min", ["b", "a", "c", "d"], "a"),
         ("mode", [b"b", b"b", b"a", b"a"], b"a"),
-        ("max", np.array([1, "NaT", 3, 4], "M8[s]"), np.datetime64("NaT")),
+        ("max", np.array([1, "NaT", 3, 4], "M8[s]"), np.datetime64("NaT", "s")),
         ("min", np.array([5, 3, 4, 9], "m8[us]"), np.timedelta64(3, "us")),
         ("mode", np.array([5, 3, 4, 5], "M8[ns]"), np.datetime64(5, "ns")),
         ("mode", np.array([(1, 2.0), (0, 3.0), (1, 2.0), (0, 1.0)], [("a", "<i2"), ("b", "<f4")]), (1, 2.0)),

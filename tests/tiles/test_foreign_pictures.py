@@ -178,6 +178,7 @@ def ome_6(version: str, *steps: Json) -> Json:
 @pytest.mark.parametrize("version", ["0.6", "0.6.dev3", "0.6-dev1"])
 def test_the_axes_and_transformations_of_version_6_are_read(tmp_path: Path, tiles: Tiles, version: str) -> None:
     values = np.zeros((3, 64, 64), "u2") + np.array([100, 200, 300], "u2")[:, None, None]
+    steps: list[Json]
     half = {"type": "scale", "scale": [1, 1, 1]}
     steps = [
         {"type": "sequence", "transformations": [{"type": "scale", "scale": [1, 0.5, 0.5]}, {"type": "identity"}]},
@@ -252,7 +253,9 @@ def test_a_plate_shows_whole_wells_of_any_size(tmp_path: Path, tiles: Tiles) -> 
 
 
 def test_a_well_larger_than_those_looked_at_is_reduced_to_its_place(tmp_path: Path, tiles: Tiles) -> None:
-    shapes = {f"B/{i}": (256, 256) if i == 1 else (64, 64) for i in range(40)}  # every third is looked at
+    shapes: dict[str, tuple[int, ...]] = {
+        f"B/{i}": (256, 256) if i == 1 else (64, 64) for i in range(40)
+    }  # every third is looked at
     write_plate(tmp_path / "p", shapes)
 
     found = info(tiles, "data/p")

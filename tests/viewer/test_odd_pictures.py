@@ -78,7 +78,7 @@ def write_channels(folder: Path) -> None:
 def red_box(picture: Pixels) -> tuple[int, int, int, int]:
     """Where the red pixels of a picture are."""
     rows, columns = np.nonzero((picture[..., 0] > 200) & (picture[..., 1] < 50))
-    return int(rows.min()), int(rows.max()), int(columns.min()), int(columns.max())
+    return int(np.min(rows)), int(np.max(rows)), int(np.min(columns)), int(np.max(columns))
 
 
 def test_labels_lie_where_they_belong_whatever_their_axes_and_size(viewer: Viewer) -> None:

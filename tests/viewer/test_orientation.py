@@ -38,7 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def edges(viewer: Viewer, red: int = 150) -> tuple[int, int, int, int]:
     """Top, bottom, left and right of what is bright, in pixels of the screen; the tools are no part of it."""
     rows, columns = np.nonzero(viewer.picture()[100:-60, :640, 0] > red)
-    return int(rows.min()), int(rows.max()) + 1, int(columns.min()), int(columns.max()) + 1
+    return int(np.min(rows)), int(np.max(rows)) + 1, int(np.min(columns)), int(np.max(columns)) + 1
 
 
 def test_north_is_above_and_readings_follow(viewer: Viewer) -> None:

@@ -161,7 +161,7 @@ def test_missing_values_lowest_values_and_the_outside_look_different(viewer: Vie
         assert missing.std() > 2  # a pattern
         assert missing.min() > 20
         assert missing.max() < 240
-        assert outside.std(axis=(0, 1)).max() == 0
+        assert np.max(outside.std(axis=(0, 1))) == 0
         assert len({tuple(pixel) for pixel in shown[120:180, 400]}) == 3  # outside, frame, picture
 
 

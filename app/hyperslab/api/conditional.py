@@ -90,6 +90,8 @@ def _tags(name: str, text: str | None) -> Tags | None:
     while match := tag.match(text, position):
         tags.append(match[1])
         position = match.end()
+    if re.fullmatch(r"\s*[\x21\x23-\x2b\x2d-\x7e]+\s*", text) and not text.strip().startswith("W/"):
+        return (f'"{text.strip()}"',)  # a single tag without quotes, as object stores take it
     if position < len(text) or not tags:
         raise BadParameter(name, text, 'a list of entity tags such as "abc", "def", or *')
     return tuple(tags)

@@ -29,8 +29,8 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
     """The ranges of a Range header for a body of ``size`` bytes; None if the header is ignored.
 
     Ignored are other units, invalid range sets, and ranges of an empty body (some clients send one with every request).
-    Overlapping and touching ranges are merged. Raises `RangeNotSatisfiable` if all ranges are outside, or for more than
-    64.
+    Overlapping and touching ranges are merged. Raises `RangeNotSatisfiable` if all ranges are outside, or if more than
+    64 were asked for, also such that would be merged (RFC 9110 §14.2: a sign of a broken or an unfriendly client).
     """
     if text is None or size == 0:
         return None
@@ -51,7 +51,7 @@ def parse_range(text: str | None, size: int) -> list[ByteRange] | None:
             merged[-1] = ByteRange(merged[-1].start, max(merged[-1].stop, part.stop))
         else:
             merged.append(part)
-    if not merged or len(merged) > 64:
+    if not merged or len(parsed) > 64:
         raise RangeNotSatisfiable(text, size)
     return found if len(found) == len(merged) else merged  # in requested order
 

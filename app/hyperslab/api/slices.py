@@ -38,7 +38,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
-from hyperslab.engine.indexing import split_rows
+from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
@@ -138,6 +138,13 @@ def array_query(
 def values_etag(tag: str, words: str) -> str:
     """A strong entity tag of values: that of their plan, combined with form and dtype in ``words``."""
     return etag_of(f"{tag} {words}".encode())
+
+
+async def with_inherited(request: Request, array: ArrayNode) -> ArrayNode:
+    """The array, for ``decode=cf`` with the attributes that it inherits."""
+    if not array.may_inherit or request.query.choice("decode", DECODINGS) != "cf":
+        return array
+    return await request.run(request.service.catalog.with_inherited, array)
 
 
 def decoder_of(array: ArrayNode, query: Query) -> Decoder | None:
@@ -284,7 +291,8 @@ class _Values:
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
-        return encode(reduced.result().reshape(query.shape).astype(query.dtype, copy=False), query.form)
+        found = fitting(reduced.result().reshape(query.shape), query.dtype)
+        return encode(found.astype(query.dtype, copy=False), query.form)
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
@@ -304,7 +312,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     A small response without conditions or ranges is read at once, and its tag is made of versions read with the data.
     For all others versions are looked up first, so that conditions are checked before any data is read.
     """
-    context = request.context
+    context, array = request.context, await with_inherited(request, array)
     query, reader, options = array_query(request, array, items), context.service.reader, context.options
     check_form(query.form, query.shape, query.dtype)
     limit = query.max_bytes(options)
@@ -317,10 +325,9 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     is_small = plan.touched <= 1024 and query.nbytes <= most  # more versions are faster to list
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
     ranged = request.header(b"range") is not None
-    whole, cached = None, None
+    whole, cached, tag = None, None, None
     if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
-        plan = await look_up(request, plan)
-        cached = reader.count_cached(plan)
+        plan, tag, cached = await look_up(request, plan)
     elif not (query.form in TEXT_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
@@ -329,7 +336,7 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     if whole is None:
         body = values.streamed() if values.is_binary and (ranged or not is_small) else values.whole()
     representation = Representation(
-        None if plan.found is None else values_etag(plan.tag, query.words),
+        None if tag is None else values_etag(tag, query.words),
         media_types(query.dtype)[query.form],
         body,
         headers=array_headers(query.shape, query.dtype),
@@ -366,10 +373,16 @@ async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode],
     return await answer(checking.result())
 
 
-async def look_up(request: Request, plan: ReadPlan) -> ReadPlan:
-    """`Reader.look_up`, cancelled when the client leaves, as it takes long for very many chunks."""
+async def look_up(request: Request, plan: ReadPlan) -> tuple[ReadPlan, str, int]:
+    """`Reader.look_up`, and the tag and the number of cached chunks of the plan: in a thread if there are many chunks,
+    and cancelled when the client leaves."""
     reader = request.service.reader
+
+    def work(cancel: Cancel | None = None) -> tuple[ReadPlan, str, int]:
+        found = reader.look_up(plan, cancel)
+        return found, found.tag, reader.count_cached(found)
+
     if runs_on_loop(plan.array.mount, plan.touched):
-        return reader.look_up(plan)
+        return work()
     async with cancelled_when_gone(request.receive) as cancel:
-        return await request.run(reader.look_up, plan, cancel)
+        return await request.run(work, cancel)

@@ -111,13 +111,15 @@ async def received_body(
         yield body
 
 
-async def json_object(request: Request, *kinds: str) -> dict[str, Any]:
+async def json_object(request: Request, *kinds: str, writes: bool = True) -> dict[str, Any]:
     """The JSON object in the body of a write, with a media type of ``kinds`` or JSON; read only if the store is
-    writable."""
+    writable, or the request ``writes`` nothing."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
-    request.service.catalog.locate(request.tail)[0].check_writable()
+    mount, _ = request.service.catalog.locate(request.tail)
+    if writes:
+        mount.check_writable()
     async with received_body(request, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         document = await request.run(parse_json_body, body)
     if not isinstance(document, dict):
@@ -198,7 +200,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
             larger = np.empty(min(max(step_bytes, 2 * size), limit + 1), np.uint8)
             larger[:size] = buffer[:size]
             buffer = larger
-        step = memoryview(buffer)[size : size + step_bytes]  # type: ignore[arg-type]
+        step = buffer.data[size : size + step_bytes]
         await share.grow(-(-(size + len(step)) >> 20) << 20)  # whole MiB
         began, within = monotonic(), min(patience, patience + size / _SLOWEST - elapsed)
         count = await body.read_into(step, pause=patience, within=within)
@@ -212,7 +214,7 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
             digest.update(step[:count])
     if digest is not None:
         digest.check()
-    return memoryview(buffer)[:size]  # type: ignore[arg-type]
+    return buffer.data[:size]
 
 
 def max_json_bytes(context: Context) -> int:

@@ -22,6 +22,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import check_countable
 from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_new_item
+from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadBody, UnsupportedMediaType, shown
 from hyperslab.wire import (
     ARRAY_DTYPE,
@@ -31,12 +32,15 @@ from hyperslab.wire import (
     OBJECTS,
     RAW,
     bare_dtype,
+    check_nesting,
     dtype_from_json,
     dtype_to_json,
+    field_names,
     npy_dtype,
     unpack_objects,
 )
 from hyperslab.wire import parse_dtype as parse_dtype_text
+from hyperslab.wire.times import cast_times, count_of
 
 Codecs = Sequence[Mapping[str, Any]]
 
@@ -94,7 +98,7 @@ def _stated_shape(request: Request) -> Any:
     """The shape in the client's headers, or None. Raises `BadBody`."""
     text = request.header(ARRAY_SHAPE.lower().encode())
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else parse_json(text.encode())
     except ValueError as error:
         raise BadBody(f"{ARRAY_SHAPE} is not JSON", "a list of sizes", text) from error
 
@@ -184,13 +188,24 @@ def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArr
             raise BadBody(f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)", expected, found)
         if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
             raise BadBody("NaN and infinity cannot become integers", expected, found)
+        if values.dtype.kind in "mM" and dtype.kind in "mM":
+            return cast_times(values, dtype)
         if dtype.names is None:
             return values.astype(dtype)
+        _check_times(values, dtype)
         records = np.zeros(values.shape, dtype)
         records.view(bare_dtype(dtype))[...] = values
     except (OverflowError, ValueError, TypeError) as error:
         raise BadBody(f"dtype of the body: {error}", expected, found) from error
     return records
+
+
+def _check_times(values: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Raise `OverflowError` for a time that does not fit into ``dtype``, also in fields, which numpy casts in order."""
+    for source, name in zip(values.dtype.names or (), field_names(dtype), strict=False):
+        _check_times(values[source], dtype[name].base)
+    if values.dtype.kind in "mM" and dtype.kind in "mM":
+        cast_times(values, dtype)
 
 
 def values_from_json(document: Any, wanted: Target) -> NDArray[Any]:
@@ -243,9 +258,9 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
         if kind == "S":
             return _bytes(value, dtype.numpy)
         if kind == "M" and isinstance(value, str) and value != "NaT":  # counts and NaT are spelled as in fill values
-            return _time(value, dtype.numpy)
+            value = count_of(value, dtype.numpy, exact=True)
         found = parse_new_item(value, dtype)
-    except (ValueError, OverflowError) as error:  # the second where numpy counts time in attoseconds
+    except (ValueError, OverflowError) as error:
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
     assert found is not None  # only for null
     return found
@@ -273,20 +288,6 @@ def _bytes(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.array(raw, dtype)
 
 
-def _time(text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The time (0-d) of ISO 8601 text, in UTC; raises `ValueError` for other text, and if the unit of ``dtype`` is too
-    coarse for it."""
-    if not re.fullmatch(r"[+-]?[0-9]+(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?)?)?)?Z?", text):
-        raise ValueError(f"{shown(text)} is no time as 2001-02-03T04:05:06")
-    if np.datetime_data(dtype)[0] == "generic":
-        raise ValueError(f"{text} has no count, as {dtype.str!r} has no unit")
-    exact = np.datetime64(text.removesuffix("Z"))
-    found = exact.astype(dtype.newbyteorder("="))
-    if found != exact:
-        raise ValueError(f"{text} falls between two values of the unit")
-    return np.array(found, dtype)
-
-
 def parse_objects(body: bytes | memoryview, wanted: Target) -> NDArray[Any]:
     """Objects of ``wanted.shape``, or one alone (0-d) for all of it, from the layout of `wire.objects`; raises
     `BadBody`."""
@@ -310,6 +311,7 @@ def _checked_object(item: Any, codecs: Codecs) -> Any:
     """One item in the form of the array's codec; raises `BadBody` if the codec cannot encode it."""
     name = object_codec(codecs)
     try:
+        check_nesting([item])
         return _object_for(name, codecs[0], item)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadBody(f"an object that {name} cannot hold: {error}") from error

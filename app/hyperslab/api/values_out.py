@@ -27,6 +27,7 @@ from hyperslab.wire import (
     OBJECTS,
     RAW,
     Packer,
+    check_nesting,
     dtype_from_json,
     dtype_to_json,
     field_names,
@@ -222,7 +223,7 @@ def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
 
 def bytes_of(values: NDArray[Any]) -> memoryview:
     """The memory of a C-contiguous array."""
-    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return values.reshape(-1).view(np.uint8).data
 
 
 def encode_json(values: NDArray[Any]) -> bytes:
@@ -277,16 +278,17 @@ def _plain_items(flat: NDArray[Any]) -> list[Any]:
             items = [_bytes_text(value) for value in flat.tolist()]
         case "U":
             codes = np.ascontiguousarray(flat).view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-            if codes.size and codes.max() > 0x10FFFF:  # only in corrupt chunks; invalid in Python text
+            if np.max(codes, initial=0) > 0x10FFFF:  # only in corrupt chunks; invalid in Python text
                 raise NotRepresentable(flat.dtype.str, "text", "not all values are Unicode")
             items = [_text(value) for value in flat.tolist()]
         case "V":
             items = [base64.b64encode(value.tobytes()).decode() for value in flat]
         case "O":
             try:
-                items = [_object(value) for value in flat]
-            except RecursionError as error:
-                raise NotRepresentable("|O", "text", "the lists are nested too deeply") from error
+                check_nesting(flat)
+            except ValueError as error:
+                raise NotRepresentable("|O", "text", str(error)) from error
+            items = [_object(value) for value in flat]
         case _:
             items = flat.tolist()
     return items
@@ -298,8 +300,9 @@ def _time_texts(flat: NDArray[Any]) -> list[Any]:
     unit, multiple = np.datetime_data(native.dtype)
     limit = (2**63 - 2**12) // (multiple * (7 if unit == "W" else 1))
     counts = native.astype(np.int64)
-    texts: list[Any] = np.datetime_as_string(native).tolist()
-    for i in np.flatnonzero((np.abs(counts) > limit) & ~np.isnat(native)).tolist():
+    beyond = (np.abs(counts) > limit) & ~np.isnat(native)
+    texts: list[Any] = np.datetime_as_string(np.where(beyond, np.zeros((), native.dtype), native)).tolist()
+    for i in np.flatnonzero(beyond).tolist():
         texts[i] = int(counts[i])
     return texts
 

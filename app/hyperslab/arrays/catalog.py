@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.cache import Vanished, VersionedCache
+from hyperslab.engine.cf import is_time
 from hyperslab.engine.jsontext import dump_copy, parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
@@ -21,8 +23,17 @@ from hyperslab.engine.metadata import (
     parse_group,
 )
 from hyperslab.engine.v3 import Document, describes_node, parse_document
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeNotFound, StoredTooLarge, StoreError, WrongKind
-from hyperslab.storage.base import Stored
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    NodeNotFound,
+    StoreDenied,
+    StoredTooLarge,
+    StoreError,
+    WrongKind,
+)
+from hyperslab.storage.base import Stored, Unserved
 from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
@@ -71,7 +82,7 @@ class Catalog:
             stored = mount.versions.read(keys)  # a look-up before would cost a round trip
             versions, node = _versions_of(stored), None
         else:
-            versions = mount.versions.look_up(prefix, keys, fresh=fresh)
+            versions = mount.versions.look_up_documents(prefix, keys, fresh=fresh)
             stored, node = None, self._nodes.get(name, _joined(versions))
         if node is None:
             *makers, attributes = versions
@@ -96,6 +107,10 @@ class Catalog:
         try:
             return self.find_node(path, fresh=fresh)
         except (BrokenData, BadPath):
+            return None
+        except StoreError as error:
+            if not listing.concerns_one(self.locate(path)[0], error):
+                raise
             return None
 
     def open_array(self, path: str, *, fresh: bool = False) -> ArrayNode:
@@ -123,13 +138,36 @@ class Catalog:
             mount, rest = self.locate(path)
             prefix = as_prefix(rest)
             keys = mount.document_keys(prefix)
-            versions = zip(keys, mount.versions.look_up(prefix, keys), strict=True)
+            versions = zip(keys, mount.versions.look_up_documents(prefix, keys), strict=True)
             documents = {key: version for key, version in versions if version is not None}
             attributes = prefix + ".zattrs"
             at_fault = isinstance(error, BadMetadata | StoredTooLarge) and error.key == attributes
             if not documents.keys() - {attributes} and not at_fault:
                 raise
             return BrokenNode(mount, prefix, error, documents)
+
+    def with_inherited(self, array: ArrayNode) -> ArrayNode:
+        """The array with the ``units`` and ``calendar`` of the time whose ``bounds`` it is, an array of the same group,
+        where it has none of its own; its version is then that of both. [CF Conventions, "Cell boundaries"]
+
+        Blocks. Of 10,000 siblings at most those are tried first that its axes are named after. The result has no
+        documents of its own, as those of others may change it.
+        """
+        if not array.may_inherit:
+            return array
+        array = replace(array, documents={})
+        folder, _, name = array.path.rpartition("/")
+        group = self.find_readable(folder)
+        if not isinstance(group, GroupNode):
+            return array
+        others = (child.name for count in (10_000,) for child in self.some_children(group, count))  # lazy
+        for sibling in chain(array.dimension_names or (), others):
+            parent = self.find_readable(f"{folder}/{sibling}")
+            if isinstance(parent, ArrayNode) and parent.attributes.get("bounds") == name and is_time(parent.attributes):
+                inherited = {key: parent.attributes[key] for key in ("units", "calendar") if key in parent.attributes}
+                version = f"{array.version}+{parent.version}"
+                return replace(array, attributes={**inherited, **array.attributes}, version=version)
+        return array
 
     def open_known(self, path: str) -> Node | None:
         """As `open_node` for a node that was parsed before and whose versions can be checked without blocking; else
@@ -142,7 +180,7 @@ class Catalog:
         keys = mount.document_keys(prefix)
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
-        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up(prefix, keys)))
+        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up_documents(prefix, keys)))
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
@@ -169,7 +207,7 @@ class Catalog:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
         False if that look-up cannot decide it."""
         mount, known = nodes[0].mount, self.documents(nodes)
-        return mount is not None and bool(known) and mount.versions.look_up("", [*known]) == [*known.values()]
+        return mount is not None and bool(known) and mount.versions.look_up_documents("", [*known]) == [*known.values()]
 
     def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
         """Keys and versions of all documents that nodes of one store were opened from. Empty if other keys may change
@@ -191,7 +229,7 @@ class Catalog:
         problems: list[str] = []
         known = self._known_children(mount, group.prefix, problems)
         found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline)
-        return replace(found, problems=tuple(problems))
+        return replace(found, problems=(*problems, *described(found.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
         """The first ``count`` children, without a limit of time."""
@@ -243,17 +281,24 @@ class Catalog:
         names = (".zmetadata",) if mount.store.capabilities.listable else (".zmetadata", V3)
         roots = [root for root in prefixes(path) for _ in names]
         keys = [root + name for root in prefixes(path) for name in names]
+        blind = not mount.store.capabilities.listable  # what is denied may as well be absent
         if mount.recheck == "always" and mount.is_remote:
-            stored = mount.store.get_each(keys)
+            stored = mount.store.get_each(keys, denied_is_absent=blind)
             versions = _versions_of(stored)
         else:
-            stored, versions = [None] * len(keys), mount.versions.look_up("", keys)
+            versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
+            stored = [None] * len(keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
             if version is None:
                 continue
             try:
                 documents = self._consolidated.load((mount.name, key), version, partial(_load, mount, key, found)).value
             except Vanished:
+                continue
+            except StoreDenied as error:
+                if blind or mount.is_remote:
+                    raise
+                problems.append(f"{error}; the documents of the nodes themselves are read instead")
                 continue
             if not isinstance(documents, BadMetadata):
                 yield root, documents
@@ -335,7 +380,7 @@ class Catalog:
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
         documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # groups of v3 have one
-        if any(mount.versions.look_up("", documents)):
+        if any(mount.versions.look_up_documents("", documents, denied_is_absent=True)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
 
@@ -386,6 +431,12 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
         return ArrayNode(mount, prefix, metadata, attributes, version, version, {})
     return None if group is None else GroupNode(mount, prefix, attributes, version)
+
+
+def described(unserved: Sequence[Unserved], most: int = 20) -> list[str]:
+    """A sentence for each thing that is not served, of many for the first."""
+    more = [f"{len(unserved) - most} more are not served"] if len(unserved) > most else []
+    return [*map(str, unserved[:most]), *more]
 
 
 def _digest(data: bytes) -> str:

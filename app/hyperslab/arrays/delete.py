@@ -28,8 +28,17 @@ from hyperslab.arrays.resize import bury_doubt
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, NodeExists, NodeNotFound, StoredTooLarge, StoreFull
-from hyperslab.storage.base import Entry
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    NodeExists,
+    NodeNotFound,
+    StoredTooLarge,
+    StoreError,
+    StoreFull,
+)
+from hyperslab.storage.base import Entry, Unserved
 from hyperslab.storage.keys import HIDDEN, prefixes
 
 _SHOWN = 5
@@ -53,7 +62,9 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     if mount.store.is_link(prefix):
         return  # only the link is removed
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
-    found = sorted(islice((entry.key for entry in mount.store.list_prefix(prefix) if not owns(entry.key)), _SHOWN))
+    unserved = list[Unserved]()
+    keys = (entry.key for entry in mount.store.list_prefix(prefix, unserved) if not owns(entry.key))
+    found = sorted(islice(keys, _SHOWN)) or sorted(each.path for each in unserved)[:_SHOWN]
     if not found and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
         found = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
     if found:
@@ -63,7 +74,7 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
     """Raise `NodeExists` if a document of v2 would be ignored because of an existing one of Zarr v3; ``coexisting``:
     also if documents of both exist already."""
-    *others, v3 = mount.store.versions(prefix, [prefix + name for name in mount.node_names])
+    *others, v3 = mount.store.document_versions(prefix, [prefix + name for name in mount.node_names])
     if v3 is not None and (coexisting or not any(others)):
         raise NodeExists(mount.path(prefix), "Zarr v3 node", "zarr_format", 2, 3, [prefix + V3])
 
@@ -171,7 +182,7 @@ def remove(
     catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool
 ) -> Remainder:
     """Remove a locked node, and if ``recursive`` each node below it under its own lock, so that concurrent writers
-    finish first or fail. Returns the remaining keys: none with ``foreign``.
+    finish first or fail. Returns the remaining keys; with ``foreign`` only those that cannot be removed.
 
     All nodes are listed before the first removal: a failed listing removes nothing, and nodes created meanwhile stay.
     Raises `WriteConflict` if the turn is lost, as others may have created nodes since.
@@ -204,7 +215,7 @@ def remove(
             kept.keys.append(key.encode("utf-8", "backslashreplace").decode())
         return True
 
-    if not (linked or foreign):
+    if not linked:
         store.delete_prefix(prefix, turn.check, keep)  # empty folders
         kept.keys.sort()
     mount.versions.forget(prefix)
@@ -240,7 +251,7 @@ def _is_node(mount: MountedStore, prefix: str) -> bool:
     """Whether the target of a link is a node."""
     try:
         return any(mount.store.versions(prefix, [prefix + name for name in mount.node_names]))
-    except BadPath:  # a link out of the store
+    except (BadPath, StoreError):  # a link out of the store, or one that leads nowhere
         return False
 
 
@@ -265,7 +276,7 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
     marked = [unquote(marker.key.removeprefix(_MARKERS)) for marker in mount.store.list_dir(_MARKERS).entries]
     found = {name[1:]: True for name in marked if name.startswith("/")}
     consolidated = prefixes(prefix)
-    for entry in mount.store.list_prefix(prefix):
+    for entry in mount.store.list_prefix(prefix, []):
         folder, slash, name = entry.key.rpartition("/")
         inner = folder + slash
         if name in mount.document_names:

@@ -191,7 +191,9 @@ def _follow_everywhere(
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
     with suppress(StoredTooLarge):  # readers ignore such a document
-        groups = zip(above, mount.store.get_each(above, MAX_CONSOLIDATED_BYTES) if above else [], strict=True)
+        blind = not mount.store.capabilities.listable
+        found = mount.store.get_each(above, MAX_CONSOLIDATED_BYTES, denied_is_absent=blind) if above else []
+        groups = zip(above, found, strict=True)
         keys += [key for key, group in groups if group and b'"consolidated_metadata"' in bytes(group.data)]
         for key in keys:
             own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)

@@ -12,12 +12,26 @@ from hyperslab.arrays.chunks import Caching
 from hyperslab.arrays.keys import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, NAMES, KeyReader, MadeKey, StoredKey, above
 from hyperslab.arrays.listing import SEARCH_SECONDS
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
+from hyperslab.arrays.plan import MAX_VERSIONS, make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.shards import ShardReader
-from hyperslab.engine.faces import DIMENSIONS, dimensions_in, v2_attributes, v2_document, v2_grid, v3_attributes
+from hyperslab.engine.faces import (
+    DIMENSIONS,
+    MISSING,
+    dimensions_in,
+    v2_attributes,
+    v2_coords,
+    v2_document,
+    v2_missing,
+    v2_separator,
+    v3_attributes,
+    v3_missing,
+)
+from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json, parse_object
 from hyperslab.engine.schema import opens_v3_in_zarr3
+from hyperslab.engine.selection import normalise
 from hyperslab.engine.v3 import document_of, new_group
 from hyperslab.errors import BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
@@ -77,7 +91,7 @@ class FaceReader(KeyReader):
 
     def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
         """A Zarr v3 chunk by its v2 key."""
-        coords = v2_grid(array.metadata).parse_key(path[len(array.path) + 1 :])
+        coords = v2_coords(array.metadata, path[len(array.path) + 1 :])
         if coords is None:
             raise KeyNotFound(path)
         if array.metadata.levels:
@@ -123,12 +137,34 @@ class FaceReader(KeyReader):
         if node.zarr_format == 2:
             return super()._documents(node)
         own: dict[str, Any] = {GROUP: {"zarr_format": 2}}
-        names = None
+        attributes = v2_attributes(node.attributes, None)
         if isinstance(node, ArrayNode):
-            own = {ARRAY: array_document(node, 2)}
-            names = node.axis_names if node.metadata.rank else ()  # xarray requires an empty list
-        attributes = v2_attributes(node.attributes, names)
+            document, attributes = self._v2_array(node)
+            own = {ARRAY: document}
         return {**own, ATTRIBUTES: attributes} if attributes else own
+
+    def _v2_array(self, array: ArrayNode) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ``.zarray`` and the attributes of an array of v3.
+
+        As xarray takes the fill value of v2 for missing values, it is what ``_FillValue`` says, or null. Raises
+        `FormNotFound` if a chunk that is not stored needs the fill value. Images keep theirs, for viewers.
+        """
+        metadata, document = array.metadata, array_document(array, 2)
+        of_image = self._image_axes(array, self._catalog.find_node) is not None
+        document["dimension_separator"] = v2_separator(metadata, of_image=of_image)
+        names = array.axis_names if metadata.rank else ()  # xarray requires an empty list
+        attributes = v2_attributes(array.attributes, names)
+        missing, is_fill = v2_missing(attributes, metadata)
+        if DIMENSIONS not in attributes or of_image:
+            return document, attributes
+        if not is_fill and not stores_all_chunks(self._reader, array):
+            reason = "xarray takes the fill value of Zarr v2 for missing values, and chunks that are not stored need it"
+            raise FormNotFound(array.path, reason)
+        if not is_fill:
+            document["fill_value"] = format_fill_value(missing, metadata.dtype)
+        if missing is not None:
+            del attributes[MISSING]
+        return document, attributes
 
     def _v3_document(self, node: Node, find: Callable[[str], Node | None]) -> dict[str, Any]:
         """A ``zarr.json``. An array of an image without dimension names gets those of the image's axes, from a group
@@ -137,15 +173,21 @@ class FaceReader(KeyReader):
             attributes = v3_attributes(node.attributes, node.path.rpartition("/")[2])
             return new_group(node.attributes if node.zarr_format == 3 else attributes)
         names = node.dimension_names
-        for root in reversed(prefixes(node.prefix)[:-1]) if names is None and node.zarr_format == 2 else ():
-            try:
-                group = find(node.mount.path(root))
-            except BrokenData:
-                break
-            names = None if group is None else dimensions_in(group.attributes, node.prefix[len(root) : -1])
-            if group is None or names is not None:
-                break
+        if names is None and node.zarr_format == 2:
+            names = self._image_axes(node, find)
         return array_document(node, 3, names if names is None or len(names) == node.metadata.rank else None)
+
+    def _image_axes(self, array: ArrayNode, find: Callable[[str], Node | None]) -> tuple[str, ...] | None:
+        """Names of the axes of the image that an array is a level of, from a group above it; None if it is of none."""
+        for root in reversed(prefixes(array.prefix)[:-1]):
+            try:
+                group = find(array.mount.path(root))
+            except BrokenData:
+                return None
+            names = None if group is None else dimensions_in(group.attributes, array.prefix[len(root) : -1])
+            if group is None or names is not None:
+                return names
+        return None
 
     def _inline(self, group: GroupNode) -> dict[str, Any]:
         """The consolidated metadata of a group, or None if collection takes too long; a store's root has the largest
@@ -182,7 +224,7 @@ def array_document(
         if zarr_format == 2:
             return v2_document(array.metadata)
         named = array.dimension_names is not None
-        attributes = {name: value for name, value in array.attributes.items() if not (named and name == DIMENSIONS)}
+        attributes = v3_missing(array.attributes, array.metadata) if named else dict(array.attributes)
         return document_of(array.metadata, attributes, dimension_names)
     except ValueError as error:
         raise FormNotFound(array.path, str(error)) from error
@@ -199,6 +241,19 @@ def forms(node: Node) -> tuple[ZarrFormat, ...]:
         except FormNotFound:
             continue
     return tuple(found)
+
+
+def stores_all_chunks(reader: Reader, array: ArrayNode) -> bool:
+    """Whether every chunk is stored, by one look-up of all stored objects and the indexes of shards; False also if
+    there are too many to look up, or some items are in an open stream."""
+    plan = make_plan(array, normalise((), array.metadata.shape))
+    if array.head is not None or plan.touched > (MAX_VERSIONS if array.mount.store.capabilities.listable else 1024):
+        return False
+    versions = reader.look_up(plan).versions or {}
+    if None in versions.values() or not array.metadata.levels:
+        return None not in versions.values()
+    shards = ShardReader(array, None, reader.cache, Caching.NEVER)
+    return all(array.mount.each(lambda parts: shards.is_full(parts, versions[parts.coords]), [*plan.objects()]))
 
 
 def piece_of_shard(

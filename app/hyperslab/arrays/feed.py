@@ -302,7 +302,7 @@ class _Scanner:
         store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
         found, most = [], 10_000  # of more keys, only the documents of the node itself are compared
         if store.capabilities.listable:
-            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix), most + 1)]
+            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix, []), most + 1)]
         if not found or len(found) > most:
             keys = self._mount.document_keys(prefix)
             found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]

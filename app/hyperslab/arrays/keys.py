@@ -22,7 +22,7 @@ from hyperslab.arrays.tree import OutOfTime, Step, walk
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound
+from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound, StoreDenied
 from hyperslab.storage.base import Part, VersionConflict
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
@@ -59,16 +59,15 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A generated document, absent from the store."""
+    """A generated document, absent from the store; ``version``: a digest of its bytes."""
 
     mount: MountedStore | None
     key: str
     data: bytes
+    version: str = field(init=False)
 
-    @property
-    def version(self) -> str:
-        """A digest of its bytes."""
-        return hashlib.blake2b(self.data, digest_size=12).hexdigest()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", hashlib.blake2b(self.data, digest_size=12).hexdigest())
 
 
 class KeyReader:
@@ -171,8 +170,15 @@ class KeyReader:
             array = self._catalog.array_above(mount, key)  # an array may have such a name
             if array is None or array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is None:
                 return None  # hidden files are not data
-        part = None if wanted is None else mount.store.get_part(key, *wanted)
-        entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
+        try:
+            part = None if wanted is None else mount.store.get_part(key, *wanted)
+            entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
+        except StoreDenied:
+            if name not in NAMES or not any(
+                mount.store.document_versions("", [key, *mount.document_keys(as_prefix(inside))])
+            ):
+                raise
+            return None  # as documents of nodes: see `Store.document_versions`
         if entry is None:
             return None
         return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)

@@ -11,15 +11,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import ArrayMetadata
-from hyperslab.errors import BadPath, HyperslabError, StoreError
-from hyperslab.storage.base import Listing
+from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
+from hyperslab.storage.base import Listing, Unserved
 
 SEARCH_SECONDS: Final = 2.0
 
@@ -58,11 +58,13 @@ def children(
     the store cannot list.
 
     ``cursor``: a name, or a name and behind a slash the progress of its search. ``deadline``: replaces that of a page.
-    Folders without permission are left out.
+    Folders that cannot be read are left out, as ``unserved``.
     """
     if not mount.store.capabilities.listable:
         return page(known, limit=limit, cursor=cursor)
-    names = sorted({*mount.store.list_dir(prefix).prefixes, *known})
+    listed = mount.store.list_dir(prefix)
+    unserved = {*listed.unserved}
+    names = sorted({*listed.prefixes, *known})
     last, slash, after = (cursor or "").partition("/")
     if cursor is not None:
         names = names[bisect_left(names, last) if slash else bisect_right(names, last) :]
@@ -70,14 +72,19 @@ def children(
     first, begun = names[0] if names else None, last if slash else None
 
     def look(name: str) -> Outcome:
-        return search(mount, f"{prefix}{name}/", end, after if name == begun else None, must=name == first)
+        after_name = after if name == begun else None
+        return search(mount, f"{prefix}{name}/", end, after_name, must=name == first, unserved=unserved)
+
+    def result(found: Sequence[ChildInfo], following: str | None) -> Children:
+        return Children(tuple(found), following, unserved=tuple(sorted(unserved)))
 
     found: list[ChildInfo] = []
     while names and len(found) <= limit:  # in batches, as some names are not nodes
         batch, names = names[: limit + 1], names[limit + 1 :]
         kinds: dict[str, Outcome] = {}
         of_v3: list[str] = []
-        versions = iter(_versions(mount, prefix, [f"{prefix}{n}/{name}" for n in batch for name in mount.node_names]))
+        keys = [f"{prefix}{n}/{name}" for n in batch for name in mount.node_names]
+        versions = iter(_versions(mount, prefix, keys, unserved))
         for name, array, group, v3 in zip(batch, versions, versions, versions, strict=True):
             is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
             kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
@@ -90,20 +97,30 @@ def children(
         kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(found) <= limit:
-                return Children(tuple(found), last if kind.after is None else f"{name}/{kind.after}")
+                return result(found, last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
                 found.append(ChildInfo(name, kind))
     if len(found) <= limit:
-        return Children(tuple(found), None)
-    return Children(tuple(found[:limit]), found[limit - 1].name)
+        return result(found, None)
+    return result(found[:limit], found[limit - 1].name)
 
 
-def search(mount: MountedStore, prefix: str, end: float, after: str | None = None, *, must: bool = True) -> Outcome:
+def search(
+    mount: MountedStore,
+    prefix: str,
+    end: float,
+    after: str | None = None,
+    *,
+    must: bool = True,
+    unserved: set[Unserved] | None = None,
+) -> Outcome:
     """The kind of a folder without a Zarr v2 document: None if no node exists below it (TensorStore writes no groups).
-    ``must``: search at least one more folder after the deadline, so that repeated searches end."""
+    ``must``: search at least one more folder after the deadline, so that repeated searches end. ``unserved`` receives
+    what has no key, or cannot be read."""
+    seen = set[Unserved]() if unserved is None else unserved
     documents = {*mount.node_names, ".zmetadata"}
-    folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [])
+    folders = _folders(mount, prefix, None if after is None else after.split("/") if after else [], seen)
     while must or time.monotonic() <= end:
         folder, listed = next(folders, (None, None))
         if listed is None:
@@ -111,6 +128,7 @@ def search(mount: MountedStore, prefix: str, end: float, after: str | None = Non
         names = documents & {entry.key.rpartition("/")[2] for entry in listed.entries}
         if names:
             return "group"
+        seen.update(listed.unserved)
         must, after = False, folder
     return PartialSearch(after)
 
@@ -160,15 +178,16 @@ def _first_keys(mount: MountedStore, prefix: str, keys: list[str]) -> Iterator[s
 
 
 def _folders(
-    mount: MountedStore, prefix: str, after: Sequence[str] | None, folder: str = ""
+    mount: MountedStore, prefix: str, after: Sequence[str] | None, unserved: set[Unserved], folder: str = ""
 ) -> Iterator[tuple[str, Listing]]:
     """A folder and all below it, parents first, in order of name, from the first after ``after``: its remaining names
     (none: this folder; None: the start)."""
     try:
         listed = mount.store.list_dir(prefix + folder + "/" if folder else prefix)
     except (BadPath, StoreError) as error:
-        if not _concerns_one(mount, error):
+        if not concerns_one(mount, error):
             raise
+        unserved.add(Unserved.at("", f"{prefix}{folder}".rstrip("/"), error.reason))
         return
     if after is None:
         yield folder, listed
@@ -176,7 +195,7 @@ def _folders(
     for name in listed.prefixes:
         if name >= first:
             below = after[1:] if after and name == first else None
-            yield from _folders(mount, prefix, below, f"{folder}/{name}" if folder else name)
+            yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
 def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
@@ -189,21 +208,28 @@ def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
     return "group" if document is not None and document.get("node_type") == "group" else "array"
 
 
-def _versions(mount: MountedStore, prefix: str, keys: list[str]) -> list[str | None]:
-    """The version of each key; None for a document that cannot be read (see `_concerns_one`)."""
+def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:
+    """The version of each document; None, and its folder is ``unserved``, for one that cannot be read (see
+    `concerns_one`)."""
     try:
-        return mount.store.versions(prefix, keys)
+        return mount.store.document_versions(prefix, keys)
     except (BadPath, StoreError) as error:
-        if not _concerns_one(mount, error):
+        if not concerns_one(mount, error):
             raise
         if len(keys) == 1:
+            denied = isinstance(error, StoreDenied)
+            unserved.add(Unserved.at("", keys[0].rpartition("/")[0] if denied else keys[0], error.reason))
             return [None]
-        return [version for key in keys for version in _versions(mount, prefix, [key])]
+        folders = [list(inside) for _, inside in groupby(keys, lambda key: key.rpartition("/")[0])]
+        runs = folders if len(folders) > 1 else [[key] for key in keys]
+        return [version for run in runs for version in _versions(mount, prefix, run, unserved)]
 
 
-def _concerns_one(mount: MountedStore, error: BadPath | StoreError) -> bool:
-    """Whether an error affects this key alone, and will be raised when it is requested: a link out of the store or, in
-    an existing folder, an entry without permission (``lost+found``) or of a kind other than a file."""
+def concerns_one(mount: MountedStore, error: BadPath | StoreError) -> bool:
+    """Whether an error affects this key alone, and will be raised when it is requested: a link out of the store, an
+    entry without permission (``lost+found``) or, in an existing folder, of a kind other than a file."""
+    if isinstance(error, StoreDenied) and mount.is_remote:
+        return True
     if isinstance(error, StoreError) and not mount.is_remote:
         mount.store.check()
         return True

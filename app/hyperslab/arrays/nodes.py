@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
@@ -16,11 +16,11 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.workers import WorkerPool
-from hyperslab.engine.cf import Decoder, make_decoder
+from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
-from hyperslab.storage.base import Store, Stored, WritersSafe
+from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
 V3: Final = "zarr.json"
@@ -46,13 +46,30 @@ class VersionBook:
 
     def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
         """The version of each key (None: absent), in order; ``fresh`` bypasses the cache."""
+        return self._look_up(self._store.versions, prefix, keys, fresh=fresh)
+
+    def look_up_documents(
+        self, prefix: str, keys: Sequence[str], *, fresh: bool = False, denied_is_absent: bool = False
+    ) -> list[str | None]:
+        """`look_up` of documents of nodes: see `Store.document_versions`."""
+        versions = partial(self._store.document_versions, denied_is_absent=denied_is_absent)
+        return self._look_up(versions, prefix, keys, fresh=fresh)
+
+    def _look_up(
+        self,
+        versions: Callable[[str, Sequence[str]], list[str | None]],
+        prefix: str,
+        keys: Sequence[str],
+        *,
+        fresh: bool,
+    ) -> list[str | None]:
         if self._recheck == "always":
-            return self._store.versions(prefix, keys)
+            return versions(prefix, keys)
         known = {} if fresh else self.remembered(keys)
         missing = [key for key in keys if key not in known]
         if missing:
             began = time.monotonic()
-            known.update(zip(missing, self._store.versions(prefix, missing), strict=True))
+            known.update(zip(missing, versions(prefix, missing), strict=True))
             self.learn([(key, known[key]) for key in missing], began)
         return [known[key] for key in keys]
 
@@ -175,9 +192,14 @@ class MountedStore:
         """The logical path of a prefix."""
         return f"{self.name}/{prefix}".rstrip("/")
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the store is configured as writable and accepts writes."""
+        return self.writable and self.store.capabilities.writable
+
     def check_writable(self) -> None:
-        """Raise `ReadOnly` unless the store is configured as writable and accepts writes."""
-        if not (self.writable and self.store.capabilities.writable):
+        """Raise `ReadOnly` unless the store `is_writable`."""
+        if not self.is_writable:
             raise ReadOnly(self.name)
 
     def check_not_assumed(self, prefix: str, *, below: bool = False) -> None:
@@ -283,6 +305,13 @@ class ArrayNode:
         return None if names is None or None in names else tuple([name for name in names if name is not None])
 
     @property
+    def may_inherit(self) -> bool:
+        """Whether it may be the bounds of a time, two for each: numbers without a unit, or times without a calendar."""
+        attributes, metadata = self.attributes, self.metadata
+        is_incomplete = "units" not in attributes or ("calendar" not in attributes and is_time(attributes))
+        return metadata.shape[-1:] == (2,) and metadata.dtype.numpy.kind in "iuf" and is_incomplete
+
+    @property
     def decoder(self) -> Decoder:
         """The CF decoder of the values. Without names of axes, a fill value of zero does not mark missing values; in
         Zarr v3 none does."""
@@ -352,8 +381,10 @@ class ChildInfo:
 @dataclass(frozen=True, slots=True)
 class Children:
     """A page of children in order of name; ``next_cursor`` is None on the last page, and empty pages may have one.
-    ``problems``: errors of documents or listings that name children."""
+    ``unserved``: what has no key, or cannot be read. ``problems``: errors of documents or listings that name children,
+    and the first of ``unserved``."""
 
     nodes: tuple[ChildInfo, ...]
     next_cursor: str | None
     problems: tuple[str, ...] = ()
+    unserved: tuple[Unserved, ...] = ()

@@ -21,6 +21,7 @@ from hyperslab.engine.indexing import (
     PointProjection,
     StoredParts,
     broadcast_points,
+    count_by_object,
     project_points,
     project_stored,
     split_rows,
@@ -72,9 +73,13 @@ class Plan(ABC):
     def objects(self) -> Iterator[StoredParts[Projection]]:
         """The touched chunks and their places in the answer, by stored object."""
 
+    def counts(self) -> Iterator[tuple[Coords, int]]:
+        """Coordinates of the touched stored objects, in the same order, each with the number of its touched chunks."""
+        return ((each.coords, each.chunks) for each in self.objects())
+
     def coords(self) -> Iterator[Coords]:
         """Coordinates of the touched stored objects, in the same order."""
-        return (each.coords for each in self.objects())
+        return (coords for coords, _ in self.counts())
 
     @property
     @abstractmethod
@@ -125,6 +130,12 @@ class ReadPlan(Plan):
 
     def objects(self) -> Iterator[StoredParts[ChunkProjection]]:
         return project_stored(self.selection, self.array.metadata.grid, self.array.metadata.stored_grid)
+
+    def counts(self) -> Iterator[tuple[Coords, int]]:
+        metadata = self.array.metadata
+        if not metadata.levels:
+            return super(ReadPlan, self).counts()
+        return count_by_object(self.selection, metadata.grid, metadata.stored_grid)
 
     @property
     def stored(self) -> int:

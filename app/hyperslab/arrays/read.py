@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 _LARGEST_SLAB = 4
 """Largest slab, as a multiple of the usual size (benchmark ``tuning``)."""
+_MAX_COUNTED = 4096
+"""Maximum number of chunks in shards that are looked up one by one in the cache, only to be counted."""
 _MAX_REVALIDATED = 64
 """Maximum number of cached chunks to revalidate one by one, concurrently with reads of others; more are listed first
 (ADR 0031, benchmark ``objects``)."""
@@ -130,8 +132,11 @@ class Reader:
             raise TooLarge("the index of one shard", index, self._max_chunk_bytes)
 
     def count_cached(self, plan: Plan) -> int:
-        """The number of chunks with known versions that need no I/O: cached or absent ones."""
+        """The number of chunks with known versions that need no I/O: cached or absent ones. Of very many chunks in
+        shards only those of absent shards count, so that the cost grows with the number of shards."""
         array, known = plan.array, {} if plan.found is None else plan.versions or {}
+        if array.metadata.levels and plan.touched > _MAX_COUNTED:
+            return sum(count for coords, count in plan.counts() if known.get(coords, "") is None) if known else 0
         if array.metadata.levels:
             stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
             return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
@@ -356,7 +361,7 @@ class Reader:
         box = []  # bounding box of the selected cells
         for at, size, region in zip(origin, metadata.chunks, regions, strict=True):
             cells = np.arange(size)[region] if isinstance(region, slice) else np.atleast_1d(region)
-            box.append(slice(at + int(cells.min()), at + int(cells.max()) + 1))
+            box.append(slice(at + int(np.min(cells)), at + int(np.max(cells)) + 1))
         low, high = box[head.axis].start, box[head.axis].stop
         middle = min(max(low, head.start), high)
         for start, stop in ((low, middle), (middle, high)):

@@ -162,6 +162,14 @@ class ShardReader(ChunkReader):
             known = None
         raise StoreError(self._store.name, key, "it changed again and again while it was read")
 
+    def is_full(self, parts: StoredParts[Projection], version: str | None) -> bool:
+        """Whether all these chunks are in the shard of this version, by its index alone; False if it has changed."""
+        shard, coords = self._shard(parts.coords, parts.chunks), [part.coords for part in parts.parts]
+        top = None if version is None else self._top(shard, version)[0]
+        if top is None or top.version != version:
+            return False
+        return None not in self._extents(shard, self._within(shard, np.array(coords, np.int64)), top)
+
     def _split(
         self, parts: Iterable[Projection], most: int
     ) -> Iterator[tuple[Iterable[Projection], ChunkBlock | None]]:

@@ -13,9 +13,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.catalog import Catalog, described
+from hyperslab.arrays.listing import concerns_one
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
+from hyperslab.storage.base import Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path
 
 _HERE = "//"
@@ -45,11 +47,13 @@ def walk(
     page: int,
     cursor: str | None = None,
     problems: list[str] | None = None,
+    unserved: list[Unserved] | None = None,
 ) -> Iterator[Step]:
     """All nodes below a group, after ``cursor``.
 
-    ``page``: size of each listing. ``problems`` receives failed listings and their reasons; None raises them, as the
-    listing of the group itself always does. Raises `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
+    ``page``: size of each listing. ``problems`` receives failed listings and their reasons, with those of single things
+    unless ``unserved`` receives these; None raises them, as the listing of the group itself always does, unless they
+    concern one folder (`listing.concerns_one`). Raises `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
     """
     begun = False
 
@@ -65,12 +69,18 @@ def walk(
                     inner = GroupNode(mount, as_prefix(rest), {}, "")
                 found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline)
             except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
-                if problems is None or not folder:
+                one = inner.mount and isinstance(error, StoreError | BadPath) and concerns_one(inner.mount, error)
+                if not folder or not (one or problems is not None):
                     raise
+                if problems is None:
+                    return
                 problems.append(f"{join(group.path, folder)} was not searched: {error}")
                 return
+            if unserved is not None:
+                unserved.extend(found.unserved)
             if problems is not None:
-                problems.extend(problem for problem in found.problems if problem not in problems)
+                known = problems if unserved is None else [*problems, *described(found.unserved)]
+                problems.extend(problem for problem in found.problems if problem not in known)
             for child in found.nodes:
                 path = join(folder, child.name)
                 inside = child.kind == "group"
@@ -113,13 +123,15 @@ def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int
 
 @dataclass(slots=True)
 class Survey:
-    """Counts of a store's contents, for people. ``skipped``: paths by reason; ``problems`` of arrays that were read all
-    the same; ``whole`` is False if time ran out; ``example`` can be read in every format."""
+    """Counts of a store's contents, for people. ``skipped``: paths by reason of what is broken, ``unserved`` of what
+    has no key; ``problems`` of arrays that were read all the same; ``whole`` is False if time ran out; ``example`` can
+    be read in every format."""
 
     groups: int = 0
     arrays: int = 0
     skipped: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unserved: dict[str, list[str]] = field(default_factory=dict)
     whole: bool = True
     example: ArrayNode | None = None
 
@@ -133,7 +145,7 @@ class Survey:
             yield f"{least}{arrays} in {groups}"
         else:
             yield "no arrays: there is no .zarray, .zgroup, .zmetadata or zarr.json in it"
-        for reason, paths in self.skipped.items():
+        for reason, paths in chain(self.skipped.items(), self.unserved.items()):
             shown = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
             yield f"skipped {least}{len(paths)}: {reason} ({shown})"
         yield from (f"problem: {problem}" for problem in self.problems[:10])
@@ -144,10 +156,11 @@ class Survey:
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Survey all nodes within ``seconds``."""
     found, end = Survey(), time.monotonic() + seconds
-    problems: list[str] = []
+    problems, unserved = list[str](), list[Unserved]()
     root = GroupNode(mount, "", {}, "")
     try:
-        for step in chain([Step("", "group", "")], walk(catalog, root, end, page=1000, problems=problems)):
+        steps = walk(catalog, root, end, page=1000, problems=problems, unserved=unserved)
+        for step in chain([Step("", "group", "")], steps):
             if time.monotonic() > end:
                 found.whole = False
                 break
@@ -160,6 +173,8 @@ def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
         problems.append(str(error))
     if problems:
         found.skipped["groups that cannot be listed"] = problems
+    for each in sorted({*unserved}):
+        found.unserved.setdefault(each.reason, []).append(each.path)
     return found
 
 

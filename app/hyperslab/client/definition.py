@@ -60,7 +60,10 @@ def define_array(
     if members.get("filters") is not None:
         encoded["filters"] = [_codec(codec) for codec in members["filters"]]
     if "fill_value" in members:
-        encoded["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
+        fill_value, record = members["fill_value"], wire.dtype_from_json(stored) if isinstance(stored, list) else None
+        if record is not None and isinstance(fill_value, Mapping):
+            fill_value = _as_record(fill_value, record)
+        encoded["fill_value"] = format_fill_value(_as_item(fill_value, stored))
     lengths = [operator.index(length) for length in read_lengths(shape)]  # type: ignore[arg-type]  # refuses None
     if values is not None:
         item_dtype = wire.dtype_from_json(stored)
@@ -88,6 +91,22 @@ def _as_item(value: Any, stored: Any) -> Any:
     item = np.zeros((), dtype)  # zeros in the padding of records
     item[...] = as_values(int(value) if is_integer else value, dtype)
     return item[()]
+
+
+def _as_record(values: Mapping[str, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A record from a value for each field, which may also be in Zarr's JSON; raises `ValueError` for other names."""
+    names = wire.field_names(dtype)
+    if sorted(values) != sorted(names):
+        raise ValueError(f"fill_value={dict(values)!r}: expected a value for each of {', '.join(names)}")
+    record = np.zeros((), dtype)
+    for name in names:
+        value, field = values[name], dtype[name]
+        if field.base.names is not None and isinstance(value, Mapping):
+            value = _as_record(value, field.base)
+        elif isinstance(value, str) and field.base.kind in "fc":
+            value = float(value)  # "NaN"
+        record[name] = as_values(value, field.base)
+    return record
 
 
 def _is_zarr_json(value: Any, dtype: np.dtype[Any]) -> bool:

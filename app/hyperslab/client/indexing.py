@@ -355,7 +355,7 @@ class Box:
         """Divide along ``axis``, then each part along the following axes, as far as needed."""
         nbytes = self.nbytes
         lists = [taken for taken in self.axes if isinstance(taken, np.ndarray) and taken.size]
-        digits = max((len(str(int(taken.max()))) for taken in lists), default=0)
+        digits = max((len(str(int(np.max(taken)))) for taken in lists), default=0)
         longest = max(1, 4096 // max(1, len(lists)) // (digits + 1))  # 4 KiB of lists keep URLs below 6 KiB
         if axis == len(self.axes) or (nbytes <= limit and max(map(len, lists), default=0) <= longest):
             yield self

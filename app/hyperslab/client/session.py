@@ -32,6 +32,7 @@ log = logging.getLogger("hyperslab.client")
 
 T = TypeVar("T")
 
+_MAX_DEPTH: Final = 300  # a stored document has up to 200
 CHANGE_ATTEMPTS: Final = 100
 """Attempts of `retry_conflicts`."""
 
@@ -236,6 +237,7 @@ def retry_conflicts(attempt: Callable[[], T]) -> T:
 
 def _parse_object(body: bytes) -> dict[str, Any] | None:
     try:
+        wire.check_text_nesting(body, _MAX_DEPTH)
         document = json.loads(body)
     except ValueError:  # such as a proxy's HTML
         return None

@@ -18,6 +18,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
+from hyperslab.wire.times import cast_times, count_of
 
 DType = np.dtype[Any]
 
@@ -40,6 +41,8 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
     if values.dtype != dtype:
         if not _is_same_kind(values.dtype, dtype):
             raise TypeError(f"values of dtype {values.dtype} do not fit an array of dtype {dtype}: convert them first")
+        if values.dtype.kind in "mM":
+            return cast_times(values, dtype)
         if dtype.kind not in "USV" or is_extension(dtype):
             _check_range(values, dtype)
             return values
@@ -86,7 +89,7 @@ def _as_array(value: Any, dtype: DType) -> AnyArray:
     if values.dtype.kind == "O":
         values = _from_objects(values, dtype)
     if dtype.kind in "mM" and values.dtype.kind in "US":
-        return values.astype(dtype)
+        return _as_times(values.astype("U"), dtype)
     if dtype.kind in "US" and values.dtype.kind != dtype.kind and values.dtype.kind in "USbiufc":
         return values.astype(dtype.kind)  # of sufficient length
     return values
@@ -109,9 +112,24 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
     if (dtype.kind in "fc" or is_extension(dtype)) and are(*integers, float, complex, np.number):
         return values.astype("f8" if are(*integers, float, np.floating) else "c16")
     if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
-        return values.astype(dtype)
+        return _as_times(values, dtype)
     found = np.asarray(values.tolist())
     return found if found.shape == values.shape else values
+
+
+def _as_times(values: AnyArray, dtype: DType) -> AnyArray:
+    """Text and objects as times of ``dtype``; the text of a span is a count."""
+    counts = np.full(values.size, np.iinfo(np.int64).min, "<i8")
+    for i, item in enumerate(values.reshape(-1).tolist()):
+        if isinstance(item, str):
+            if item.strip().lower() not in ("", "nat"):
+                counts[i] = count_of(item, dtype) if dtype.kind == "M" else int(item)
+        elif item is not None:
+            found = np.asarray(np.timedelta64(item) if isinstance(item, timedelta) else np.datetime64(item))
+            if found.dtype.kind != dtype.kind:
+                raise TypeError(f"{item!r} does not fit an array of dtype {dtype}: convert it first")
+            counts[i] = cast_times(found, dtype).astype(np.int64)
+    return counts.view(dtype.newbyteorder("<")).reshape(values.shape)
 
 
 def _as_records(value: Any, dtype: DType) -> AnyArray:
@@ -155,8 +173,7 @@ def _is_same_kind(source: DType, target: DType) -> bool:
 
 def _check_range(values: AnyArray, dtype: DType) -> None:
     """Raises `OverflowError` if the minimum or maximum of the values is out of the range of ``dtype``."""
-    times, safe = values.dtype.kind in "mM", np.can_cast(values.dtype, dtype, "safe")
-    fits_any = not safe if times else safe and dtype.kind != "m"  # numpy's "safe" ignores the range of timedeltas
+    fits_any = np.can_cast(values.dtype, dtype, "safe") and dtype.kind != "m"  # numpy's "safe" ignores their range
     if not values.size or values.dtype.kind == "b" or fits_any:
         return
     if values.dtype.kind == "c":
@@ -164,15 +181,13 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
         _check_range(values.imag, dtype)
         return
     finite = values if values.dtype.kind == "O" or _is_integer(values.dtype) else values[np.isfinite(values)]
-    for extreme in (finite.min(), finite.max()) if finite.size else ():
+    for extreme in (np.min(finite), np.max(finite)) if finite.size else ():
         with np.errstate(over="ignore", invalid="ignore"):
             cast = np.asarray(extreme).astype(dtype)
-        if times:
-            fits = cast.astype(values.dtype) == extreme
-        elif dtype.kind == "m":
+        if dtype.kind == "m":
             fits = not np.isnat(cast) and int(cast.astype("i8")) == int(extreme)
         else:
-            fits = int(cast) == int(extreme) if _is_integer(dtype) else np.isfinite(cast)
+            fits = int(cast) == int(extreme) if _is_integer(dtype) else bool(np.isfinite(cast))
         if not fits:
             raise OverflowError(f"{extreme} does not fit dtype {dtype}")
 

@@ -101,7 +101,7 @@ def _omero() -> dict[str, Any]:
 
 
 def _image_label(labels: NDArray[np.uint16]) -> dict[str, Any]:
-    numbers: Sequence[int] = range(1, int(labels.max()) + 1)
+    numbers: Sequence[int] = range(1, int(np.max(labels)) + 1)
     return {
         "version": "0.4",
         "colors": [{"label-value": number, "rgba": _colour(number)} for number in numbers],

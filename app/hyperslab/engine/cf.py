@@ -190,10 +190,16 @@ def _gregorian_date(text: str, calendar: str) -> tuple[datetime, int] | None:
     try:
         date = parser.parse(text, default=datetime(1, 1, 1), tzinfos=zone)
         date = date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):
         return None
     finer = re.search(r"\d[.,]\d{6}(\d{1,3})", text)
     return (date, int(finer[1].ljust(3, "0")) if finer else 0) if calendar == _PROLEPTIC or date >= _REFORM else None
+
+
+def is_time(attributes: Mapping[str, Any]) -> bool:
+    """Whether ``units`` are those of times, readable or not."""
+    units = attributes.get("units")
+    return isinstance(units, str) and "since" in units
 
 
 def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0911

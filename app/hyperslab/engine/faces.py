@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
+from hyperslab.engine.cf import format_fill, parse_fill
 from hyperslab.engine.codec_config import TO_ITEMS
 from hyperslab.engine.dtypes import kind_of
-from hyperslab.engine.fill_value import format_fill_value
-from hyperslab.engine.grid import ChunkGrid, Separator
+from hyperslab.engine.fill_value import OBJECT_CODECS, Item, format_fill_value
+from hyperslab.engine.grid import ChunkGrid, Coords, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
 from hyperslab.wire.data_types import named_configuration
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 """xarray's attribute in Zarr v2 for the ``dimension_names`` of v3."""
+MISSING: Final = "_FillValue"
+"""xarray's attribute for missing values, which in Zarr v2 are those of the fill value."""
 _V3_ALONE: Final = {
     "transpose": "a 'transpose' that does not reverse all axes",
     "byteswap": "big-endian bytes of this data type",
@@ -27,11 +32,12 @@ _V3_ALONE: Final = {
 """Codecs without an equivalent in Zarr v2, and their description in error messages."""
 
 
-def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
+def v2_document(metadata: ArrayMetadata, separator: Separator = ".") -> dict[str, Any]:
     """The ``.zarray`` of an array of Zarr v3, for a sharded one of its inner chunks; raises `ValueError` if v2 cannot
-    represent it."""
-    if metadata.dtype.numpy.hasobject:
-        raise ValueError("Zarr v2 has no data type for items of any length, only objects that a filter stores")
+    represent it. ``separator`` of the chunk keys: see `v2_coords`.
+
+    Texts and bytes of any length are objects, whose filter stores what the codec of the same name does.
+    """
     if len(metadata.levels) > 1:
         raise ValueError("its shards hold further shards")
     if metadata.levels and metadata.levels[0].after:
@@ -48,10 +54,12 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         name = config["id"]
         if name in _V3_ALONE:
             raise ValueError(f"Zarr v2 has no codec for {_V3_ALONE[name]}")
+        if "transpose" in config:  # of a codec of objects
+            raise ValueError("Zarr v2 has no 'transpose' of objects")
         # parameters of the encoder that some readers of v2 refuse
         omitted = {"blosc": "typesize", "zstd": "checksum"}.get(name)
         codecs.append({member: value for member, value in config.items() if member != omitted})
-    compressor = codecs.pop() if codecs and codecs[-1]["id"] not in TO_ITEMS else None
+    compressor = codecs.pop() if codecs and codecs[-1]["id"] not in (*TO_ITEMS, *OBJECT_CODECS) else None
     document = {
         "zarr_format": 2,
         "shape": list(metadata.shape),
@@ -61,7 +69,7 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
         "fill_value": fill,
         "compressor": compressor,
         "filters": codecs or None,
-        "dimension_separator": v2_grid(metadata).separator,
+        "dimension_separator": separator,
     }
     try:
         ArrayMetadata.from_document(document, ".zarray")
@@ -70,10 +78,17 @@ def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     return document
 
 
-def v2_grid(metadata: ArrayMetadata) -> ChunkGrid:
-    """The grid of the chunks of `v2_document`, with the separator of v3's keys if these have no prefix, else dots."""
-    separator: Separator = "." if metadata.grid.prefix else metadata.dimension_separator
-    return ChunkGrid(metadata.shape, metadata.chunks, separator)
+def v2_separator(metadata: ArrayMetadata, *, of_image: bool) -> Separator:
+    """The separator of `v2_document`: slashes below images, as OME-Zarr has demanded since version 0.2; else that of
+    v3's keys if these have no prefix, or dots, which all readers know."""
+    return "/" if of_image else "." if metadata.grid.prefix else metadata.dimension_separator
+
+
+def v2_coords(metadata: ArrayMetadata, key: str) -> Coords | None:
+    """The coordinates of a chunk of `v2_document` by its key, with either separator; None if it is no key."""
+    separators: tuple[Separator, ...] = ("/", ".")
+    grids = (ChunkGrid(metadata.shape, metadata.chunks, separator) for separator in separators)
+    return next((coords for grid in grids if (coords := grid.parse_key(key)) is not None), None)
 
 
 # --- attributes ------------------------------------------------------------------------------------------------------
@@ -101,6 +116,33 @@ def v3_attributes(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
         block["omero"] = attributes["omero"]
     rest = {member: value for member, value in attributes.items() if member not in block}
     return {**rest, "ome": {"version": "0.5", **{member: _unversioned(value) for member, value in block.items()}}}
+
+
+def v2_missing(attributes: Mapping[str, Any], metadata: ArrayMetadata) -> tuple[Item | None, bool]:
+    """The missing value that xarray reads from an array of Zarr v3, if any; and whether its fill value means just that
+    to xarray in v2."""
+    dtype, fill = metadata.dtype.numpy, metadata.fill
+    given = parse_fill(attributes.get(MISSING), dtype)
+    try:
+        with np.errstate(over="ignore"):
+            missing = None if given is None else np.array(given, dtype)
+    except OverflowError:  # no value is missing
+        missing = None
+    if missing is not None:
+        return missing, bool(np.array_equal(missing, fill, equal_nan=dtype.kind in "fc"))
+    is_hidden = dtype.kind in "biufcSU" and not (dtype.kind in "fc" and bool(np.isnan(fill)))
+    return None, not is_hidden
+
+
+def v3_missing(attributes: Mapping[str, Any], metadata: ArrayMetadata) -> dict[str, Any]:
+    """Attributes of an array of Zarr v2 with dimension names, for v3: what xarray takes for missing, the fill value or
+    ``_FillValue`` where that is null, is ``_FillValue`` in the form of v3. Dtypes of which xarray reads none have none.
+    """
+    dtype, fill = metadata.dtype.numpy, metadata.fill_value
+    missing = parse_fill(attributes.get(MISSING), dtype) if fill is None else fill.item()
+    written = None if missing is None else format_fill(missing, dtype)
+    rest = {name: value for name, value in attributes.items() if name not in (DIMENSIONS, MISSING)}
+    return rest if written is None else {**rest, MISSING: written}
 
 
 def dimensions_in(attributes: Mapping[str, Any], path: str) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.dtypes import DataType, kind_of, limits_of
+from hyperslab.engine.dtypes import DataType, kind_of, limits_of, parse_dtype
 from hyperslab.engine.jsontext import NON_FINITE, json_float
 from hyperslab.errors import shown
 from hyperslab.wire.data_types import fields_of, named_type
@@ -65,11 +65,36 @@ def parse_item(value: Any, dtype: DType) -> Item:
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
     """`parse_fill_value` of a new fill value: also raises `ValueError` for a finite number that is not finite in this
-    dtype, and for text that would be truncated. Stored ones are read like that by other libraries."""
+    dtype, and for text that would be truncated. Stored ones are read like that by other libraries. A record may also be
+    an object with a value for each field, one or as many as the field's subarray has."""
+    if isinstance(value, Mapping) and dtype.fields:
+        return _new_record(value, dtype)
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.numpy.hasobject:
         check_new_item(value, item)
     return item
+
+
+def _new_record(value: Mapping[str, Any], dtype: DataType) -> Item:
+    names = [field.name for field in dtype.fields]
+    _check([*value], sorted(value) == sorted(names), f"a value for each of {', '.join(names)}")
+    item = np.zeros((), dtype.numpy)
+    for field in dtype.fields:
+        try:
+            item[field.name] = _new_values(value[field.name], parse_dtype(field.json, v3=True), field.shape)
+        except ValueError as error:
+            raise ValueError(f"field {shown(field.name)}: {error}") from None
+    return _cleaned(item, dtype)
+
+
+def _new_values(value: Any, dtype: DataType, shape: tuple[int, ...]) -> np.ndarray:
+    """Values of a field: nested lists of its shape, or one for all."""
+    if not shape or not isinstance(value, list) or (dtype.numpy.kind == "c" and len(value) == 2 and shape[0] != 2):
+        item = parse_new_item(value, dtype)
+        _check(value, item is not None, "a value")
+        return np.broadcast_to(np.asarray(item), shape)
+    _check(value, len(value) == shape[0], f"a list of {shape[0]} values, or one for all")
+    return np.stack([_new_values(each, dtype, shape[1:]) for each in value])
 
 
 def check_new_item(value: Any, item: Item) -> None:

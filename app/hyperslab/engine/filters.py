@@ -258,7 +258,7 @@ def _whole(items: NDArray, formula: Callable[[Any], Any], dtype: np.dtype[Any], 
     of the range of ``dtype``; within the range, wrapping arithmetic is exact."""
     values = items.astype(np.int8) if dtype.name in NARROW_INTEGERS else items
     low, high = limits_of(dtype)
-    if not all(low <= formula(int(end)) <= high for end in (values.min(), values.max())):
+    if not all(low <= formula(int(end)) <= high for end in (np.min(values), np.max(values))):
         raise ValueError(f"a value is out of range for {dtype}")
     if (values % divisor).any():
         raise ValueError(f"a value is no multiple of the scale, {divisor}")

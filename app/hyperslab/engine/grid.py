@@ -25,6 +25,7 @@ class GridAxis:
     size: int
     chunk: int
     edges: tuple[int, ...] = ()
+    _array: list[NDArray[np.int64]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def count(self) -> int:
@@ -51,7 +52,7 @@ class GridAxis:
 
     def cells(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
         """The chunk of each item."""
-        return np.searchsorted(self.edges, items, "right") - 1 if self.edges else items // self.chunk
+        return np.searchsorted(self._edges(), items, "right") - 1 if self.edges else items // self.chunk
 
     def count_touched(self, start: int, step: int, count: int) -> int:
         """Number of chunks with any of the items ``start + i * step`` for ``0 <= i < count``."""
@@ -60,8 +61,13 @@ class GridAxis:
         last = start + (count - 1) * step
         if not self.edges or abs(step) == 1:
             return abs(self.locate(last)[0] - self.locate(start)[0]) + 1
-        before = -((min(start, last) - np.asarray(self.edges)) // abs(step))
+        before = -((min(start, last) - self._edges()) // abs(step))
         return int(np.count_nonzero(np.diff(before.clip(0, count))))
+
+    def _edges(self) -> NDArray[np.int64]:
+        if not self._array:  # kept: for a million edges the conversion takes as long as a million look-ups
+            self._array.append(np.array(self.edges, np.int64))
+        return self._array[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from hyperslab.engine.selection import (
     SliceAxis,
     resolve_indices,
 )
-from hyperslab.errors import BadBody, TooManyIndices
+from hyperslab.errors import BadBody, NotRepresentable, TooManyIndices
+from hyperslab.wire.times import cast_times
 
 Part_co = TypeVar("Part_co", covariant=True)
 
@@ -192,7 +193,7 @@ class ChunkBlock:
         cells = decoded.reshape(*counts, *self.chunks)[tuple(cut)]
         pairs = [axis for pair in zip(range(rank), range(rank, 2 * rank), strict=True) for axis in pair]
         sizes = [count * size for count, size in zip(counts, cells.shape[rank:], strict=True)]
-        out[(*placed, ...)] = cells.transpose(pairs).reshape(sizes)[(*regions, ...)]
+        out[(*placed, ...)] = fitting(cells.transpose(pairs).reshape(sizes)[(*regions, ...)], out.dtype)
 
 
 def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[StoredParts[ChunkProjection]]:
@@ -214,6 +215,29 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
     """The parts along one axis, by the shard that they lie in."""
     for coord, group in itertools.groupby(parts, key=lambda part: shards.locate(part.coord * chunk)[0]):
         yield coord, tuple(group)
+
+
+def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[tuple[Coords, int]]:
+    """The coords of the objects of `project_stored`, in the same order, each with the number of its chunks: by
+    arithmetic, at a cost that does not grow with the chunks of an object."""
+    if not selection.size:
+        return
+    facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
+    axes = [
+        [(part.coord, _count_chunks(axis, part, chunks)) for part in _axis_parts(axis, outer)]
+        for axis, chunks, outer in facts
+    ]
+    for parts in itertools.product(*axes):
+        yield tuple([coord for coord, _ in parts]), math.prod([count for _, count in parts])
+
+
+def _count_chunks(axis: Axis, part: AxisPart, chunks: GridAxis) -> int:
+    """Number of chunks of a part of an axis."""
+    if isinstance(axis, ListAxis):
+        return len(np.unique(chunks.cells(axis.indices[part.outside])))
+    if isinstance(axis, IndexAxis) or not isinstance(part.outside, slice):
+        return 1
+    return chunks.count_touched(axis.start + part.outside.start * axis.step, axis.step, part.length)
 
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
@@ -330,7 +354,9 @@ def _take(array: NDArray[Any], regions: Sequence[Region]) -> NDArray[Any]:
 
 
 def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any]) -> None:
-    """Assign to the cells of an orthogonal region."""
+    """Assign to the cells of an orthogonal region; raises `NotRepresentable` as `fitting`."""
+    if array.dtype.kind in "mM":
+        values = fitting(values, array.dtype)
     if np.ndarray not in map(type, regions):
         array[(*regions, ...)] = values
         return
@@ -342,6 +368,17 @@ def _place(array: NDArray[Any], regions: Sequence[Region], values: NDArray[Any])
     else:
         chosen = dict(lists)
         view[np.ix_(*(chosen.get(i, np.arange(n)) for i, n in enumerate(view.shape[: lists[-1][0] + 1])))] = values
+
+
+def fitting(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Times in the unit of ``dtype``, if that is one of times, else the values as they are; raises `NotRepresentable`
+    for a time out of its range."""
+    if dtype.kind not in "mM" or values.dtype.kind not in "mM" or values.dtype == dtype:
+        return values
+    try:
+        return cast_times(values, dtype)
+    except OverflowError as error:
+        raise NotRepresentable(values.dtype.str, dtype.str, str(error)) from error
 
 
 def _basic(array: NDArray[Any], regions: Sequence[Region]) -> tuple[NDArray[Any], list[tuple[int, Indices]]]:

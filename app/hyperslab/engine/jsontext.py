@@ -8,16 +8,16 @@ import math
 import re
 import secrets
 from contextlib import suppress
-from itertools import chain
 from typing import Any, Final
 
 import orjson
+
+from hyperslab.wire import check_text_nesting
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Maximum size of a document."""
 MAX_DEPTH: Final = 200
 """Maximum nesting, so that recursion over a document is safe."""
-_TOO_DEEP: Final = f"JSON nested more than {MAX_DEPTH} levels deep"
 MAX_VALUES: Final = 8 << 20
 """Maximum number of values in a document, estimated by commas and brackets; they take some 64 bytes of memory each."""
 
@@ -34,17 +34,10 @@ def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> 
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes of JSON, the limit is {limit}")
     raw = bytes(data).removeprefix(codecs.BOM_UTF8)
-    brackets = raw.count(b"[") + raw.count(b"{")
-    if brackets + raw.count(b",") > MAX_VALUES:
+    if sum(map(raw.count, (b"[", b"{", b","))) > MAX_VALUES:
         raise ValueError(f"JSON of more than {MAX_VALUES} values")
-    value = _parse(raw)
-    level, depth = [value] if brackets > MAX_DEPTH else [], 0
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(_TOO_DEEP)
-        level = [*chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)]
-    return value
+    check_text_nesting(raw, MAX_DEPTH)
+    return _parse(raw)
 
 
 def _parse(raw: bytes) -> Any:
@@ -60,8 +53,6 @@ def _parse(raw: bytes) -> Any:
         raise ValueError(f"not Unicode text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
     return value
 
 

@@ -44,6 +44,8 @@ MAX_SIZE: Final = 2**62
 MAX_FILTERS: Final = 64
 MAX_CHUNK_BYTES: Final = 2**63 - 1
 
+_FREE_ITEMS: Final = 1 << 16
+
 REQUIRED: Final = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
 """Required members of a ``.zarray``."""
 
@@ -149,6 +151,7 @@ class ArrayMetadata:
         rectilinear grid."""
         document = {**self.document, "shape": list(shape)}
         if self.zarr_format == 2:
+            document["chunks"] = list(self.chunks)  # see `parse_chunks`
             return self.from_document(document, ".zarray").with_keys(self.grid.prefix, self.grid.separator)
         if self.coding_of is not None:
             raise BadDefinition("shape", "the chunks of a rectilinear grid are listed, and end with the array")
@@ -261,6 +264,8 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
     if read.document["zarr_format"] == "2":
         return GroupMetadata(read.document, (f'{key}: zarr_format: expected 2, found "2"',))
     read("zarr_format", lambda value: parse_format(value, 2))
+    if {"shape", "chunks", "dtype"} <= read.document.keys():
+        return GroupMetadata(read.document, (f"{key}: it describes an array, which belongs into a .zarray",))
     return GroupMetadata(read.document)
 
 
@@ -350,15 +355,14 @@ def parse_shape(value: Any) -> tuple[int, ...]:
 
 
 def parse_chunks(value: Any, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """A chunk shape; 0 is accepted for empty axes, as zarr-python 2 writes it for ``chunks=False``."""
+    """A chunk shape. For empty axes 0 is accepted, as zarr-python writes it for ``chunks=False`` and ``chunks=-1``: as
+    no chunk exists, any size will do, and one is taken that makes chunks of `_FREE_ITEMS`."""
     if not isinstance(value, list) or len(value) != len(shape):
         raise ValueError(f"expected a list of {len(shape)} integers, one for each axis, found {shown(value)}")
-    chunks = tuple(
-        [
-            1 if size == 0 and type(chunk) is int and chunk == 0 else _parse_size(chunk, 1)
-            for chunk, size in zip(value, shape, strict=True)
-        ]
-    )
+    free = [size == 0 and type(chunk) is int and chunk == 0 for chunk, size in zip(value, shape, strict=True)]
+    sizes = [0 if is_free else _parse_size(chunk, 1) for chunk, is_free in zip(value, free, strict=True)]
+    items = _FREE_ITEMS / math.prod(size or 1 for size in sizes)
+    chunks = tuple([size or max(1, int(items ** (1 / sum(free)))) for size in sizes])
     if math.prod(chunks) * itemsize > MAX_CHUNK_BYTES:
         raise ValueError("a chunk has more bytes than 64 bits can count")
     return chunks

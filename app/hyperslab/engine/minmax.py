@@ -11,6 +11,7 @@ NDArray = np.ndarray[Any, np.dtype[Any]]
 
 PARTS: Final = 3
 """Values per bin: minimum, maximum, mean."""
+_LARGEST: Final = float(np.nextafter(2.0**63, 0))
 
 
 def reduced_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -32,7 +33,7 @@ class MinMax:
     def __init__(self, rows: int, length: int, bins: int, dtype: np.dtype[Any]) -> None:
         self._length, self._bins = length, bins
         self._edges = np.array([i * length // bins for i in range(bins)], np.int64)
-        missing = np.array("NaT", dtype) if dtype.kind in "mM" else math.nan
+        missing = np.array(np.iinfo(np.int64).min).view(dtype) if dtype.kind in "mM" else math.nan  # NaT of any unit
         self._low = np.full(rows * bins, missing, dtype)
         self._high = self._low.copy()
         self._sums = np.zeros(rows * bins)
@@ -41,8 +42,11 @@ class MinMax:
 
     def add(self, values: NDArray) -> None:
         """Add the next items, in one dimension."""
-        if not values.size:
-            return
+        if values.size:
+            with np.errstate(all="ignore"):
+                self._add(values)
+
+    def _add(self, values: NDArray) -> None:
         values = np.abs(values) if values.dtype.kind == "c" else values
         values = values.astype(self._low.dtype, copy=False)
         bins = np.arange(self._bin(self._done), self._bin(self._done + values.size - 1) + 1)
@@ -66,7 +70,10 @@ class MinMax:
         dtype = self._low.dtype
         with np.errstate(all="ignore"):
             mean = self._sums / self._counts
-            known = np.where(self._counts > 0, mean, 0) if dtype.kind in "mM" else mean
-            means = np.rint(known).astype(np.int64).view(dtype) if dtype.kind in "mM" else known.astype(dtype)
+            if dtype.kind in "mM":
+                known = np.clip(np.where(self._counts > 0, mean, 0), -_LARGEST, _LARGEST)
+                means = np.rint(known).astype(np.int64).view(dtype)
+            else:
+                means = mean.astype(dtype)
         means = np.minimum(np.maximum(means, self._low), self._high)  # rounding may exceed them; NaN is kept
         return np.stack([self._low, self._high, means], axis=-1)

@@ -15,12 +15,15 @@ import numpy.typing as npt
 from hyperslab.engine.chain import UNSIZED_LIMIT, Buffer, Decode, Link, Stage
 from hyperslab.engine.codec_config import CodecConfig, codec_of
 from hyperslab.engine.filters import transposing
-from hyperslab.wire import numpy_dtype
+from hyperslab.engine.jsontext import MAX_DEPTH
+from hyperslab.wire import check_nesting, check_text_nesting, numpy_dtype
 
 NDArray = npt.NDArray[Any]
 
 MAX_VALUES: Final = 1 << 24
 """Maximum number of values in a chunk's items, which take up to 1 GiB of memory."""
+_MAX_DEPTH: Final = MAX_DEPTH
+"""Maximum nesting of a chunk: as many levels as in a document, for its axes and its items."""
 
 _PACKED_SIZES: Final = {
     **{0xA0 + size: 1 + size for size in range(32)},
@@ -72,6 +75,7 @@ def json2_link(config: CodecConfig, stage: Stage) -> Link:
         if len(text) > 2 * MAX_VALUES:  # each value takes two characters or more
             bare = re.sub(r'"(?:[^"\\]++|\\.)*+"?', "", text, flags=re.DOTALL)
             _check_values(sum(map(bare.count, "[{:,")))
+        check_text_nesting(text.encode("utf-8", "surrogatepass"), _MAX_DEPTH)
         return _unpacked(json.loads(text, strict=strict), stage)
 
     return _object_link(config, decode, stage, nested=True)
@@ -83,7 +87,10 @@ def msgpack2_link(config: CodecConfig, stage: Stage) -> Link:
 
     def decode(data: Buffer, _out: NDArray | None) -> Any:
         _check_packed(data)
-        return _unpacked(msgpack.unpackb(data, raw=raw, timestamp=1, ext_hook=_refuse_extension), stage)
+        # msgpack itself counts the nesting, and refuses more than 1024 levels
+        packed = msgpack.unpackb(data, raw=raw, timestamp=1, ext_hook=_refuse_extension)
+        check_nesting([packed], _MAX_DEPTH)
+        return _unpacked(packed, stage)
 
     return _object_link(config, decode, stage, nested=True)
 

@@ -134,7 +134,7 @@ def resolve_indices(values: Sequence[int] | NDArray[np.integer], axis: int, size
         raise IndexOutOfRange(axis, int(bad), size) from None
     if not indices.size:
         return indices
-    lowest, highest = int(indices.min()), int(indices.max())
+    lowest, highest = int(np.min(indices)), int(np.max(indices))
     if lowest < -size or highest >= size:
         outside = indices[(indices < -size) | (indices >= size)]
         raise IndexOutOfRange(axis, int(outside.flat[0]), size)

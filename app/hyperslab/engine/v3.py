@@ -71,7 +71,7 @@ def from_document(value: Any, key: str) -> Document:
     read = Members(check_object(value, key), key)
     read.require("zarr_format", "node_type")
     read("zarr_format", lambda value: one_of((3,), value))
-    kind = read("node_type", lambda value: one_of(("array", "group"), value))
+    kind = read("node_type", lambda value: _node_type(value, read.document))
     known = {"zarr_format", "node_type", "attributes"}
     if kind == "array":
         known |= {*ARRAY_MEMBERS, "dimension_names", "storage_transformers"}
@@ -86,6 +86,18 @@ def from_document(value: Any, key: str) -> Document:
     if kind == "array":
         return Document(_array(read, key), attributes, read.document)
     return Document(None, attributes, read.document, read(_CONSOLIDATED, _consolidated))
+
+
+def _node_type(value: Any, document: Mapping[str, Any]) -> str:
+    kind = str(one_of(("array", "group"), value))
+    described = sum(member in document for member in ARRAY_MEMBERS)
+    if kind == "group" and described > len(ARRAY_MEMBERS) // 2:
+        raise ValueError("it is 'group', but the document describes an array")
+    if kind == "array" and not described:
+        raise ValueError(
+            "it is 'array', but the document describes none: it has no shape, data type, chunks and codecs"
+        )
+    return kind
 
 
 def _array(read: Members, key: str) -> ArrayMetadata:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tarfile
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
-from hyperslab.errors import BadDefinition
+from hyperslab.errors import BadDefinition, StoreError
 from hyperslab.storage.base import Store
 from hyperslab.storage.config import StoreConfig, local_path, scheme
 
@@ -12,7 +15,8 @@ __all__ = ["StoreConfig", "open_store"]
 
 
 def open_store(config: StoreConfig) -> Store:
-    """The store of a configuration; no request is sent before the first use (see `Store.check`).
+    """The store of a configuration; a file is the archive that it holds. No request is sent before the first use (see
+    `Store.check`).
 
     Raises `errors.BadDefinition` for an invalid option or URL, and `errors.StoreError` for a folder or archive that
     cannot be opened. Libraries are imported on demand.
@@ -22,11 +26,14 @@ def open_store(config: StoreConfig) -> Store:
             from hyperslab.storage.local import LocalStore
 
             path = local_path(config.url)
-            if Path(path).is_file():
-                kind = "tar" if ".tar" in Path(path).name.lower() else "zip"
-                reason = f"{path!r} is a file and no folder; what an archive holds is {kind}::{path}"
-                raise BadDefinition("url", reason)
-            return LocalStore(config, path)
+            if not Path(path).is_file():
+                return LocalStore(config, path)
+            kind = _archive_in(path)
+            if kind is None:
+                raise BadDefinition("url", f"{path!r} is a file, and neither a folder nor a zip or tar archive")
+            from hyperslab.storage.fsspec import FsspecStore
+
+            return FsspecStore(replace(config, url=f"{kind}::{Path(path).absolute()}"))
         case "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "memory":
             from hyperslab.storage.objects import ObjectStore
 
@@ -39,3 +46,15 @@ def open_store(config: StoreConfig) -> Store:
             from hyperslab.storage.fsspec import FsspecStore
 
             return FsspecStore(config)
+
+
+def _archive_in(path: str) -> str | None:
+    """The kind of archive that a file is by its content, whatever its name (``.zip``, ``.ozx``, …), if it is one."""
+    try:
+        with Path(path).open("rb") as file:
+            starts_as_zip = file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+        if not starts_as_zip and tarfile.is_tarfile(path):
+            return "tar"
+        return "zip" if zipfile.is_zipfile(path) else None
+    except OSError as error:
+        raise StoreError(path, "", f"it cannot be opened ({type(error).__name__})") from error

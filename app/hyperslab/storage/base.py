@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from hyperslab.errors import ReadOnly, StoreError
+from hyperslab.errors import ReadOnly, StoreDenied, StoreError
 from hyperslab.storage.config import StoreConfig, public_url
+from hyperslab.storage.keys import printable
 from hyperslab.storage.locks import KeyedLocks
 
 
@@ -62,17 +63,33 @@ class Part:
         return memoryview(self.data)[first : stop - self.start] if first >= 0 else memoryview(b"")
 
 
+class Unserved(NamedTuple):
+    """Something in a store that no key leads to: its path, for people, and the reason."""
+
+    path: str
+    reason: str
+
+    @classmethod
+    def at(cls, prefix: str, name: str, reason: str) -> Unserved:
+        """That of a name below a prefix; the name may not be UTF-8."""
+        return cls(printable(prefix + name), reason)
+
+    def __str__(self) -> str:
+        return f"{self.path!r} is not served: {self.reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Direct children of a prefix: entries of keys and names of deeper prefixes, both sorted."""
+    """Direct children of a prefix: entries of keys, names of deeper prefixes, and what has no key, all sorted."""
 
     entries: tuple[Entry, ...]
     prefixes: tuple[str, ...]
+    unserved: tuple[Unserved, ...] = ()
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], prefixes: Iterable[str]) -> Listing:
+    def of(cls, entries: Iterable[Entry], prefixes: Iterable[str], unserved: Iterable[Unserved] = ()) -> Listing:
         """The listing of unsorted children."""
-        return cls(tuple(sorted(entries, key=attrgetter("key"))), tuple(sorted(prefixes)))
+        return cls(tuple(sorted(entries, key=attrgetter("key"))), tuple(sorted(prefixes)), tuple(sorted(unserved)))
 
 
 class Log(Protocol):
@@ -168,6 +185,8 @@ class Store(ABC):
     """
 
     observer: Observer | None = None
+    hides_absence: ClassVar[bool] = True
+    """Whether the store may deny a key because it is absent."""
 
     def __init__(self, config: StoreConfig, capabilities: Capabilities, *, concurrent: bool) -> None:
         self._config = config
@@ -196,9 +215,12 @@ class Store(ABC):
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
         """The whole value; raises `errors.StoredTooLarge` for more than ``max_bytes``, without reading them."""
 
-    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
-        """`get` for each key, concurrently from a remote store."""
-        return list(self._map(partial(self.get, max_bytes=max_bytes), keys))
+    def get_each(
+        self, keys: Sequence[str], max_bytes: int = MAX_BYTES, *, denied_is_absent: bool = False
+    ) -> list[Stored | None]:
+        """`get` for documents of nodes, concurrently from a remote store; see `document_versions`.
+        ``denied_is_absent``: wherever a document is denied."""
+        return self._documents(partial(self.get, max_bytes=max_bytes), keys, denied_is_absent)
 
     @abstractmethod
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
@@ -249,6 +271,19 @@ class Store(ABC):
         fresh as a stat."""
         return list(self._map(self._version, keys))
 
+    def document_versions(
+        self, prefix: str, keys: Sequence[str], *, denied_is_absent: bool = False
+    ) -> list[str | None]:
+        """`versions` of documents of nodes. One that a remote store denies is absent if another of the same node can be
+        read: without the right to list, object stores and their caches answer 403 for missing keys."""
+        if not self.hides_absence or self.capabilities.listable:
+            try:
+                return self.versions(prefix, keys)
+            except StoreDenied:
+                if not self.hides_absence:
+                    raise
+        return self._documents(self._version, keys, denied_is_absent)
+
     # Public methods that change something raise `errors.ReadOnly` unless the store is writable, and call the method of
     # the same name with a `_` in front.
 
@@ -280,12 +315,15 @@ class Store(ABC):
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a prefix, without links that lead to a directory above."""
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        """All keys below a prefix, at any depth, in no particular order."""
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+        """All keys below a prefix, at any depth, in no particular order. ``unserved`` receives what has no key, and
+        folders that cannot be listed, which are an error without it."""
         listed = self.list_dir(prefix)
         yield from listed.entries
+        if unserved is not None:
+            unserved += listed.unserved
         for name in listed.prefixes:
-            yield from self.list_prefix(f"{prefix}{name}/")
+            yield from self.list_prefix(f"{prefix}{name}/", unserved)
 
     def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
         """All keys below a prefix, and whether each is a tombstone."""
@@ -328,6 +366,30 @@ class Store(ABC):
     def _map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
         """`map`, concurrently if the store is."""
         return map(function, items) if self._pool is None or len(items) < 2 else self._pool.map(function, items)
+
+    def _documents(
+        self, read: Callable[[str], R | None], keys: Sequence[str], denied_is_absent: bool
+    ) -> list[R | None]:
+        """``read`` for each key, of which those denied may be absent: see `document_versions`."""
+
+        def attempt(key: str) -> R | StoreDenied | None:
+            try:
+                return read(key)
+            except StoreDenied as error:
+                return error
+
+        attempted = dict(zip(keys, self._map(attempt, keys), strict=True))
+        found = {key: value for key, value in attempted.items() if not isinstance(value, StoreDenied)}
+        nodes = {key.rpartition("/")[0] for key, value in found.items() if value is not None}
+        for key, value in attempted.items():
+            absent = self.hides_absence and (denied_is_absent or key.rpartition("/")[0] in nodes)
+            if isinstance(value, StoreDenied) and not (absent and not self._is_listed(key)):
+                raise value
+        return [found.get(key) for key in keys]
+
+    def _is_listed(self, key: str) -> bool:  # noqa: ARG002
+        """Whether a listing shows a key that was denied; False without one."""
+        return False
 
     def _version(self, key: str) -> str | None:
         entry = self.stat(key)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from hyperslab.errors import BadDefinition, BadPath
-from hyperslab.storage.config import StoreConfig, flag, redacted, reject_unknown
+from hyperslab.storage.config import StoreConfig, flag, missing_statuses, redacted, reject_unknown
 from hyperslab.storage.keys import as_prefix, normalise_path
 
 Kind = Literal["s3", "gs", "az", "memory"]
@@ -22,8 +24,10 @@ Client = S3Store | GCSStore | AzureStore | MemoryStore
 _SCHEMES: Final[Mapping[str, Kind]] = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "memory": "memory",
 }  # fmt: skip
-_OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "path_style"})
+_OWN: Final = frozenset({"anonymous", "conditional_put", "listable", "missing", "path_style"})
 _CLIENT: Final = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "root_certificate"})
+_TRANSPORT: Final = _CLIENT - {"allow_http"}
+"""Options that requests without obstore would have to follow."""
 _OBSTORE_OPTIONS: Final[Mapping[str, Set[str]]] = {
     "s3": {
         "access_key_id", "secret_access_key", "session_token", "region", "endpoint", "skip_signature",
@@ -65,8 +69,10 @@ _MEMORY: Final = MemoryStore()
 class Connection:
     """Clients of a bucket. ``base`` is the prefix of all keys (``""`` or ending in ``/``).
 
-    ``without_retries`` is for conditional puts. ``conditional_put`` is None if it has to be detected. ``in_order``:
+    ``without_retries`` is for conditional puts. ``conditional_put`` is None if it has to be detected. ``missing``: HTTP
+    statuses that mean an absent key. ``in_order``:
     listings are sorted and can start at any key. ``signs``: URLs can be signed, to be requested without obstore.
+    ``listing_url`` makes a signed URL of a query to the bucket, on S3.
     """
 
     kind: Kind
@@ -75,8 +81,10 @@ class Connection:
     without_retries: Client
     conditional_put: bool | None
     listable: bool
+    missing: Set[int]
     in_order: bool
     signs: bool
+    listing_url: Callable[[str], str] | None = None
 
 
 def connect(config: StoreConfig, width: int) -> Connection:
@@ -84,15 +92,15 @@ def connect(config: StoreConfig, width: int) -> Connection:
     kind = _SCHEMES[urlsplit(config.url).scheme.lower()]
     if kind == "memory":
         reject_unknown(config.options, (), "memory://")
-        return Connection(
-            kind, _base(config.url.replace("://", ":///", 1)), _MEMORY, _MEMORY, False, True, in_order=True, signs=False
-        )
+        base = _base(config.url.replace("://", ":///", 1))
+        return Connection(kind, base, _MEMORY, _MEMORY, False, True, {404}, in_order=True, signs=False)
     reject_unknown(config.options, _OWN | _CLIENT | _OBSTORE_OPTIONS[kind], f"{kind}://")
     options = _environment_options(kind) | dict(config.options)
     choices = {"auto": None, "true": True, "false": False}
     if options.get("conditional_put", "auto") not in choices:
         raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
+    in_order = kind == "s3" and not flag(options, "s3_express", False)
     return Connection(
         kind=kind,
         base=_base(config.url),
@@ -100,9 +108,33 @@ def connect(config: StoreConfig, width: int) -> Connection:
         without_retries=_client(config, kind, width, 0),
         conditional_put=choices[options.get("conditional_put", "auto")],
         listable=flag(options, "listable", True),
-        in_order=kind == "s3" and not flag(options, "s3_express", False),
-        signs=kind == "s3" and not {"anonymous", "skip_signature", *_CLIENT - {"allow_http"}} & options.keys(),
+        missing=missing_statuses(options),
+        in_order=in_order,
+        signs=kind == "s3" and not {"anonymous", "skip_signature", *_TRANSPORT} & options.keys(),
+        listing_url=partial(_listing_url, config) if in_order and not _TRANSPORT & options.keys() else None,
     )
+
+
+def _listing_url(config: StoreConfig, query: str) -> str:
+    """The URL of a query to a bucket on S3, signed unless the store is anonymous.
+
+    obstore signs URLs of keys alone. A client whose endpoint is the bucket's with the query signs that too, with the
+    credentials that obstore finds; the key ends up in a parameter that S3 ignores, as it begins with ``x-``. [Amazon S3
+    user guide, "Log format"]
+    """
+    bucket, until = urlsplit(config.url).netloc.rpartition("@")[2], timedelta(minutes=5)
+    anonymous = any(flag(config.options, name, False) for name in ("anonymous", "skip_signature"))
+    dummy = {"access_key_id": "none", "secret_access_key": "none"} if anonymous else {}
+    signing = {**config.options, "anonymous": "false", "skip_signature": "false"}
+    options: Any = {**_store_options(signing, "s3", bucket), **dummy}
+    client = S3Store(bucket, config=options, client_options=_client_options(config, 1))
+    url = obstore.sign(client, "GET", "x", until).partition("?")[0].removesuffix("/x")
+    endpoint = f"{url}/?{query}&x-hyperslab="
+    options |= {"endpoint": endpoint, "virtual_hosted_style_request": "true"}
+    if os.environ.get(_S3_ENDPOINT):
+        options[_S3_ENDPOINT.lower()] = endpoint
+    client = S3Store(bucket, config=options, client_options=_client_options(config, 1))
+    return f"{url}/?{query}" if anonymous else obstore.sign(client, "GET", "x", until)
 
 
 def _environment_options(kind: Kind) -> dict[str, str]:

@@ -23,6 +23,7 @@ from hyperslab.storage.errors import (
     is_concurrent_write,
     is_unmet_condition,
     is_worth_retrying,
+    means_no_access,
     means_no_bucket,
     status_of,
     translate,
@@ -126,6 +127,8 @@ class ConditionalPuts:
         except FileNotFoundError:
             return None, None
         except OBSTORE_ERRORS as error:
+            if means_no_access(error) and status_of(error) in self.connection.missing:
+                return None, None
             raise translate(self.store, key, error) from error
         return version_of(self.connection, result.meta), result.attributes.get(_TOKEN)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -70,6 +71,15 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text.lower() not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         raise BadDefinition(f"options.{name}", "expected true or false")
     return text.lower() in ("true", "1", "yes", "on")
+
+
+def missing_statuses(options: Mapping[str, str]) -> frozenset[int]:
+    """HTTP statuses of a missing key, from the option ``missing``: 404 (and 410), unless it names others too."""
+    text = options.get("missing", "[404]")
+    numbers = re.findall(r"\d+", text)
+    if not re.fullmatch(r"\[?\s*\d{3}(\s*,\s*\d{3})*\s*\]?", text) or not {*numbers} <= {"401", "403", "404", "410"}:
+        raise BadDefinition("options.missing", "expected a list of 401, 403, 404 and 410")
+    return frozenset(map(int, numbers)) | {404}
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

@@ -61,6 +61,14 @@ def means_no_key(error: Exception) -> bool:
     return code_of(error) in ("NoSuchKey", "BlobNotFound")
 
 
+def means_no_access(error: BaseException | None) -> bool:
+    """Whether a request was denied without blame of the credentials, as for an absent key without the right to list;
+    responses to HEAD do not tell."""
+    if not isinstance(error, Exception) or status_of(error) not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return False
+    return code_of(error) in ("", "AccessDenied", "AuthenticationRequired", "AuthorizationPermissionMismatch")
+
+
 def means_whole_values_only(error: Exception) -> bool:
     """Whether the server ignored a range request."""
     return "source: NotPartial" in str(error)

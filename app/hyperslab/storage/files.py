@@ -62,11 +62,10 @@ def failure(store: str, key: str, error: OSError) -> HyperslabError:
     return _FAILURES.get(number, StoreError)(store, key, _REASONS.get(number, reason))
 
 
-def wrong_file_type(store: str, key: str, stat: os.stat_result) -> StoreError:
-    """The error for a path that is neither a file nor a folder."""
+def wrong_type(stat: os.stat_result) -> str:
+    """What a path is that is neither a file nor a folder."""
     mode = stat.st_mode
-    found = "a pipe" if modes.S_ISFIFO(mode) else "a socket" if modes.S_ISSOCK(mode) else "a device"
-    return StoreError(store, key, f"{found} stands where the value of this key should be")
+    return "a pipe" if modes.S_ISFIFO(mode) else "a socket" if modes.S_ISSOCK(mode) else "a device"
 
 
 class FileWriter:

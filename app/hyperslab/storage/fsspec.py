@@ -26,12 +26,13 @@ from hyperslab.storage.base import (
     Part,
     Store,
     Stored,
+    Unserved,
     check_version,
 )
-from hyperslab.storage.config import StoreConfig, public_url, redacted
+from hyperslab.storage.config import StoreConfig, flag, missing_statuses, public_url, redacted
 from hyperslab.storage.files import failure
 from hyperslab.storage.http import within_origin
-from hyperslab.storage.keys import has_hidden_segment, is_hidden
+from hyperslab.storage.keys import HIDDEN, flaw_of, has_hidden_segment, is_hidden
 
 T = TypeVar("T")
 Info = Mapping[str, Any]
@@ -45,12 +46,16 @@ class FsspecStore(Store):
     atomic as the file system's ``pipe_file``: over SFTP or FTP other processes may see a partial value, and so may
     everyone after a crash.
 
-    Options are passed to the file system (``true`` and ``false`` as booleans, ``port`` as a number); those of the inner
-    part of a chained URL are named ``protocol.name``, for example ``s3.anon``.
+    Options are ``listable`` (``false`` for credentials without the right to list), ``missing`` (see
+    `missing_statuses`), and others that are passed to the file system (``true`` and ``false`` as booleans, ``port`` as
+    a number); those of the inner part of a chained URL are named ``protocol.name``, for example ``s3.anon``.
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        super().__init__(config, Capabilities(width=8, conditional_delete=True), concurrent=False)
+        listable = flag(config.options, "listable", True)
+        capabilities = Capabilities(width=8, listable=listable, conditional_delete=True)
+        super().__init__(config, capabilities, concurrent=False)
+        self._missing = missing_statuses(config.options)
         self._fs, self._root = _open(config)
         self._root_seen = float("-inf")
         if config.writable:
@@ -101,9 +106,12 @@ class FsspecStore(Store):
         for info in self._ls(prefix):
             key = prefix + _name(info)
             hidden = has_hidden_segment(key)
-            if not prefix and hidden:  # keep the service's own files in the root
+            if not prefix and (key == HIDDEN or (hidden and info["type"] != "directory")):  # of the whole store
                 continue
-            if info["type"] == "directory":
+            if not hidden and flaw_of(_name(info), prefix):  # stays, as no path leads to it
+                if keep is not None:
+                    keep(key, False)
+            elif info["type"] == "directory":
                 count += self._delete_prefix(f"{key}/", None, keep)
             elif keep is None or hidden or not keep(key, False):
                 with self._commits.hold(key):
@@ -117,18 +125,25 @@ class FsspecStore(Store):
     def list_dir(self, prefix: str) -> Listing:
         entries: list[Entry] = []
         prefixes: list[str] = []
+        unserved: list[Unserved] = []
         for info in self._ls(prefix):
             name = _name(info)
-            if is_hidden(name) or not name:
+            if is_hidden(name):
                 continue
-            if info["type"] == "directory":
+            if flaw := flaw_of(name, prefix):
+                unserved.append(Unserved.at(prefix, name, flaw))
+            elif info["type"] == "directory":
                 prefixes.append(name)
             else:
                 entries.append(self._entry(prefix + name, info))
-        return Listing.of(entries, prefixes)
+        return Listing.of(entries, prefixes, unserved)
 
     def check(self) -> None:
-        self._require_root("")
+        try:
+            self._require_root("")
+        except StoreDenied:  # else it is what such a store says about a missing key
+            if self._capabilities.listable:
+                raise
 
     def _whole(self, path: str, entry: Entry, max_bytes: int) -> bytes:
         """A whole value; the size is checked again, as some file systems report none."""
@@ -189,6 +204,8 @@ class FsspecStore(Store):
         """Raise `StoreError` if the root is missing: an unmounted file system must not look like absence."""
         if time.monotonic() - self._root_seen < 10.0:
             return
+        if not self._capabilities.listable:  # a root has no key of its own
+            return
         if self._root.strip("/") and self._find(key, self._fs.info, self._root) is None:
             raise StoreError(self.name, key, "the root of the store is not there")
         self._root_seen = time.monotonic()
@@ -198,7 +215,11 @@ class FsspecStore(Store):
 
         def find() -> T | None:
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return call(*args)
+                try:
+                    return call(*args)
+                except Exception as error:
+                    if not (_is_denied(error) and self._missing & {401, 403}):
+                        raise
             return None
 
         return self._do(key, find)
@@ -219,8 +240,7 @@ class FsspecStore(Store):
         reason = f"the file system failed ({type(error).__name__})"  # the text may contain addresses and credentials
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return StoreTimeout(self.name, key, reason)
-        denied = isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
-        return (StoreDenied if denied else StoreError)(self.name, key, reason)
+        return (StoreDenied if _is_denied(error) else StoreError)(self.name, key, reason)
 
 
 def _open(config: StoreConfig) -> tuple[Any, str]:
@@ -249,6 +269,8 @@ def _arguments(config: StoreConfig) -> dict[str, Any]:
     """Arguments of the file system; those of an inner one by its protocol."""
     arguments: dict[str, Any] = {}
     for name, text in config.options.items():
+        if name in ("listable", "missing"):
+            continue
         protocol, dot, inner = name.partition(".")
         into = arguments.setdefault(protocol, {}) if dot else arguments
         is_number = (inner or name) == "port" and text.isdecimal()
@@ -270,6 +292,11 @@ def _redirect_guard() -> Any:
     guard = aiohttp.TraceConfig()
     guard.on_request_redirect.append(check)
     return guard
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether access was denied: the statuses 401 and 403, or an error of a disk."""
+    return isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403)
 
 
 def _name(info: Info) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
@@ -17,8 +18,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import urllib3
 from typing_extensions import override
-from urllib3 import HTTPHeaderDict
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3 import HTTPHeaderDict, HTTPResponse
+from urllib3.exceptions import DecodeError, HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as RequestTimeout
 from urllib3.util import Url, parse_url
 
@@ -31,12 +32,13 @@ from hyperslab.storage.base import (
     Part,
     Store,
     Stored,
+    Unserved,
 )
-from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.keys import is_hidden
+from hyperslab.storage.config import StoreConfig, flag, missing_statuses, reject_unknown
+from hyperslab.storage.keys import flaw_of, is_hidden
 from hyperslab.wire.retry import attempts
 
-OPTIONS: Final = frozenset({"authorization", "listable"})
+OPTIONS: Final = frozenset({"authorization", "listable", "missing"})
 
 
 class HttpStore(Store):
@@ -45,8 +47,8 @@ class HttpStore(Store):
     404 means absent, other statuses but success are failures. The version is the ETag, else modification time and size,
     else a digest, for which each stat reads the whole value. Redirects are followed within the origin and from http to
     https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value; alternatively
-    user and password in the URL) and ``listable=true`` for servers whose index pages are not detected by their title
-    ("Index of" or "Directory listing").
+    user and password in the URL), ``listable=true`` for servers whose index pages are not detected by their title
+    ("Index of" or "Directory listing"), and ``missing`` (see `missing_statuses`).
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -65,6 +67,7 @@ class HttpStore(Store):
         self._base = parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/") + "/"
         self._query = f"?{parts.query}" if parts.query else ""
         self._capabilities = replace(self._capabilities, listable=flag(config.options, "listable", False))
+        self._missing = missing_statuses(config.options)
         timeout = urllib3.Timeout(connect=min(config.timeout, 10), read=config.timeout)
         self._http = urllib3.PoolManager(4, maxsize=self._width, block=True, timeout=timeout, retries=False)
 
@@ -87,7 +90,7 @@ class HttpStore(Store):
         answer = self._ask("HEAD", key)
         if answer is None:
             return None
-        if not answer.size.isdecimal() or answer.version is None or answer.is_encoded:
+        if not answer.size.isdecimal() or answer.version is None or answer.encodings:
             whole = self._whole(key)
             return None if whole is None else whole.entry
         return Entry(key, int(answer.size), answer.version, answer.modified)
@@ -100,12 +103,23 @@ class HttpStore(Store):
         if answer is None:
             return Listing((), ())
         names = _links(answer.data.decode("utf-8", "replace"), self._target(prefix))
-        entries = self._map(self.stat, [prefix + name for name in names if not name.endswith("/")])
+        unserved = [Unserved.at(prefix, name, flaw) for name in names if (flaw := flaw_of(name.rstrip("/"), prefix))]
+        names = {name for name in names if flaw_of(name.rstrip("/"), prefix) is None}
+
+        def stat(key: str) -> Entry | Unserved | None:
+            try:
+                return self.stat(key)
+            except StoreDenied as error:  # hides none of its neighbours
+                return Unserved.at("", key, error.reason)
+
+        found = [*self._map(stat, [prefix + name for name in names if not name.endswith("/")])]
         folders = (name.rstrip("/") for name in names if name.endswith("/"))
-        return Listing.of((entry for entry in entries if entry is not None), folders)
+        unserved += [each for each in found if isinstance(each, Unserved)]
+        return Listing.of((each for each in found if isinstance(each, Entry)), folders, unserved)
 
     def check(self) -> None:
-        self._ask("GET", ".zgroup")
+        """Read one key. 403 is no failure, as some servers answer it for missing keys."""
+        self._request("GET", ".zgroup", (200, 403, 404))
         self._has_index()
 
     def close(self) -> None:
@@ -114,7 +128,7 @@ class HttpStore(Store):
 
     def _has_index(self) -> bool:
         if not self._capabilities.listable:
-            answer = self._ask("GET", "")
+            answer = self._request("GET", "", (200, 403, 404))
             title = rb"(?i)<title>\s*(index of|directory listing)"
             is_index = answer is not None and re.search(title, answer.data) is not None
             self._capabilities = replace(self._capabilities, listable=is_index)
@@ -130,15 +144,32 @@ class HttpStore(Store):
     def _ask(
         self, method: str, key: str, part: tuple[int, int] | None = None, max_bytes: int = MAX_BYTES
     ) -> _Answer | None:
-        """The response with its body: of success, or 416 to a range request; None for 404.
+        """The response with its body: of success, or 416 to a range request; None for a missing key.
 
         Raises `errors.StoreError` for other statuses, and `StoredTooLarge` for more than ``max_bytes``.
         """
+        answer = self._request(method, key, (200, *self._missing), part, max_bytes)
+        requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
+        if answer.status in self._missing or (key and not requested.endswith("/") and final == f"{requested}/"):
+            return None  # the latter is a redirect to the index page of a directory
+        return answer
+
+    def _request(
+        self,
+        method: str,
+        key: str,
+        expected: Collection[int],
+        part: tuple[int, int] | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> _Answer:
+        """The response, of an ``expected`` status, or 206 or 416 to a range request."""
         headers = self._headers | ({} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"})
         for attempt in attempts(self._config.retries + 1):
             last = attempt == self._config.retries
             try:
                 answer = self._follow(method, key, headers, max_bytes)
+            except DecodeError as error:
+                raise StoreError(self.name, key, "its content encoding cannot be decoded") from error
             except HTTPError as error:
                 if last:
                     late = isinstance(error, RequestTimeout) and not isinstance(error, NewConnectionError)
@@ -148,11 +179,8 @@ class HttpStore(Store):
                 if last or answer.status not in (429, 500, 502, 503, 504):
                     break
         if method == "HEAD" and answer.status in (403, 405, 501):  # 403: the URL may be signed for GET only
-            return self._ask("GET", key, part, max_bytes)
-        requested, final = urlsplit(self._target(key)).path, urlsplit(answer.url).path
-        if answer.status == 404 or (key and not requested.endswith("/") and final == f"{requested}/"):
-            return None  # the latter is a redirect to the index page of a directory
-        if answer.status == 200 or (part is not None and answer.status in (206, 416)):
+            return self._request("GET", key, expected, part, max_bytes)
+        if answer.status in expected or (part is not None and answer.status in (206, 416)):
             return answer
         kinds = {401: StoreDenied, 403: StoreDenied, 408: StoreTimeout, 504: StoreTimeout}
         raise kinds.get(answer.status, StoreError)(self.name, key, f"the server answered {answer.status}")
@@ -165,6 +193,9 @@ class HttpStore(Store):
             answer = _receive(raw, url, key, max_bytes)
             location = answer.headers.get("Location") if answer.status in (301, 302, 303, 307, 308) else None
             if location is None:
+                if answer.status == 200 and not {*answer.encodings} <= {*HTTPResponse.CONTENT_DECODERS}:
+                    reason = f"its content encoding {', '.join(answer.encodings)!r} cannot be decoded"
+                    raise StoreError(self.name, key, reason)
                 return answer
             target = within_origin(url, location)
             if target is None:
@@ -206,9 +237,10 @@ class _Answer:
             return 0.0
 
     @property
-    def is_encoded(self) -> bool:
-        """Whether the body has a content encoding, so that sizes are not those of the value."""
-        return self.headers.get("Content-Encoding", "identity").lower() != "identity"
+    def encodings(self) -> list[str]:
+        """The content encodings; with any, sizes are not those of the value."""
+        names = (name.strip().lower() for name in self.headers.get("Content-Encoding", "").split(","))
+        return [name for name in names if name not in ("", "identity")]
 
     def whole(self, key: str) -> Part:
         """The part that is the whole value."""
@@ -218,7 +250,7 @@ class _Answer:
     def part(self, key: str, start: int, stop: int) -> Part | None:
         """The requested part; None if it is another one, encoded, or without a version."""
         version, size = self.version, self.size
-        if version is None or not size.isdecimal() or self.is_encoded:
+        if version is None or not size.isdecimal() or self.encodings:
             return None
         first = str(self.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
         if not first or len(self.data) != min(stop, int(size)) - start:
@@ -231,7 +263,8 @@ def _receive(answer: urllib3.BaseHTTPResponse, url: str, key: str, max_bytes: in
     is_value, size = answer.status in (200, 206), answer.length_remaining or 0
     limit = max_bytes if is_value else MAX_BYTES
     try:
-        data = b"" if size > limit else answer.read(limit + 1)
+        whole = answer.status != 206  # a part of an encoded value cannot be decoded
+        data = b"" if size > limit else answer.read(limit + 1, decode_content=whole)
         if max(size, len(data)) > limit:
             answer.close()
             if is_value:
@@ -261,7 +294,7 @@ def _links(page: str, url: str) -> set[str]:
     names = set()
     for link in parser.found:
         target = urlsplit(urljoin(url, link))
-        name = unquote(target.path.removeprefix(base.path))
+        name = unquote(target.path.removeprefix(base.path), errors="surrogateescape")
         below = target.netloc == base.netloc and target.path.startswith(base.path) and not link.startswith("?")
         if below and name.strip("/") and "/" not in name[:-1] and not is_hidden(name.rstrip("/")):
             names.add(name)

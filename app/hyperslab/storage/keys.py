@@ -16,6 +16,8 @@ from hyperslab.wire import MAX_KEY_BYTES
 HIDDEN: Final = ".hyperslab"
 """Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank
+
 
 def normalise_path(text: str) -> str:
     """The canonical form of a logical path or key (Zarr v2 "Logical storage paths"); ``""`` is the root.
@@ -26,19 +28,35 @@ def normalise_path(text: str) -> str:
     segments = [segment for segment in text.replace("\\", "/").split("/") if segment]
     for segment in segments:
         if segment in (".", ".."):
-            raise BadPath(_printable(text), f"the segment {segment!r} is not allowed")
+            raise BadPath(printable(text), f"the segment {segment!r} is not allowed")
         if is_hidden(segment):
-            raise BadPath(_printable(text), f"names that begin with {HIDDEN!r} belong to the service")
+            raise BadPath(printable(text), f"names that begin with {HIDDEN!r} belong to the service")
     path = "/".join(segments)
-    if bad := re.search(r"[\x00-\x08\x0a-\x1f\x7f]", path):  # a tab is an ordinary blank
-        raise BadPath(_printable(text), f"the control character {bad.group()!r} is not allowed")
+    if bad := _CONTROL.search(path):
+        raise BadPath(printable(text), f"the control character {bad.group()!r} is not allowed")
     try:
         length = len(path.encode())
     except UnicodeEncodeError:
-        raise BadPath(_printable(text), "it is not UTF-8") from None
+        raise BadPath(printable(text), "it is not UTF-8") from None
     if length > MAX_KEY_BYTES:
-        raise BadPath(_printable(text), f"it has {length} bytes of UTF-8, the limit is {MAX_KEY_BYTES}")
+        raise BadPath(printable(text), f"it has {length} bytes of UTF-8, the limit is {MAX_KEY_BYTES}")
     return path
+
+
+def flaw_of(name: str, prefix: str = "") -> str | None:
+    """Why a name found below a prefix of a store cannot be a segment of a path, because `normalise_path` would refuse
+    it or make another of it; None if it can."""
+    if name in ("", ".", ".."):
+        return f"{name!r} is no name"
+    if "\\" in name:
+        return "a backslash is in its name"
+    if bad := _CONTROL.search(name):
+        return f"the control character {bad.group()!r} is in its name"
+    try:
+        length = len(prefix.encode()) + len(name.encode())
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    return None if length <= MAX_KEY_BYTES else f"its path is longer than {MAX_KEY_BYTES} bytes"
 
 
 def is_hidden(segment: str) -> bool:
@@ -67,7 +85,7 @@ def prefixes(path: str) -> list[str]:
     return ["".join(part + "/" for part in parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def _printable(text: str) -> str:
-    """A text for error messages: valid UTF-8, at most 256 characters."""
+def printable(text: str) -> str:
+    """A text for messages: valid UTF-8, at most 256 characters."""
     printable = text.encode("utf-8", "backslashreplace").decode()
     return printable if len(printable) <= 256 else f"{printable[:255]}…"

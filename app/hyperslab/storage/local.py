@@ -29,6 +29,7 @@ from hyperslab.storage.base import (
     Range,
     Store,
     Stored,
+    Unserved,
     VersionConflict,
     WritersSafe,
 )
@@ -43,7 +44,7 @@ from hyperslab.storage.files import (
     failure,
     has_whole_seconds,
     version_of,
-    wrong_file_type,
+    wrong_type,
 )
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.storage.locks import FileLocks
@@ -65,6 +66,8 @@ class LocalStore(Store):
     system cannot store. Option ``file_locks=false``: for file systems without ``flock``; writers are then safe between
     threads only.
     """
+
+    hides_absence = False
 
     def __init__(self, config: StoreConfig, root: str) -> None:
         reject_unknown(config.options, OPTIONS, "a folder")
@@ -154,6 +157,15 @@ class LocalStore(Store):
                 os.close(folder)
         return found
 
+    def document_versions(
+        self,
+        prefix: str,
+        keys: Sequence[str],
+        *,
+        denied_is_absent: bool = False,  # noqa: ARG002
+    ) -> list[str | None]:
+        return self.versions(prefix, keys)
+
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None:
             check()
@@ -172,9 +184,9 @@ class LocalStore(Store):
             self._absent(prefix, error)
             return Listing((), ())
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         try:
-            yield from self._scanner.walk(prefix)
+            yield from self._scanner.walk(prefix, unserved)
         except OSError as error:
             self._absent(prefix, error)
 
@@ -249,7 +261,7 @@ class LocalStore(Store):
         if modes.S_ISREG(stat.st_mode):
             return True
         if not modes.S_ISDIR(stat.st_mode):
-            raise wrong_file_type(self.name, key, stat)
+            raise StoreError(self.name, key, f"{wrong_type(stat)} stands where the value of this key should be")
         return False
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -13,9 +15,10 @@ from threading import Lock, Semaphore
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
+import urllib3
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import StoredTooLarge, StoreError
+from hyperslab.errors import BadPath, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -29,6 +32,7 @@ from hyperslab.storage.base import (
     Part,
     Store,
     Stored,
+    Unserved,
     VersionConflict,
     WritersSafe,
     check_version,
@@ -39,16 +43,19 @@ from hyperslab.storage.config import StoreConfig
 from hyperslab.storage.errors import (
     OBSTORE_ERRORS,
     is_panic,
+    means_no_access,
     means_no_bucket,
     means_no_key,
     means_past_the_end,
     means_whole_values_only,
+    status_of,
     translate,
 )
-from hyperslab.storage.keys import HIDDEN, has_hidden_segment, is_hidden
+from hyperslab.storage.keys import HIDDEN, as_prefix, flaw_of, has_hidden_segment, is_hidden
+from hyperslab.storage.s3_listing import ListedPage, S3Listings
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
-    from obstore import ObjectMeta, SuffixRange
+    from obstore import GetResult, ObjectMeta, SuffixRange
 
 WIDTH: Final = 320
 """Concurrent requests, such that 1,024 chunks take four rounds with an eighth to spare (benchmark ``objects``)."""
@@ -73,8 +80,8 @@ class ObjectStore(Store):
 
     Options, besides obstore's (``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``session_token``,
     ``account_name``, …): ``anonymous`` (unsigned requests), ``path_style`` (``false``: bucket in the host name),
-    ``allow_http`` (implied by an ``http://`` endpoint), ``conditional_put`` (``auto``, ``true``, ``false``) and
-    ``listable`` (``false`` for credentials without the right to list).
+    ``allow_http`` (implied by an ``http://`` endpoint), ``conditional_put`` (``auto``, ``true``, ``false``),
+    ``listable`` (``false`` for credentials without the right to list) and ``missing`` (see `missing_statuses`).
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -85,6 +92,10 @@ class ObjectStore(Store):
         self._puts = ConditionalPuts(self._connection, config.name, config.retries)
         self._deletes = ConditionalDeletes(self._connection, config.name, self._puts, config.timeout)
         self._slots = Semaphore(self._width)  # concurrent requests of all threads
+        self._listings: S3Listings | None = None
+        if self._connection.listing_url is not None:
+            http = urllib3.PoolManager(maxsize=8, timeout=config.timeout, retries=False)
+            self._listings = S3Listings(config.name, self._connection.listing_url, http, config.retries)
         self._bucket_seen = float("-inf")
         self._probing = Lock()
 
@@ -144,8 +155,8 @@ class ObjectStore(Store):
         for _ in self._map(put, keys):
             pass
 
-    def list_all(self, prefix: str) -> Iterator[tuple[Entry, bool]]:
-        for page in self._pages(prefix):
+    def list_all(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[tuple[Entry, bool]]:
+        for page in self._pages(prefix, unserved=unserved):
             for meta in page:
                 entry = self._entry(meta)
                 if not has_hidden_segment(entry.key):
@@ -153,14 +164,28 @@ class ObjectStore(Store):
 
     def list_dir(self, prefix: str) -> Listing:
         below = self._path(prefix).rstrip("/")
-        listed = self._call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
-        objects = [m for m in listed["objects"] if m["path"] != below and not self._deletes.is_tombstone(m["path"], m)]
-        entries = [entry for entry in map(self._entry, objects) if not is_hidden(entry.key[len(prefix) :])]
-        names = (path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"])
-        return Listing.of(entries, (name for name in names if not is_hidden(name)))
+        flawed = dict[str, str]()
+        try:
+            listed = self._call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
+        except BadPath as error:
+            pages = [*self._raw_pages(prefix, error, None, deeper=False)]
+            found = [meta for page in pages for meta in page.objects]
+            names = [name for page in pages for name in page.prefixes]
+            flawed = {key: flaw for page in pages for key, flaw in page.flawed.items()}
+        else:
+            found = [meta for meta in listed["objects"] if meta["path"] != below]
+            names = [path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"]]
+        sound = [meta for meta in found if not _is_flawed(meta, flawed)]
+        entries = [self._entry(meta) for meta in sound if not self._deletes.is_tombstone(meta["path"], meta)]
+        flawed |= {f"{self._path(prefix)}{name}/": flaw for name in names if (flaw := flaw_of(name))}
+        return Listing.of(
+            (entry for entry in entries if not is_hidden(entry.key[len(prefix) :])),
+            (name for name in names if not flaw_of(name) and not is_hidden(name)),
+            self._unserved(flawed),
+        )
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        return (entry for entry, removed in self.list_all(prefix) if not removed)
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+        return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)
 
     def lock(self, key: str, *, shared: bool = False) -> AbstractContextManager[None]:
         self._require_writable()
@@ -169,13 +194,20 @@ class ObjectStore(Store):
 
     def check(self) -> None:
         """Read one key, which detects a missing bucket without the right to list."""
-        self.get(".zgroup")
+        try:
+            self.get(".zgroup")
+        except StoreDenied as error:
+            absent = means_no_access(error.__cause__) and not self._connection.listable
+            if not absent:  # else it is what such a store says about a missing key
+                raise
         if self._config.writable:
             self._detect()
 
     def close(self) -> None:
         super().close()
         self._deletes.close()
+        if self._listings is not None:
+            self._listings.http.clear()
 
     def _path(self, key: str) -> str:
         return self._connection.base + key
@@ -193,7 +225,8 @@ class ObjectStore(Store):
         """A part of a value, or more, or all of it (None) up to ``max_bytes``; raises `FileNotFoundError`."""
         path = self._path(key)
         start, stop = requested if isinstance(requested, tuple) else (0, 0)
-        for _ in range(MAX_ATTEMPTS):
+        grown = False  # since it was found to be too short
+        for _ in range(MAX_ATTEMPTS + 1):
             try:
                 result = obstore.get(self._client, path, options={"range": requested} if requested else None)
             except BaseError as error:
@@ -203,8 +236,16 @@ class ObjectStore(Store):
                 if not means_past_the_end(error):
                     raise
                 entry = self._head(key)
-                if entry is None or entry.size <= start:  # else somebody has written more of it since
+                if entry is None or entry.size <= start:
                     return None if entry is None else Part(entry, start, b"")
+                if grown:  # no, it is encoded: its bytes are fewer than those of its value
+                    requested, max_bytes = None, max(stop, MAX_BYTES)
+                grown = True
+                continue
+            if encodings := _encodings(result):
+                if requested is None:
+                    return self._decoded(key, result, encodings, max_bytes)
+                requested, max_bytes = None, max(stop, MAX_BYTES)
                 continue
             if requested is None and result.meta["size"] > max_bytes:
                 raise StoredTooLarge(key, result.meta["size"], max_bytes)
@@ -212,6 +253,25 @@ class ObjectStore(Store):
                 return None
             return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
         raise StoreError(self.name, key, "it changed again and again while it was read")
+
+    def _decoded(self, key: str, result: GetResult, encodings: Sequence[str], max_bytes: int) -> Part:
+        """A whole value that was stored with content encodings, as HTTP clients see it."""
+        if result.meta["size"] > max_bytes:
+            raise StoredTooLarge(key, result.meta["size"], max_bytes)
+        data = bytes(result.bytes())
+        for name in reversed(encodings):
+            if name not in ("gzip", "x-gzip", "deflate"):
+                raise StoreError(self.name, key, f"its content encoding {name!r} cannot be decoded")
+            inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
+            try:
+                data = inflate.decompress(data, max_bytes + 1)
+            except zlib.error as error:
+                raise StoreError(self.name, key, f"its bytes are not of its content encoding {name!r}") from error
+            if len(data) > max_bytes:
+                raise StoredTooLarge(key, len(data), max_bytes)
+            if not inflate.eof:
+                raise StoreError(self.name, key, f"it ends before its content encoding {name!r} does")
+        return Part(replace(self._entry(result.meta), size=len(data)), 0, memoryview(data))
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
         path = self._path(key)
@@ -248,23 +308,35 @@ class ObjectStore(Store):
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None and self._detect():
             return self._delete_each(prefix, check, keep)
-        count = 0
-        for page in self._pages(prefix):
+        count, unserved = 0, list[Unserved]()
+        for page in self._pages(prefix, unserved=unserved):
             keys = [self._key(meta["path"]) for meta in page]
-            keys_to_delete = [key for key in keys if prefix or not key.startswith(f"{HIDDEN}/")]
-            if keep is not None:
-                keys_to_delete = [key for key in keys_to_delete if has_hidden_segment(key) or not keep(key, False)]
+            keys_to_delete = [key for key in keys if self._is_doomed(key, prefix, keep)]
             if keys_to_delete:
                 if check is not None:
                     check()
                 paths = [self._path(key) for key in keys_to_delete]
                 self._call(prefix, partial(obstore.delete, self._client, paths))
             count += sum(not has_hidden_segment(key) for key in keys_to_delete)
+        if keep is not None:
+            for each in unserved:
+                keep(each.path, False)
         return count
 
+    def _is_listed(self, key: str) -> bool:
+        if not self._connection.in_order:
+            return False
+        with suppress(StoreDenied):
+            for page in self._pages(as_prefix(key.rpartition("/")[0]), key[:-1]):
+                return any(self._key(meta["path"]) == key for meta in page)
+        return False
+
     def _head(self, key: str) -> Entry | None:
-        meta = obstore.head(self._client, self._path(key))
-        return None if self._deletes.is_tombstone(self._path(key), meta) else self._entry(meta)
+        result = obstore.get(self._client, self._path(key), options={"head": True})
+        if _encodings(result):  # its size is not that of the value
+            part = self._read(key, None)
+            return None if part is None else part.entry
+        return None if self._deletes.is_tombstone(self._path(key), result.meta) else self._entry(result.meta)
 
     def _list_run(self, prefix: str, run: Sequence[str]) -> tuple[dict[str, str | None], Sequence[str]]:
         """Versions by key from a listing after the first key of a run, and the keys left to single requests."""
@@ -280,14 +352,45 @@ class ObjectStore(Store):
             done = reached
         return found, []
 
-    def _pages(self, prefix: str, after: str | None = None) -> Iterator[Sequence[ObjectMeta]]:
-        """Pages of objects below a prefix, in the order of the store, starting after a key."""
+    def _pages(
+        self, prefix: str, after: str | None = None, unserved: list[Unserved] | None = None
+    ) -> Iterator[Sequence[ObjectMeta]]:
+        """Pages of objects below a prefix, in the order of the store, starting after a key. ``unserved`` receives keys
+        that cannot be paths."""
         below = self._path(prefix)
         offset = None if after is None else self._path(after)
-        stream = obstore.list(self._client, below.rstrip("/") or None, offset=offset, chunk_size=_PAGE)
-        while (page := self._call(prefix, lambda: next(stream, None))) is not None:
-            if inside := [meta for meta in page if len(meta["path"]) > len(below)]:  # without the "folder" object
+        stream: Iterator[Sequence[ObjectMeta]]
+        stream = iter(obstore.list(self._client, below.rstrip("/") or None, offset=offset, chunk_size=_PAGE))
+        flawed = dict[str, str]()
+        while True:
+            try:
+                page = self._call(prefix, partial(next, stream, None))
+            except BadPath as error:
+                pages = self._raw_pages(prefix, error, offset)
+                stream = (page.objects for page in pages if flawed.update(page.flawed) is None)
+                continue
+            if page is None:
+                break
+            offset = page[-1]["path"] if page else offset
+            # without the "folder" object
+            inside = [meta for meta in page if len(meta["path"]) > len(below) and not _is_flawed(meta, flawed)]
+            if inside:
                 yield inside
+        if unserved is not None:
+            unserved += self._unserved(flawed)
+
+    def _raw_pages(
+        self, prefix: str, error: BadPath, after: str | None, *, deeper: bool = True
+    ) -> Iterator[ListedPage]:
+        """Pages of a listing in which obstore found a key that it cannot represent, which ``error`` tells."""
+        if self._listings is None:
+            named = re.search(r"[Pp]ath (\".*\") ?[:c]", str(error.__cause__))
+            key = named.group(1) if named else "a key"
+            raise StoreError(self.name, prefix, f"{key} cannot be a path, and hides the keys beside it") from error
+        return self._listings.pages(self._path(prefix), after, deeper=deeper)
+
+    def _unserved(self, flawed: Mapping[str, str]) -> list[Unserved]:
+        return [Unserved.at("", self._key(path), flaw) for path, flaw in flawed.items()]
 
     def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
         if self._connection.kind == "gs" and if_version is not ABSENT and not if_version.isdecimal():
@@ -318,8 +421,24 @@ class ObjectStore(Store):
                     return True
             return False
 
-        listed = self.list_prefix(prefix)
-        return sum(self._map(delete, [each for each in listed if keep is None or not keep(each.key, False)]))
+        deleted, unserved = 0, list[Unserved]()
+        for page in self._pages(prefix, unserved=unserved):
+            listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
+            entries = [each for each in listed if self._is_doomed(each.key, prefix, keep)]
+            done = self._map(delete, entries)
+            deleted += sum(ok and not has_hidden_segment(each.key) for each, ok in zip(entries, done, strict=True))
+        if keep is not None:
+            for each in unserved:
+                keep(each.path, False)
+        return deleted
+
+    @staticmethod
+    def _is_doomed(key: str, prefix: str, keep: Keep | None) -> bool:
+        """Whether a key is to be deleted with a prefix: always if it is the service's own, but for those of the whole
+        store."""
+        if has_hidden_segment(key):
+            return bool(prefix) or not key.startswith(f"{HIDDEN}/")
+        return keep is None or not keep(key, False)
 
     def _detect(self) -> bool:
         """Whether conditional puts are supported; detected once."""
@@ -350,6 +469,10 @@ class ObjectStore(Store):
             except FileNotFoundError as error:
                 self._confirm_absence(key, error)
                 return None
+            except OBSTORE_ERRORS as error:
+                if not (means_no_access(error) and status_of(error) in self._connection.missing):
+                    raise
+                return None
             self._bucket_seen = time.monotonic()
             return answer
 
@@ -371,3 +494,19 @@ class ObjectStore(Store):
             raise error
         if means_no_key(error) or not seen:
             self._bucket_seen = time.monotonic()
+
+
+def _encodings(result: GetResult) -> list[str]:
+    """The content encodings that an object was stored with; ``aws-chunked`` is one of requests, left by mistake."""
+    names = str(result.attributes.get("Content-Encoding", "")).lower().split(",")
+    return [name for each in names if (name := each.strip()) not in ("", "identity", "aws-chunked")]
+
+
+def _is_flawed(meta: ObjectMeta, flawed: dict[str, str]) -> bool:
+    """Whether the path of an object has a backslash, the one flaw that obstore takes; such are added to ``flawed``."""
+    path = meta["path"]
+    if "\\" not in path:
+        return False
+    at, end = path.index("\\"), path.find("/", path.index("\\"))
+    flawed[path if end < 0 else path[: end + 1]] = flaw_of(path[at]) or ""
+    return True

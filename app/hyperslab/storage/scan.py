@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat as modes
 import time
@@ -11,17 +10,17 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from hyperslab.errors import BadPath
-from hyperslab.storage.base import Entry, Keep, Listing
+from hyperslab.storage.base import Entry, Keep, Listing, Unserved
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
-from hyperslab.storage.files import TEMPORARY, discard, entry_of
-from hyperslab.storage.keys import is_hidden, prefixes
+from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
+from hyperslab.storage.keys import HIDDEN, flaw_of, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
 
 
 class Scanner:
-    """Lists and deletes directories below a root. Names that are hidden or not UTF-8 are not keys.
+    """Lists and deletes directories below a root. Names that are hidden or have a flaw are not keys.
 
     ``tidy``: remove temporary files of killed writers on the way. All methods raise `OSError`, but files that vanish
     meanwhile count as absent.
@@ -33,17 +32,26 @@ class Scanner:
 
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a directory, without links to it or a directory above, so that recursion ends."""
-        deeper = dict[str, Identity]()
-        entries = [*self._entries(prefix, self._above(prefix), deeper)]
-        return Listing.of(entries, deeper)
+        deeper, unserved = dict[str, Identity](), list[Unserved]()
+        entries = [*self._entries(prefix, self._above(prefix), deeper, unserved)]
+        return Listing.of(entries, deeper, unserved)
 
-    def walk(self, prefix: str, above: tuple[Identity, ...] | None = None) -> Iterator[Entry]:
-        """All keys below a prefix; ``above`` are the directories on the way, to detect circular links."""
+    def walk(
+        self, prefix: str, unserved: list[Unserved] | None = None, above: tuple[Identity, ...] | None = None
+    ) -> Iterator[Entry]:
+        """All keys below a prefix; ``above`` are the directories on the way, to detect circular links. ``unserved``
+        receives what has no key, and directories below that must not be listed, which raise without it."""
         above, deeper = self._above(prefix) if above is None else above, dict[str, Identity]()
-        yield from self._entries(prefix, above, deeper)
+        yield from self._entries(prefix, above, deeper, [] if unserved is None else unserved)
         for name, identity in deeper.items():
-            with suppress(FileNotFoundError, NotADirectoryError):
-                yield from self.walk(f"{prefix}{name}/", (*above, identity))
+            try:
+                yield from self.walk(f"{prefix}{name}/", unserved, (*above, identity))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError:
+                if unserved is None:
+                    raise
+                unserved.append(Unserved.at(prefix, name, "the service may not list this folder"))
 
     def remove(self, prefix: str, keep: Keep | None = None) -> int:
         """Delete the contents of a directory, including hidden files, except names for which ``keep`` is True; returns
@@ -96,30 +104,47 @@ class Scanner:
         """Identities of a directory and its parents by path, not by link target."""
         return tuple(identity_of(self._fence.stat(each)) for each in prefixes(prefix.rpartition("/")[0]))
 
-    def _entries(self, prefix: str, above: tuple[Identity, ...], deeper: dict[str, Identity]) -> Iterator[Entry]:
-        """The files in a directory, through links; the directories in it that are not ``above`` go to ``deeper``."""
+    def _entries(
+        self, prefix: str, above: tuple[Identity, ...], deeper: dict[str, Identity], unserved: list[Unserved]
+    ) -> Iterator[Entry]:
+        """The files in a directory, through links; the directories in it that are not ``above`` go to ``deeper``, what
+        has no key to ``unserved``."""
         with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
             for item in found:
                 if is_hidden(item.name):
                     self._discard_abandoned(item, folder)
-                elif _is_text(item.name):
-                    with suppress(FileNotFoundError, BadPath):  # deleted meanwhile, or a link out of the root
-                        stat = self._stat(prefix, item)
-                        if stat is not None and modes.S_ISREG(stat.st_mode):
-                            yield entry_of(prefix + item.name, stat)
-                        elif stat is not None and modes.S_ISDIR(stat.st_mode) and identity_of(stat) not in above:
-                            deeper[item.name] = identity_of(stat)
+                    continue
+                flaw = flaw_of(item.name, prefix)
+                if flaw is None:
+                    stat = self._stat(prefix, item)
+                    if stat is None:  # deleted meanwhile
+                        continue
+                    if isinstance(stat, str):
+                        flaw = stat
+                    elif modes.S_ISREG(stat.st_mode):
+                        yield entry_of(prefix + item.name, stat)
+                    elif not modes.S_ISDIR(stat.st_mode):
+                        flaw = f"it is {wrong_type(stat)}"
+                    elif identity_of(stat) not in above:
+                        deeper[item.name] = identity_of(stat)
+                    else:
+                        flaw = "a symbolic link leads to a folder above it"
+                if flaw is not None:
+                    unserved.append(Unserved.at(prefix, item.name, flaw))
 
-    def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | None:
-        """The stat of an item, through links; None for circular links."""
-        if not item.is_symlink():
-            return item.stat(follow_symlinks=False)
+    def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | str | None:
+        """The stat of an item, through links; the reason why a link has none; None for a deleted item."""
+        is_link = item.is_symlink()
         try:
-            return self._fence.stat(prefix + item.name)
+            return self._fence.stat(prefix + item.name) if is_link else item.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return "a symbolic link leads to nothing" if is_link else None
+        except BadPath:
+            return "a symbolic link leads out of the store; serve its target as a store of its own"
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            if not is_link:
                 raise
-            return None
+            return f"a symbolic link cannot be followed: {os.strerror(error.errno or 0)}"
 
     def _discard_abandoned(self, item: os.DirEntry[str], folder: int) -> None:
         if not self._tidy or not item.name.startswith(TEMPORARY):
@@ -141,9 +166,14 @@ class Scanner:
                     discard(item.name, folder)
                     count += not is_hidden(item.name)
         for name in deeper:
-            if prefix or not is_hidden(name):
+            if prefix or name != HIDDEN:  # keep what belongs to the whole store
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
+                    try:
+                        inner = os.open(name, READ_DIRECTORY | NO_FOLLOW, dir_fd=folder)
+                    except PermissionError:  # what is in it is not known, and stays
+                        if keep is not None:
+                            keep(prefix + name, False)
+                        continue
                     try:
                         count += self._remove_tree(inner, f"{prefix}{name}/", None if is_hidden(name) else keep)
                     finally:
@@ -151,12 +181,3 @@ class Scanner:
                     with suppress(OSError):  # not empty: a writer has added something
                         os.rmdir(name, dir_fd=folder)
         return count
-
-
-def _is_text(name: str) -> bool:
-    """Whether a file name is UTF-8: Python decodes other bytes as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

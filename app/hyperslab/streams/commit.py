@@ -6,6 +6,7 @@ level that is behind is reduced from them. A commit that was cut off is written 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +28,7 @@ from hyperslab.engine.selection import normalise
 from hyperslab.errors import ArrayFailed, HyperslabError, NodeNotFound, WriteConflict, WrongKind
 from hyperslab.streams.heads import FirstHead, LevelHead, Mark, Rows
 from hyperslab.streams.layout import Level, StreamArray
+from hyperslab.streams.sessions import LARGE_SHARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,9 @@ class Committer:
             else:
                 writer.replace(coords, changes)
 
-        writer.write_each(plan.objects(), write)
+        shard = 0 if level.shards is None else math.prod(level.shards) * level.dtype.itemsize
+        for each in [[one] for one in plan.objects()] if shard > LARGE_SHARD else [plan.objects()]:
+            writer.write_each(each, write)
 
     def _remove_orphans(self, writer: ChunkWriter, array: StreamArray) -> None:
         """Remove chunks that were written after another replica had discarded the stream."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,11 +20,13 @@ from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.errors import (
+    BadDefinition,
     CompletedUpload,
     HyperslabError,
     InDoubt,
     NodeExists,
     NodeNotFound,
+    Overloaded,
     PartialFrame,
     StreamConflict,
     StreamNotFound,
@@ -35,7 +37,7 @@ from hyperslab.storage.keys import as_prefix
 from hyperslab.streams.heads import Heads, Mark
 from hyperslab.streams.layout import FOLDER, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
-from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Session, Sessions, largest_piece, memory_bound
+from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
 from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
 from hyperslab.streams.tail import Buffer
 from hyperslab.streams.tails import Tails
@@ -61,13 +63,13 @@ class Upload:
         at: Offset of the next byte.
         progress: The latest progress that is known.
         piece: The most bytes that the request should store at a time.
-        is_first: No other request was sending; the stream's memory covers two pieces of this one.
+        covered: Bytes of receive buffers that are the stream's: none if another request is sending.
     """
 
     def __init__(self, writer: ArrayWriter, session: Session, at: int | None) -> None:
         self.array = writer.array
         self.piece = PIECE_BYTES
-        self.is_first = False
+        self.covered = 0
         self.progress = writer.progress()
         self.at = self.progress.offset if at is None else at
         self.session = session
@@ -81,8 +83,9 @@ class Upload:
         with self.session.changed:
             if self._provided is None and senders.get(number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
-            self.is_first = not (any(senders.values()) or self._is_finished)
-            self.piece = largest_piece(self._writer.stream.plan, self.array) if self.is_first else PIECE_BYTES
+            self.covered = 0 if any(senders.values()) or self._is_finished else 2 * self.session.memory.piece
+            largest = largest_piece(self._writer.stream.plan, self.array)
+            self.piece = largest if 2 * largest <= self.covered else PIECE_BYTES
             senders[number] = senders.get(number, 0) + 1
         return self
 
@@ -134,7 +137,7 @@ class Streams:
         self._creator = creator
         self._records = Records()
         self._tails = Tails(reader.cache)
-        self._sessions = Sessions(in_flight, self._expire)
+        self._sessions = Sessions(in_flight.limit // 2, self._expire)
         self._writers = Writers(catalog, reader, self._records, self._tails, self._sessions)
         catalog.with_head = Heads(catalog, reader, self._records, self._tails)
 
@@ -148,8 +151,8 @@ class Streams:
     def open(self, path: str, settings: StreamSettings, if_exists: IfExists, *, dry_run: bool = False) -> Opened:
         """Open a stream, and create its nodes, which are empty.
 
-        Raises `StreamConflict`, `CompletedUpload`, `NodeExists` if another node is in the way, `BadDefinition`, and
-        `Overloaded` if there is no memory for it.
+        Raises `StreamConflict`, `CompletedUpload`, `NodeExists` if another node is in the way, `BadDefinition`, also
+        if there can never be memory for it, and `Overloaded` if there is none now.
         """
         mount, prefix = self._catalog.locate_writable(path)
         path = mount.path(prefix)
@@ -164,14 +167,16 @@ class Streams:
             in_the_way = [*self._in_the_way(plan)]
             for node in in_the_way if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
+            planned = _dry_run(plan, self._sessions.limit)
             if dry_run:
-                return _dry_run(plan)
+                return planned
             if found is not None:
                 self._remove(found)
+            self._sessions.remove(path)  # of one that was deleted with its group
             for node in in_the_way:
                 with suppress(NodeNotFound):
                     self._creator.delete(node.path, recursive=True)
-            session = self._sessions.open(plan)
+            session = self._reserve(plan)
             made = [*[group for group in plan.groups if self._find(group) is None], *plan.level_paths]
             left = self._records.get(mount, prefix)  # by a removal that was killed after the settings
             version = None if left is None else left.version
@@ -205,7 +210,8 @@ class Streams:
         if state in ("open", "closed") and all(each["error"] is not None for each in arrays.values()):
             state = "failed"
         session = self._sessions.get(stream.path)
-        return _document(plan, state, arrays, 0 if session is None else session.reserved, record.finished)
+        memory = {"bound": _bound(plan, self._sessions.limit), "used": 0 if session is None else session.memory.bound}
+        return _document(plan, state, arrays, memory, record.finished)
 
     def check(self, path: str, epoch: int | None = None) -> None:
         """Raise what `upload` raises, whatever the array."""
@@ -225,8 +231,8 @@ class Streams:
         if state in ("finished", "finishing"):
             raise CompletedUpload(path)
         if dry_run:
-            return _dry_run(plan)
-        self._sessions.open(stream.plan)
+            return _dry_run(plan, self._sessions.limit)
+        self._reserve(stream.plan)
         if state == "opening":
             self._create_nodes(stream)
 
@@ -247,7 +253,7 @@ class Streams:
         Raises `StreamNotFound`, `BadParameter`, `StaleEpoch` and `CompletedUpload`.
         """
         stream = self._open(path, epoch=epoch, finished=at is not None)
-        session = self._sessions.get(stream.path) or Session(0, 0)
+        session = self._sessions.get(stream.path) or Session(Memory(), 0)
         return Upload(self._writers.of(stream, stream.array(key), epoch), session, at)
 
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
@@ -394,8 +400,19 @@ class Streams:
             raise StreamConflict(stream.path)
         if state == "closed":
             stream = self._records.change(stream, lambda each: replace(each, state="open"))
-        self._sessions.open(stream.plan)
+        self._reserve(stream.plan)
         return stream
+
+    def _reserve(self, plan: StreamPlan) -> Session:
+        """The session of a stream. If memory is short, those of streams that were deleted with their groups end. Raises
+        as `Sessions.open`."""
+        with suppress(Overloaded):
+            return self._sessions.open(plan)
+        for path in self._sessions.paths():
+            mount, prefix = self._catalog.locate(path)
+            if self._records.get(mount, as_prefix(prefix)) is None:
+                self._sessions.remove(path)
+        return self._sessions.open(plan)
 
     def _expire(self, path: str) -> float:
         """Close a stream without requests; returns the seconds until the next look, 0 if it is closed."""
@@ -418,21 +435,30 @@ class Streams:
         return 0.0
 
 
-def _dry_run(plan: StreamPlan) -> Opened:
-    """The state that opening a stream would have, with its plan."""
+def _dry_run(plan: StreamPlan, limit: int) -> Opened:
+    """The state that opening a stream would have, with its plan. Raises `BadDefinition`."""
+    memory = {"bound": Memory.of(plan, limit).bound, "used": 0}
     nothing = {"offset": 0, "accepted": 0, "durable": 0, "visible": 0, "missing": [], "partial": 0, "error": None}
     arrays = {array.key: {**array.description(), **nothing, "plan": array.plan()} for array in plan.arrays}
-    return Opened(_document(plan, "dry_run", arrays), created=False, epoch=1)
+    return Opened(_document(plan, "dry_run", arrays, memory), created=False, epoch=1)
+
+
+def _bound(plan: StreamPlan, limit: int) -> int | None:
+    """The bound of the memory of a stream; None if it does not fit any more, as the setting has changed."""
+    try:
+        return Memory.of(plan, limit).bound
+    except BadDefinition:
+        return None
 
 
 def _document(
-    plan: StreamPlan, state: str, arrays: dict[str, Any], used: int = 0, finished: str | None = None
+    plan: StreamPlan, state: str, arrays: dict[str, Any], memory: Mapping[str, int | None], finished: str | None = None
 ) -> dict[str, Any]:
     return {
         "path": plan.path,
         "state": state,
         "arrays": arrays,
-        "memory": {"bound": memory_bound(plan), "used": used},
+        "memory": memory,
         "expires_in": plan.settings.expires_in,
         "finished": finished,
         "warnings": [warning for array in plan.arrays for warning in array.warnings],

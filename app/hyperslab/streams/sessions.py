@@ -15,17 +15,20 @@ from typing import Final
 import numpy as np
 
 from hyperslab.arrays.limits import BytesInFlight
-from hyperslab.errors import HyperslabError, Overloaded
+from hyperslab.errors import BadDefinition, HyperslabError, Overloaded
 from hyperslab.streams.heads import cached_bytes
 from hyperslab.streams.layout import StreamArray, StreamPlan
 
 PIECE_BYTES: Final = 8 << 20
 """Bytes of a body that are stored at a time."""
+_SMALLEST_PIECE: Final = 256 << 10
+"""The least for which memory is reserved, for whatever small frames."""
 LARGEST_PIECE: Final = 128 << 20
 """The same for the only sender of a stream, if a piece is a whole group of rows (benchmark ``streams``)."""
-QUEUE_BYTES: Final = 64 << 20
-"""Capacity of the queues of a stream; a single longer fragment fits too."""
-_LARGE: Final = 256 << 20
+_QUEUE_BYTES: Final = 64 << 20
+"""Maximum capacity of the queues of a stream; a single longer fragment fits too."""
+LARGE_SHARD: Final = 64 << 20
+"""Decoded bytes of a shard above which shards are written one at a time."""
 _LONGEST_LOOK: Final = 1.0
 """Seconds between two looks for expired streams."""
 
@@ -53,12 +56,38 @@ class Queue:
     dropped: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a stream, in bytes: each of the two receive buffers, the queues, and the upper bound of all."""
+
+    piece: int = 0
+    queue: int = 0
+    bound: int = 0
+
+    @classmethod
+    def of(cls, plan: StreamPlan, limit: int) -> Memory:
+        """The memory of a stream where all may have ``limit`` together: with pieces of whole groups of rows if these
+        fit, which then go to chunks directly. Raises `BadDefinition` if not even pieces of ordinary size fit."""
+        arrays = plan.arrays
+        piece = min(PIECE_BYTES, max(_SMALLEST_PIECE, *[array.group_nbytes for array in arrays]))
+        frames = 64 * max(array.frame_nbytes for array in arrays)
+        queue = min(_QUEUE_BYTES, max(1 << 20, frames)) if plan.settings.ack == "memory" else 0
+        rest = 2 * piece + queue + commit_bytes(plan)
+        largest = max(piece, *[largest_piece(plan, array) for array in arrays])
+        if largest > PIECE_BYTES and rest + 2 * largest <= limit:
+            return cls(largest, queue, rest + 2 * largest)
+        if rest + 2 * piece > limit:
+            reason = f"needs {rest + 2 * piece} bytes of memory, and streams have {limit}: half of bytes_in_flight"
+            raise BadDefinition("arrays" if plan.settings.arrays else "plates", reason)
+        return cls(piece, queue, rest + 2 * piece)
+
+
 @dataclass(slots=True)
 class Session:
     """State of a stream in this process.
 
     Attributes:
-        reserved: Bytes of memory.
+        memory: What is reserved.
         last: Time of the latest request.
         senders: Requests that are sending, by number of the array.
         committing: Arrays that are committed in the background.
@@ -70,7 +99,7 @@ class Session:
         changed: Guards all of this; notified when a queue changes.
     """
 
-    reserved: int
+    memory: Memory
     expires_in: int
     last: float = field(default_factory=time.monotonic)
     senders: dict[int, int] = field(default_factory=dict)
@@ -96,11 +125,13 @@ class Session:
 
 
 class Sessions:
-    """The sessions of a process, by path of the stream. While there are any, a thread looks for expired ones, has
-    ``expire`` close the stream (it returns the seconds until the next look, 0 if it is closed) and removes them."""
+    """The sessions of a process, by path of the stream, which may have ``limit`` bytes of memory together, apart from
+    that of other requests. While there are any, a thread looks for expired ones, has ``expire`` close the stream (it
+    returns the seconds until the next look, 0 if it is closed) and removes them."""
 
-    def __init__(self, in_flight: BytesInFlight, expire: Callable[[str], float]) -> None:
-        self._in_flight = in_flight
+    def __init__(self, limit: int, expire: Callable[[str], float]) -> None:
+        self.limit = limit
+        self._in_flight = BytesInFlight(limit)
         self._expire = expire
         self._sessions: dict[str, Session] = {}
         self._lock = Lock()
@@ -116,15 +147,22 @@ class Sessions:
     def get(self, path: str) -> Session | None:
         return self._sessions.get(path)
 
+    def paths(self) -> list[str]:
+        """Paths of the streams that have sessions."""
+        with self._lock:
+            return [*self._sessions]
+
     def open(self, plan: StreamPlan) -> Session:
-        """The session of a stream; a new one reserves its memory. Raises `Overloaded`."""
+        """The session of a stream; a new one reserves its memory. Raises `Overloaded` if others have it, and
+        `BadDefinition` if it can never have it."""
         with self._lock:
             if plan.path in self._sessions:
                 return self._sessions[plan.path]
-            bound = memory_bound(plan)
-            if bound > self._in_flight.limit or not self._in_flight.try_reserve(bound):
-                raise Overloaded(f"a stream of {bound} bytes of memory does not fit", retry_after=10)
-            session = self._sessions[plan.path] = Session(bound, plan.settings.expires_in)
+            memory = Memory.of(plan, self.limit)
+            if not self._in_flight.try_reserve(memory.bound):
+                others = f"other streams hold {self._in_flight.held} of {self.limit}"
+                raise Overloaded(f"a stream of {memory.bound} bytes of memory does not fit: {others}", retry_after=10)
+            session = self._sessions[plan.path] = Session(memory, plan.settings.expires_in)
             if self._watch is None and not self._closed.is_set():
                 self._watch = Thread(target=self._close_expired, name="streams", daemon=True)
                 self._watch.start()
@@ -135,7 +173,7 @@ class Sessions:
         with self._lock:
             session = self._sessions.pop(path, None)
         if session is not None:
-            self._in_flight.release(session.reserved)
+            self._in_flight.release(session.memory.bound)
 
     @contextmanager
     def committing(self, plan: StreamPlan, *, concurrently: bool) -> Iterator[None]:
@@ -180,19 +218,13 @@ def largest_piece(plan: StreamPlan, array: StreamArray) -> int:
     return array.group_nbytes if fits else PIECE_BYTES
 
 
-def memory_bound(plan: StreamPlan) -> int:
-    """Upper bound of the memory of a stream: pieces of bodies, queues, and a commit."""
-    piece = max(largest_piece(plan, array) for array in plan.arrays)
-    queued = QUEUE_BYTES if plan.settings.ack == "memory" else 0
-    return 2 * PIECE_BYTES + 2 * piece + queued + commit_bytes(plan)
-
-
 def commit_bytes(plan: StreamPlan) -> int:
     """Upper bound of the memory of a commit, which writes two chunks or shards concurrently. A chunk is held as rows,
-    chunk and encoded; a shard as encoded chunks and as a whole. Large shards are written one at a time."""
+    chunk and encoded; a shard as encoded chunks and as a whole. Shards above `LARGE_SHARD` are written one at a
+    time."""
     levels = [level for array in plan.arrays for level in array.levels]
     chunk = max(math.prod(level.chunks) * level.dtype.itemsize for level in levels)
     shard = max(math.prod(level.shards or ()) * level.dtype.itemsize if level.shards else 0 for level in levels)
     cached = 2 * max(cached_bytes(array) for array in plan.arrays)
-    shards = (2 if 2 * shard > _LARGE else 4) * shard
+    shards = (2 if shard > LARGE_SHARD else 4) * shard
     return cached + 6 * chunk + shards

@@ -80,7 +80,7 @@ class FolderTail(Tail):
                 yield [(frame, note) for frame, note in sorted(notes.items()) if start <= frame < stop and note]
 
     def _read(self, piece: Piece, position: int, out: NDArray) -> None:
-        self._logs[piece.start // self.group].log.read_into(position, memoryview(out))  # type: ignore[arg-type]
+        self._logs[piece.start // self.group].log.read_into(position, out.data)
 
     def _log(self, group: int, *, end: int | None = None) -> TailLog:
         """The log of a group to write to; raises `ArrayFailed` if it does not end at ``end``."""

@@ -45,7 +45,7 @@ from hyperslab.streams.heads import CachedRows, MemoryRows
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Ranges, Record, Records, State, Stream
-from hyperslab.streams.sessions import QUEUE_BYTES, Fragment, Queue, Session, Sessions
+from hyperslab.streams.sessions import Fragment, Queue, Session, Sessions
 from hyperslab.streams.tail import Buffer, Tail
 from hyperslab.streams.tails import Tails
 
@@ -258,7 +258,7 @@ class ArrayWriter:
         session, size = self._shared.sessions.open(self._plan), len(fragment.data)
         with session.changed:
             if not session.changed.wait_for(
-                lambda: not session.queued or session.queued + size <= QUEUE_BYTES, _PATIENCE
+                lambda: not session.queued or session.queued + size <= session.memory.queue, _PATIENCE
             ):
                 raise QueueFull(f"{session.queued} bytes wait to be stored")
         progress, _ = self._writable()

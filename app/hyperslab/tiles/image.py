@@ -146,14 +146,15 @@ def plain_axes(attributes: Mapping[str, Any], dimensions: Sequence[str | None], 
     those without space end in ``^``; ``voxel_size``, ``units`` and ``offset`` of the others."""
     names = [*dimensions, *[None] * (len(shape) - len(dimensions))]
     listed = attributes.get("axis_names")
-    is_listed = isinstance(listed, list) and len(listed) == len(shape) and all(isinstance(n, str) for n in listed)
-    if is_listed and not any(names):
+    if not (isinstance(listed, list) and len(listed) == len(shape) and all(isinstance(n, str) for n in listed)):
+        listed = []
+    if listed and not any(names):
         names = [name.removesuffix("^") for name in listed]
     axes: list[Axis] = []
     for i, (name, size) in enumerate(zip(names, shape, strict=True)):
         is_new = bool(name) and name not in [axis.name for axis in axes]
         axes.append(Axis(name, guess_type(name), None, size) if name and is_new else Axis(f"d{i}", None, None, size))
-    if is_listed:
+    if listed:
         spatial = [i for i, name in enumerate(listed) if not name.endswith("^")]
         sizes, starts, units = (attributes.get(member) for member in ("voxel_size", "offset", "units"))
         for place, i in enumerate(spatial):

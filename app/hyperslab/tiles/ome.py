@@ -512,9 +512,9 @@ def _parse_colour(colour: Member) -> str:
 def _parse_window(window: Member) -> Window:
     """A window; of contrast limits and range, each stands for the other if that is missing or broken."""
     limits, span = (_parse_pair(window, *names) for names in (("start", "end"), ("min", "max")))
-    if limits is None and span is None:
+    limits, span = limits or span, span or limits
+    if limits is None or span is None:
         raise window.error("neither start and end nor min and max can be used")
-    limits, span = limits or span or (0.0, 0.0), span or limits or (0.0, 0.0)
     return Window(*span, *limits)
 
 

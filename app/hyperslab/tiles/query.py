@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadParameter
 from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
 
@@ -84,7 +84,7 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
 def _parsed(name: str, text: str, parse: Callable[[str], Any], expected: str) -> Any:
     try:
         return parse(text)
-    except (ValueError, KeyError, RecursionError) as error:
+    except (ValueError, KeyError) as error:
         detail = _WINDOW if str(error) == _WINDOW else expected
         raise BadParameter(name, text[:200], detail) from error
 
@@ -152,7 +152,7 @@ def _rescale(text: str) -> Rescale:
 
 
 def _colormap(text: str) -> Colormap:
-    value = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text.split(",")
+    value = parse_json(text.encode()) if text.lstrip()[:1] in ("[", "{") else text.split(",")
     if isinstance(value, Mapping):
         return {_number(key): _rgba(colour) for key, colour in value.items()}
     if len(value) < 2:

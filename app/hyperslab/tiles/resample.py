@@ -79,7 +79,7 @@ def _sum_dtype(dtype: np.dtype[Any], rows: Edges, columns: Edges) -> np.dtype[An
     if dtype.kind == "c":
         return np.dtype(np.complex128)
     if dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 4):
-        cells = int(_sizes(rows).max()) * int(_sizes(columns).max())
+        cells = int(np.max(_sizes(rows))) * int(np.max(_sizes(columns)))
         small = dtype.kind in "bu" and dtype.itemsize <= 2 and cells <= 1 << 16
         return np.dtype(np.uint32 if small else np.int64)
     return np.dtype(np.float64)

@@ -293,7 +293,7 @@ def _summary(parts: list[NDArray], *, exact: bool, tag: str, level: str) -> Samp
         return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag, level)
     some = values[:: -(-values.size // (1 << 20))]
     percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
-    return Sample(some, float(values.min()), float(values.max()), percentiles, exact, tag, level)
+    return Sample(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag, level)
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:

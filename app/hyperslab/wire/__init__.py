@@ -21,6 +21,8 @@ from hyperslab.wire.dtypes import is_extension_name as is_extension_name
 from hyperslab.wire.dtypes import npy_dtype as npy_dtype
 from hyperslab.wire.dtypes import numpy_dtype as numpy_dtype
 from hyperslab.wire.dtypes import parse_dtype as parse_dtype
+from hyperslab.wire.nesting import check_nesting as check_nesting
+from hyperslab.wire.nesting import check_text_nesting as check_text_nesting
 from hyperslab.wire.objects import Packer as Packer
 from hyperslab.wire.objects import pack_objects as pack_objects
 from hyperslab.wire.objects import unpack_objects as unpack_objects

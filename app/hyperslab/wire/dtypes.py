@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.wire.nesting import MAX_DEPTH, check_text_nesting
+
 PADDING: Final = "\0padding"
 """Prefix of the internal names of padding: as named fields it is copied by numpy, and so never uninitialised."""
 
@@ -75,6 +77,7 @@ def format_dtype(dtype: np.dtype[Any]) -> str:
 
 def parse_dtype(text: str) -> np.dtype[Any]:
     """The dtype of an ``Array-Dtype`` header; raises `ValueError`."""
+    check_text_nesting(text.encode(), MAX_DEPTH)
     return dtype_from_json(json.loads(text))
 
 

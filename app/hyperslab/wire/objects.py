@@ -25,14 +25,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from hyperslab.wire.dtypes import dtype_from_json, dtype_to_json
-
-MAX_DEPTH: Final = 100
-"""Maximum nesting of lists and maps."""
+from hyperslab.wire.nesting import MAX_DEPTH
 
 _HEAD = 4
 _PER_ITEM = 5

@@ -16,8 +16,7 @@ from hyperslab.api.writing import node_check
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
-from hyperslab.engine.creation import MEMBERS
-from hyperslab.errors import BadDefinition, BadParameter, shown
+from hyperslab.errors import BadDefinition, BadParameter
 from hyperslab.wire import MERGE_PATCH
 
 
@@ -28,22 +27,10 @@ async def put_node(request: Request) -> Response:
     """
     request.query.only(("mode", "foreign"))
     mode = request.query.choice("mode", ("create", "open", "replace")) or "create"
-    definition = await json_object(request)
-    kind = definition.get("kind", "array" if definition.keys() & ({*MEMBERS} - {"zarr_format"}) else "group")
+    definition = await json_object(request, writes=mode != "open")  # which may have nothing to store
     foreign = _foreign(request, "mode=replace", allowed=mode == "replace")
     options: dict[str, Any] = {"mode": mode, "foreign": foreign, "check": node_check(request)}
-    creator = request.service.creator
-    if kind == "array":
-        make = partial(creator.create_array, request.tail, definition, **options)
-    elif kind == "group":
-        unknown = sorted(set(definition) - {"kind", "attributes", "zarr_format"})
-        if unknown:
-            raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
-        options["zarr_format"] = definition.get("zarr_format")
-        attributes = checked_attributes(definition.get("attributes") or {})
-        make = partial(creator.create_group, request.tail, attributes, **options)
-    else:
-        raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
+    make = partial(request.service.creator.create_node, request.tail, definition, **options)
     made = await request.write(request.tail, make)
     return await _node_answer(request, made.node, status=201 if made.created else 200, kept=made.kept)
 

@@ -34,26 +34,28 @@ async def get_metadata(request: Request) -> Reply:
     most = context.options.max_listed
     search = query.text("search")
     limit = query.integer("limit", most, low=0 if search is None else 1, high=most)
+    cursor, field = query.text("cursor"), query.text("field")
     node = await request.open_node(request.tail)
-    if isinstance(node, ArrayNode):
+    decoded = isinstance(node, ArrayNode) and query.choice("decode", DECODINGS) == "cf"
+    if isinstance(node, ArrayNode) and search is not None:
+        raise WrongKind(node.path, "array", "group")
+
+    def describe() -> tuple[str, bytes]:
+        if isinstance(node, ArrayNode):
+            document = array_document(node, context.options, request.root_path, field)
+            array = request.service.catalog.with_inherited(node) if decoded else node
+            if decoded:
+                document["decoded"] = array.decoder.document(array.attributes)
+            return document_etag(array, field=field), dump_json(document)
+        catalog, listed = request.service.catalog, _NO_CHILDREN
         if search is not None:
-            raise WrongKind(node.path, "array", "group")
-        field = query.text("field")
-        document = array_document(node, context.options, request.root_path, field)
-        if query.choice("decode", DECODINGS) == "cf":
-            document["decoded"] = node.decoder.document(node.attributes)
-        tag = document_etag(node, field=field)
-    else:
-        catalog, cursor = request.service.catalog, query.text("cursor")
-        listed: Children = _NO_CHILDREN
-        if limit and search is None:
-            listed = await request.run(catalog.children, node, limit=limit, cursor=cursor)
-        elif search is not None:
-            listed = await request.run(find, catalog, node, search, limit=limit, page=most, cursor=cursor)
-        document = group_document(node, listed, request.root_path)
-        tag = document_etag(node, listed)
-    always = caching(node.mount, context.options)
-    return Representation(tag, JSON, dump_json(document), always=always)
+            listed = find(catalog, node, search, limit=limit, page=most, cursor=cursor)
+        elif limit:
+            listed = catalog.children(node, limit=limit, cursor=cursor)
+        return document_etag(node, listed), dump_json(group_document(node, listed, request.root_path))
+
+    tag, document = await request.run(describe)  # the time grows with the attributes and the children
+    return Representation(tag, JSON, document, always=caching(node.mount, context.options))
 
 
 def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hyperslab.api.representation import in_memory
 from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
-from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag
+from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag, with_inherited
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import TEXT_FORMS, check_form, choose_format, encode, media_types
@@ -36,7 +36,7 @@ async def _gather(request: Request) -> Response:
     """Read the coordinates, then plan the points."""
     query = request.query
     query.only(("field", "format", "decode"))
-    array = await request.open_array(request.tail)
+    array = await with_inherited(request, await request.open_array(request.tail))
     decoder = decoder_of(array, query)
     form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
     field = resolve_field(array, query.text("field"))

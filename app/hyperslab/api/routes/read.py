@@ -10,7 +10,7 @@ from hyperslab.api.representation import Reply, Representation
 from hyperslab.api.request import Request
 from hyperslab.api.response import Response
 from hyperslab.api.routes.zarr import find_key, stored_reply, wanted_bytes
-from hyperslab.api.slices import PARAMETERS, answer_from, array_query, array_reply, look_up, values_etag
+from hyperslab.api.slices import PARAMETERS, answer_from, array_query, array_reply, look_up, values_etag, with_inherited
 from hyperslab.api.values_out import media_types
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
@@ -92,14 +92,13 @@ async def get_plan(request: Request) -> Reply:
     query = request.query
     query.only(("select", "box_bytes", *PARAMETERS))
     items = query.selection()
-    array = await request.open_array(request.tail)
+    array = await with_inherited(request, await request.open_array(request.tail))
     wanted = array_query(request, array, items, negotiate=False)
     reader, options = request.service.reader, request.context.options
-    plan = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
+    plan, tag, cached = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
     limit = wanted.max_bytes(options)
     box_bytes = query.integer("box_bytes", min(64 << 20, limit or 64 << 20), low=1, high=1 << 62)
-    cached = reader.count_cached(plan)
-    etag = values_etag(plan.tag, wanted.words)
+    etag = values_etag(tag, wanted.words)
     document = {
         "path": array.path,
         "shape": wanted.shape,
@@ -112,5 +111,5 @@ async def get_plan(request: Request) -> Reply:
         "etag": etag,
         "boxes": await request.run(wanted.boxes, box_bytes),
     }
-    tag = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
-    return Representation(tag, JSON, dump_json(document))
+    own = f'"{etag[1:-1]}-{cached}-{box_bytes}"'
+    return Representation(own, JSON, dump_json(document))

@@ -294,15 +294,17 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
 
 async def _receive(request: Request, run: _Run, upload: Upload, length: int | None, share: Share) -> None:
     """Store a body piece by piece, receiving the next piece meanwhile; of a broken one, all that arrived. Pieces of a
-    long body end with a group of rows, which then goes to chunks directly. The stream's memory covers the buffers of
-    one request; those of others are admitted."""
+    long body end with a group of rows, which then goes to chunks directly. The stream's memory covers buffers of one
+    request; larger ones, and those of others, are admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
     rest, group = length if length is not None else LARGEST_PIECE, upload.group
     most = upload.piece if 2 * rest >= group else PIECE_BYTES
+    if length is None and upload.covered:  # it may last, and then waits for no memory and holds none of others
+        most = min(most, upload.covered // 2)
     storing: asyncio.Task[None] | None = None
     broken: HyperslabError | None = None
     size = min(most, max(1, rest))
-    await share.grow(0 if upload.is_first else 2 * size)
+    await share.grow(max(0, 2 * size - upload.covered))
     buffers = upload.session.take_buffers(size)
     at = upload.at
     while body.more and broken is None:
@@ -327,7 +329,7 @@ async def _receive(request: Request, run: _Run, upload: Upload, length: int | No
         at += count
     if storing is not None:
         await storing
-    upload.session.buffers = buffers
+    upload.session.buffers = buffers if 2 * size <= upload.covered else []
     if broken is not None:
         raise broken
 
@@ -344,7 +346,7 @@ def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memo
     if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
         raise BadBody("the dtype of the frames", str(array.dtype), str(values.dtype))
     frames = np.ascontiguousarray(values.astype(array.dtype, copy=False))
-    return memoryview(frames.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return frames.reshape(-1).view(np.uint8).data
 
 
 def _upload_headers(progress: Progress, state: str = "open") -> Headers:

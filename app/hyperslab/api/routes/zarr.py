@@ -43,11 +43,12 @@ async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
     may_be_chunk = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
     if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
+    root = f"{request.root_path}{request.prefix}"
+    base = None if request.is_directory else f"{root}/{quote(path)}/"
     try:
-        names = await request.run(keys.index, path, may_be_chunk=may_be_chunk)
+        page = await request.run(lambda: _page(f"{root}/{path}", keys.index(path, may_be_chunk=may_be_chunk), base))
     except NodeNotFound as error:
         raise KeyNotFound(path) from error
-    page = _page(path, names, None if request.is_directory else f"{request.root_path}{request.prefix}/{quote(path)}/")
     always = caching(None, request.context.options, negotiated=True)
     return Representation(etag_of(page), f"{HTML}; charset=utf-8", page, always=always)
 
@@ -55,9 +56,9 @@ async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
 def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
     """Links relative to a URL that ends in a slash; ``base`` is that URL if the request's has none.
 
-    GDAL requires the title "Index of" for a listing.
+    GDAL requires the title "Index of" with the whole path of the URL for a listing.
     """
-    title = f"Index of /{html.escape(path)}"
+    title = f"Index of {html.escape(path)}"
     anchored = "" if base is None else f'<base href="{html.escape(base)}">'
     links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in names)
     parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']

@@ -1,0 +1,103 @@
+"""The event loop: what grows with an array or a group runs in threads, so that others are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings, StoreSettings
+from tests.arrays.support import service_on
+
+FEW, MANY = 200, 3_000
+"""Chunks of an array and items of its attributes; a fifth of them are the children of a group. A request executes some
+5,000 lines."""
+
+Layout = Callable[[int], dict[str, Any]]
+LAYOUTS: Final[dict[str, Layout]] = {
+    "plain": lambda n: {"shape": [n // 100, 1600], "chunks": [1, 16]},
+    "shards": lambda n: {"shape": [n // 100, 1600], "chunks": [1, 16], "shards": [1, 800], "zarr_format": 3},
+    "one shard": lambda n: {"shape": [1, 16 * n], "chunks": [1, 16], "shards": [1, 16 * n], "zarr_format": 3},
+    "rectilinear": lambda n: {"shape": [1, 16 * n - 8], "chunks": [1, 16], "zarr_format": 3},
+}
+KINDS: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
+    "head": ("HEAD", "/v1/slice/data/a", {}),
+    "not modified": ("GET", "/v1/slice/data/a", {"If-None-Match": "*"}),
+    "slice": ("GET", "/v1/slice/data/a", {}),
+    "first bytes": ("GET", "/v1/slice/data/a", {"Range": "bytes=0-9"}),
+    "strided": ("GET", "/v1/slice/data/a?select=::-7", {}),
+    "text": ("GET", "/v1/slice/data/a?format=json", {}),
+    "minmax": ("GET", "/v1/slice/data/a?reduce=minmax&bins=8", {}),
+    "plan": ("GET", "/v1/plan/data/a", {}),
+    "metadata": ("GET", "/v1/metadata/data/a", {}),
+    "info": ("GET", "/v1/tile/data/a/info.json", {}),
+    "histogram": ("GET", "/v1/tile/data/a/histogram.json", {}),
+    "thumbnail": ("GET", "/v1/tile/data/a/thumbnail.png", {}),
+    "write": ("PUT", "/v1/slice/data/a?select=0", {"Content-Type": "application/json"}),
+    "group": ("GET", "/v1/metadata/data/g", {}),
+    "search": ("GET", "/v1/metadata/data/g?search=nothing", {}),
+    "listing": ("GET", "/zarr/data/g/", {"Accept": "text/html"}),
+    "consolidated": ("GET", "/zarr/data/g/.zmetadata", {}),
+    "group's page": ("GET", "/view/data/g", {}),
+}
+
+
+def fill(folder: Path, layout: str, chunks: int) -> None:
+    members = {"dtype": "<u2", "attributes": {"labels": [f"{i}" for i in range(chunks)]}}
+    with service_on(folder) as service:
+        service.creator.create_array("data/a", {**LAYOUTS[layout](chunks), **members})
+        service.creator.create_group("data/g", {})
+    for child in range(chunks // 5):
+        (folder / "g" / f"{child}").mkdir()
+        (folder / "g" / f"{child}" / ".zgroup").write_text('{"zarr_format": 2}')
+    if layout == "rectilinear":
+        document = json.loads((folder / "a" / "zarr.json").read_bytes())
+        shapes = [1, [8, *[16] * (chunks - 1)]]
+        document["chunk_grid"] = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+        (folder / "a" / "zarr.json").write_text(json.dumps(document))
+
+
+def lines_on_loop(folder: Path) -> dict[str, int]:
+    """Lines of Python that a request of each kind executes on the thread of the event loop, those of the client
+    included."""
+    found = dict[str, int]()
+
+    async def run() -> None:
+        app = create_app(Settings(stores={"data": StoreSettings(url=str(folder), writable=True)}))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://host", timeout=300) as client:
+            for kind, (method, url, headers) in KINDS.items():
+
+                def count(_: FrameType, __: str, ___: object, kind: str = kind) -> Any:
+                    found[kind] = found.get(kind, 0) + 1
+                    return count
+
+                sys.settrace(count)
+                try:
+                    body = b"1" if method == "PUT" else None
+                    answer = await client.request(method, url, headers=headers, content=body)
+                finally:
+                    sys.settrace(None)
+                assert answer.status_code < 500, answer.text
+
+    asyncio.run(run())
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_request_does_more_on_the_loop_for_a_larger_array_or_group(tmp_path: Path, layout: str) -> None:
+    counts = []
+    for chunks in (FEW, MANY):
+        folder = tmp_path / str(chunks)
+        fill(folder, layout, chunks)
+        counts.append(lines_on_loop(folder))
+    few, many = counts
+    assert {kind: (few[kind], many[kind]) for kind in few if many[kind] > 2 * few[kind]} == {}

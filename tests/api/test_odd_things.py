@@ -1,0 +1,97 @@
+"""Odd things beside data: links, pipes, names that are none. Each is named where it stands, and hides no neighbour."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from hyperslab.cli import run
+from tests.api.support import problem, serving
+
+OUT = "a symbolic link leads out of the store; serve its target as a store of its own"
+
+
+def _socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # the address of a socket is short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
+    os.chdir(here)
+
+
+def _array(path: Path) -> None:
+    plain = path.parent / "plain"  # zarr-python would make other names of odd ones
+    zarr.save_array(str(plain), np.arange(4), zarr_format=2)
+    plain.rename(path)
+
+
+def _link(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+ODD: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "a link out": (
+        "x.zarr",
+        lambda path: path.symlink_to(path.parents[path.parent.name == "folder"].parent / "outside" / "x.zarr"),
+        OUT,
+    ),
+    "a link to nothing": ("x.zarr", _link("nowhere"), "a symbolic link leads to nothing"),
+    "a circle": ("x", _link("x"), "a symbolic link cannot be followed: Too many levels of symbolic links"),
+    "a link to above": ("x", _link("."), "a symbolic link leads to a folder above it"),
+    "a pipe": ("x", os.mkfifo, "it is a pipe"),
+    "a socket": ("x", _socket, "it is a socket"),
+    "a backslash": ("x\\y", _array, "a backslash is in its name"),
+    "a control character": ("x\ny", _array, "the control character '\\n' is in its name"),
+    "another encoding": (os.fsdecode(b"x\xe9"), _array, "its name is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("where", ["", "folder/"])
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_thing_is_named_where_it_stands_and_hides_no_neighbour(tmp_path: Path, kind: str, where: str) -> None:
+    name, make, reason = ODD[kind]
+    root = tmp_path / "root"
+    zarr.open_group(str(root), mode="w", zarr_format=2)
+    _array(root / "a")
+    _array(tmp_path / "outside" / "x.zarr")
+    (root / where).mkdir(exist_ok=True)
+    make(root / f"{where}{name}")
+    named = f"{where}{name}".encode("utf-8", "backslashreplace").decode()
+
+    with serving(root) as data:
+        group = data.http.get("/v1/metadata/data").json()
+        found = data.http.get("/v1/metadata/data?search=a").json()
+        consolidated = data.http.get("/zarr/data/.zmetadata").json()
+        refused = data.http.delete("/v1/metadata/data")
+        assert (root / where / name).is_symlink() or (root / where / name).exists()
+        removed = data.http.delete("/v1/metadata/data?recursive=true")
+
+    assert group["problems"] == [f"{named!r} is not served: {reason}"]
+    assert str(tmp_path) not in str(group)
+    assert [child["name"] for child in group["children"]] == ["a"]
+    assert [match["path"] for match in found["matches"]] == ["data/a"]
+    assert found["problems"] == group["problems"]
+    assert ".zarray" in str([*consolidated["metadata"]])
+    assert problem(refused) == (409, "node-exists")
+    assert not (root / "a").exists()
+    assert (tmp_path / "outside" / "x.zarr" / ".zarray").exists()
+    if (kind, where) != ("a link to above", ""):  # which leads to a node, and goes with it
+        assert removed.json()["kept"]["count"] >= 1
+        assert (root / where / name).is_symlink() or (root / where / name).exists()
+
+
+def test_check_counts_what_is_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _array(tmp_path / "root" / "a")
+    for name in ("b", "c"):
+        (tmp_path / "root" / name).symlink_to(tmp_path)
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(f'stores.data = "{tmp_path / "root"}"')
+
+    assert run(["check", "--config", str(config)]) == 0
+    assert f"store 'data': skipped 2: {OUT} (b, c)" in capsys.readouterr().err
