@@ -20,6 +20,7 @@ from hyperslab.client.values import (
     is_extension,
     object_codec,
 )
+from hyperslab.wire.data_types import EXTENSIONS
 
 
 class SupportsConfig(Protocol):
@@ -149,14 +150,14 @@ def dtype_json(dtype: Any) -> tuple[Any, str | None]:
     is_json = isinstance(dtype, Mapping) and "name" in dtype
     if is_json or (isinstance(dtype, list) and all(isinstance(field, list) for field in dtype)):
         return wire.named_dtype(dtype), wire.implied_codec(dtype)
-    if isinstance(dtype, str) and (wire.is_extension_name(dtype) or wire.implied_codec(dtype)):
+    if isinstance(dtype, str) and (dtype in EXTENSIONS or wire.implied_codec(dtype)):
         return wire.named_dtype(dtype), wire.implied_codec(dtype)
     return wire.dtype_to_json(_numpy_dtype(dtype)), None
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """``numpy.dtype(dtype)``, where fields may also have names of ml_dtypes."""
-    if isinstance(dtype, str) and wire.is_extension_name(dtype):
+    if isinstance(dtype, str) and dtype in EXTENSIONS:
         return wire.dtype_from_json(dtype)
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]

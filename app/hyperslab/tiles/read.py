@@ -30,7 +30,7 @@ from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, divide, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
-from hyperslab.wire import SelectionItem
+from hyperslab.wire import SelectionItem, numbers_dtype
 
 STRIP_BYTES: Final = 16 << 20
 """Approximate size of a strip (benchmark ``tuning``)."""
@@ -265,14 +265,14 @@ def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: ND
 def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask | None]:
     """Values in a numeric dtype of numpy, and the mask of missing ones: NaN, NaT and ``nodata``.
 
-    Datetimes and timedeltas become int64; the small floats and integers of ml_dtypes float32, which holds them exactly.
+    Datetimes and timedeltas become int64; numbers of ml_dtypes float32 or complex64, which hold them exactly.
     """
     hidden: Mask | None = None
+    if values.dtype.isbuiltin == 2:
+        values = values.astype(np.complex64 if numbers_dtype(values.dtype).kind == "c" else np.float32)
     if values.dtype.kind in "mM":
         hidden = np.isnat(values)
         values = values.view(np.dtype(np.int64).newbyteorder(values.dtype.byteorder))
-    elif values.dtype.kind == "V":
-        values = values.astype(np.float32)
     if values.dtype.kind in "fc":
         hidden = np.isnan(values)
     if nodata is not None:

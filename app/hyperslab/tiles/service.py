@@ -215,7 +215,8 @@ class Tiles:
             frame = self._frame(self.images.open(path, query.field), query)
             found = find_orientation(frame, self.images.catalog, self.arrays)
             flip = found.flip if query.flip == "auto" else query.flip
-            query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
+            aspect = found.aspect if query.aspect == "auto" else query.aspect
+            query = query.model_copy(update={"flip": flip, "aspect": aspect})
         image: Image | None = None
         guess: Frame | None = None
         cached = self.images.cached(path, query.field)
