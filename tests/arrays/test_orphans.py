@@ -283,3 +283,29 @@ def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
     with pytest.raises(NodeExists):
         make(service, wanted)
     service.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_growth_shows_no_chunks_that_others_have_left_beyond_the_shape(
+    tmp_path: Path, s3_bucket: S3Bucket, layout: str, kind: str
+) -> None:
+    """Nor those at the edge, whether few chunks are added or very many. What is beyond the new shape stays."""
+    config = s3_bucket.config(name="data", writable=True)
+    store = local_store(tmp_path) if kind == "folder" else open_store(config)
+    service = build([MountedStore("data", store, writable=True)])
+    create(service, definition(layout, [4, 4], [2, 2], fill_value=1))
+    service.writer.write(A, (), np.array(8, "<i4"))
+    stored = store.get(key(layout, "a/0.0"))
+    assert stored is not None
+    for name in ("a/0.2", "a/3.1", "a/2.2", "a/500.9", "a/9000.0"):
+        store.put(key(layout, name), stored.data)
+
+    for shape in ([5, 6], [8, 6], [1010, 40])[: 3 if kind == "folder" else 2]:
+        service.resizer.resize(A, shape)
+        values = read_all(service, A)
+        assert (values[:4, :4] == 8).all()
+        values[:4, :4] = 1
+        assert (values == 1).all()
+    assert store.stat(key(layout, "a/9000.0")) is not None
+    service.close()
