@@ -169,9 +169,13 @@ def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value:
         known = FITS if stored.zarr_format == 2 else FITS_V3
         return zarr_format == stored.zarr_format and all(known[each](stored, members[each]) for each in members)
     found = view.get(name)
-    if name == "fill_value" and isinstance(found, list) and not isinstance(value, list):
-        return bool(found) and set(map(str, np.asarray(found, object).flat)) == {str(value)}
-    return type(value) is not bool and bool(value == found) if name != "fill_value" else bool(value == found)
+    if name != "fill_value" or found is None:
+        return type(value) is not bool and bool(value == found)
+    shape = np.shape(np.asarray(found, object))
+    try:
+        return bool(np.broadcast_to(np.asarray(value, object), shape).tolist() == found)
+    except ValueError:
+        return False
 
 
 FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {

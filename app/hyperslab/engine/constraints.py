@@ -10,6 +10,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from hyperslab.engine.chunk_shape import inner_shapes
 from hyperslab.engine.dtypes import DataType, dtype_of, parse_dtype
 from hyperslab.engine.metadata import MAX_SIZE, integral
@@ -167,7 +169,10 @@ def _outer(sizes: Sequence[Any], dtype: DataType | None) -> list[Any]:
 
 def _fill(value: Any, dtype: DataType | None) -> Any:
     """A fill value of a schema in the form of a request: that of bytes is a list of numbers."""
-    is_bytes = dtype is not None and (dtype.numpy.kind == "S" or dtype.numpy.type.__name__ == "void")
+    is_bytes = dtype is not None and len(dtype.fields) != 1 and dtype.numpy.type in (np.bytes_, np.void)
     if is_bytes and isinstance(value, list) and all(type(item) is int and 0 <= item < 256 for item in value):
         return base64.b64encode(bytes(value)).decode()
+    if dtype is not None and len(dtype.fields) == 1:  # then the schema is that of the field
+        field = dtype.fields[0]
+        return {field.name: np.broadcast_to(np.asarray(value, object), field.shape).tolist()}
     return value
