@@ -44,7 +44,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "compressor": stored.get("compressor"),
         "filters": stored.get("filters"),
         "dimension_separator": metadata.dimension_separator,
-        "dimension_names": array.dimension_names,
+        "dimension_names": array.axis_names,
         "attributes": array.attributes,
         "fields": [
             {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
@@ -63,6 +63,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         },
         "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
+        **({"problems": array.problems} if array.problems else {}),
     }
 
 
@@ -72,7 +73,6 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
     names = ("data_type", "codecs", "chunk_grid", "chunk_key_encoding")
     return {
         **{name: metadata.document[name] for name in names},
-        "dimension_names": metadata.dimension_names,
         "shards": metadata.levels[0].shape if metadata.levels else None,
         "fill_value": format_fill_value(metadata.fill_value),
         "compressor": metadata.compressor,
