@@ -71,11 +71,11 @@ def test_who_is_refused_while_sending_gets_to_read_why(urls: tuple[str, str], se
     with dial(urls[1]) as connection:
         connection.sendall(sent)
         received = b""
-        while not received.endswith(b"}") and (piece := connection.recv(1 << 16)):
+        while not received.endswith(b"}\n") and (piece := connection.recv(1 << 16)):
             received += piece
 
     assert received.startswith(f"HTTP/1.1 {status} ".encode())
-    assert received.endswith(b"}")
+    assert received.endswith(b"}\n")
 
 
 def test_the_client_reads_and_writes_over_https(urls: tuple[str, str], certificate: dict[str, str]) -> None:

@@ -49,7 +49,7 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
     document = {"type": f"{root}/problems/{code}", **facts, **described, "instance": path}
     headers = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"), *_headers(error))
     # ASCII only: a path may contain invalid text, and every JSON reader must parse a problem
-    return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode())
+    return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode() + b"\n")
 
 
 def _headers(error: Exception) -> Headers:
