@@ -15,6 +15,7 @@ from hyperslab.api.auth import Guard
 from hyperslab.api.metrics import Metrics
 from hyperslab.api.middleware import Handler, HttpApp
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.propfind import propfind
 from hyperslab.api.replay import ResponseCache
 from hyperslab.api.request import Context
 from hyperslab.api.response import PATIENCE, REPLAY
@@ -52,6 +53,7 @@ HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/zarr"): zarr.get_key,
     ("GET", "/zarr2"): zarr.get_key,
     ("GET", "/zarr3"): zarr.get_key,
+    ("PROPFIND", "/zarr"): propfind,
     ("PUT", "/zarr"): write.put_key,
     ("DELETE", "/zarr"): write.delete_key,
 }

@@ -24,7 +24,7 @@ from hyperslab.wire import EXPOSED_HEADERS
 
 Handler = Callable[[Request], Awaitable[Reply]]
 
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "PROPFIND")
 
 log = logging.getLogger("hyperslab.api")
 
@@ -154,12 +154,12 @@ class HttpApp:
         front, rest = split_front(path)
         STORE.set(rest[1:].partition(b"/")[0].decode("latin-1"))
         known = "GET" if method == "HEAD" else method
-        handler = self._handlers.get((known, front)) if rest or known == "GET" else None
+        handler = self._handlers.get((known, front)) if rest or known in ("GET", "PROPFIND") else None
         if handler is not None or (method != "OPTIONS" and ("GET", front) in self._handlers):
             scope[ROUTE] = front.rpartition(b"/")[2].decode()
         if handler is None:
             handler = self._page(scope, front, rest)
-        reads = method in ("GET", "HEAD", "OPTIONS")
+        reads = method in ("GET", "HEAD", "OPTIONS", "PROPFIND")
         if not reads and front != b"/v1/points":  # most POST requests for points are reads
             context.guard.check_change(scope)
         async with Request(context, scope, receive, front.decode(), path) as request:
@@ -182,7 +182,7 @@ class HttpApp:
         page = next((handler for pattern, handler in pages if re.fullmatch(pattern, path, re.DOTALL)), None)
         if page is not None and method in ("GET", "HEAD"):
             return page
-        methods = [m for m in METHODS if (rest or m == "GET") and (m, front) in self._handlers]
+        methods = [m for m in METHODS if (rest or m in ("GET", "PROPFIND")) and (m, front) in self._handlers]
         if page is not None or "GET" in methods:
             methods = ["GET", "HEAD", *(m for m in methods if m != "GET")]
         if method == "OPTIONS":
