@@ -24,7 +24,7 @@ from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import client, http, local
 from tests.architecture.sources import PACKAGE
 from tests.architecture.trace import measure
-from tests.interop.page import support_page
+from tests.interop.page import newest_versions, recorded_versions, support_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 NEVER_SENT = (HyperslabError, Cancelled, RemoteProblem, Unreachable)
@@ -173,8 +173,8 @@ limits are those of running workers.
 |---|---|---|---|
 {chr(10).join(rows)}
 
-`route` is the first part of a path below `/v1` (`slice`, `chunk`, `tile`, …), `zarr`, or `other`. A request whose
-client left before the answer began has the status 499.
+`route` is the first part of a path below `/v1` (`slice`, `chunk`, `tile`, …), `zarr`, the name of a page (`view`,
+`docs`, …), or `other`. A request whose client left before the answer began has the status 499.
 """
 
 
@@ -214,12 +214,19 @@ def _first_sentence(path: Path) -> str:
     return sentence.rstrip(".:;").replace("``", "`").replace("|", "\\|")
 
 
+def zarr_page(*, newest: bool = False) -> str:
+    """With the versions that it has, as the suite runs with others too, or the ``newest``."""
+    path = DOCS / "reference" / "zarr-support.md"
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return support_page(NOTE, newest_versions(page) if newest else recorded_versions(page))
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "reference/settings.md": settings_page,
     "reference/problems.md": problems_page,
     "reference/command-line.md": commands_page,
     "reference/metrics.md": metrics_page,
-    "reference/zarr-support.md": partial(support_page, NOTE),
+    "reference/zarr-support.md": zarr_page,
 }
 
 
@@ -301,7 +308,8 @@ def stale() -> Iterator[str]:
 
 
 def main() -> None:
-    for name, page in {**PAGES, "internals/requests.md": requests_page}.items():
+    newest = {"reference/zarr-support.md": partial(zarr_page, newest=True), "internals/requests.md": requests_page}
+    for name, page in {**PAGES, **newest}.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
 
 

@@ -3,9 +3,11 @@
 #
 #   bash tests/run.sh [arguments for pytest]
 #
-# Needs Python 3.11 or newer with pip. The rest is brought along: virtual environments (.venv-test for us, .venv-zarr2
-# and .venv-napari for clients that want other libraries), JavaScript clients (.tools), and, where they are missing and
-# this is root on a Debian-like system, Chromium, nginx and Node from the system's packages. A second run reuses all of it.
+# All of it runs on the newest Python that is found (PYTHON=/path/to/python names another one), and without arguments the
+# tests of the formats also on the oldest that is supported, where that is there. Needs Python 3.11 or newer with pip. The
+# rest is brought along: virtual environments (.venv-test and .venv-oldest for us, .venv-zarr2 and .venv-napari for
+# clients that want other libraries), JavaScript clients (.tools), and, where they are missing and this is root on a
+# Debian-like system, Chromium, nginx and Node from the system's packages. A second run reuses all of it.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,17 +18,28 @@ system_certificates=/etc/ssl/certs/ca-certificates.crt # Node does not look ther
 
 say() { printf '\n== %s\n' "$*"; }
 
-find_python() {
-    local candidate
-    for candidate in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
-        if "$candidate" -c 'import sys, venv, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    echo "tests/run.sh: no Python 3.11 or newer with pip was found; name one with PYTHON=/path/to/python" >&2
-    return 1
+# pythons: the interpreters on the PATH and of pyenv, newest first, as lines of "3.MINOR PATH". No pre-releases, for which
+# there are no wheels. pyenv's shims refuse to run where its configuration does not choose their version, so that its
+# interpreters are looked for beside them.
+pythons() {
+    local folder candidate
+    local -a folders
+    IFS=: read -r -a folders <<<"$PATH"
+    for folder in "${folders[@]}" "${PYENV_ROOT:-}/bin" ~/.pyenv/bin; do
+        for candidate in "$folder"/python3 "$folder"/python3.[0-9]* "${folder%/*}"/versions/*/bin/python3.[0-9]*; do
+            if [[ -x $candidate && $candidate != *-config ]]; then printf '%s\n' "$candidate"; fi
+        done
+    done | sort -u | while read -r candidate; do
+        "$candidate" -c '
+import sys, sysconfig, venv, pip
+version, is_final = sys.version_info, sys.version_info.releaselevel == "final"
+if version >= (3, 11) and is_final and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print(*version[:3], sys.executable)' 2>/dev/null || true
+    done | sort -u -k1,1nr -k2,2nr -k3,3nr | sed 's/ /./; s/ [0-9]*//'
 }
+
+# python_of 3.MINOR: the newest of that version; nothing if there is none
+python_of() { sed -n "s/^${1//./\\.} //p" <<<"$found" | head -n 1; }
 
 # environment FOLDER REQUIREMENT...: a virtual environment, made again only when something that it depends on has changed
 environment() {
@@ -35,9 +48,9 @@ environment() {
     stamp="$("$python" --version) $* $(cksum <pyproject.toml)"
     [[ -f $folder/stamp && $(<"$folder/stamp") == "$stamp" ]] && return
     say "installing $folder (some minutes the first time)"
-    "$python" -m venv --clear --without-pip "$folder"
-    "$python" -m pip --python "$folder/bin/python" install -qq "$@"
-    printf '%s' "$stamp" >"$folder/stamp"
+    "$python" -m venv --clear --without-pip "$folder" &&
+        "$python" -m pip --python "$folder/bin/python" install -qq "$@" &&
+        printf '%s' "$stamp" >"$folder/stamp"
 }
 
 # system_package PROGRAM PACKAGE...: PROGRAM, from the system's packages where it is missing. RUNLEVEL=1: Debian is not to
@@ -66,7 +79,7 @@ javascript_clients() {
 }
 
 other_clients() {
-    environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
+    python=${oldest:-$python} environment .venv-zarr2 'zarr==2.18.*' 'numcodecs[msgpack]<0.16' fsspec aiohttp
     environment .venv-napari napari-ome-zarr
     system_package chromium chromium
     system_package nginx nginx-light
@@ -76,11 +89,33 @@ other_clients() {
     javascript_clients
 }
 
-python=$(find_python)
+found=$(pythons)
+if [[ -n ${PYTHON:-} ]]; then
+    candidates=$(command -v "$PYTHON") && "$candidates" -c 'import sys, venv, pip; sys.exit(sys.version_info < (3, 11))'
+else
+    candidates=$(sort -u -s -t ' ' -k1,1rV <<<"$found" | cut -d ' ' -f 2-)
+fi || candidates=
+if [[ -z $candidates ]]; then
+    echo "tests/run.sh: no Python 3.11 or newer with pip was found; name one with PYTHON=/path/to/python" >&2
+    exit 1
+fi
+installed=
+while read -r python; do # a Python that has just been released may lack wheels
+    if environment .venv-test -e '.[test]'; then
+        installed=$("$python" -c 'import sys; print(*sys.version_info[:2], sep=".")')
+        break
+    fi
+    say "NOTE: $python cannot install '.[test]'"
+done <<<"$candidates"
+[[ -n $installed ]]
+supported=$(sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
+oldest=$(python_of "$supported")
+say "Python $installed at $python${oldest:+, and $supported at $oldest}"
 other_clients & # beside the checks below, which need none of them
 clients=$!
 trap 'wait "$clients"' EXIT # a check that fails leaves nothing half installed behind
-environment .venv-test -e '.[test]'
+[[ $installed == "$supported" || $# != 0 ]] && oldest=
+[[ -n $oldest ]] && python=$oldest environment .venv-oldest -e '.[test]'
 
 bin=$PWD/.venv-test/bin
 say "ruff"
@@ -91,12 +126,24 @@ types=$(mktemp)
 mypy=$!
 trap - EXIT
 wait "$clients"
-say "pytest"
 # Tests wait for servers and clocks, so two processes more than there are processors keep these busy; each takes a GiB.
 processes=$(($(getconf _NPROCESSORS_ONLN) + 2))
 processes=${TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
-status=0
-"$bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || status=$?
+status=0 SECONDS=0
+
+# tests ENVIRONMENT ARGUMENT...: pytest in one of the environments
+tests() {
+    local folder=$1
+    shift
+    say "pytest, $("$folder/bin/python" --version)"
+    "$folder/bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || status=$?
+}
+
+tests .venv-test "$@"
+if [[ -n $oldest ]]; then
+    tests .venv-oldest tests/engine tests/conformance
+    ((SECONDS < 480)) && tests .venv-oldest tests/api tests/client # all tests together take 12 minutes at most
+fi
 say "mypy"
 wait "$mypy" || status=1
 cat "$types"

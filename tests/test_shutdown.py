@@ -6,11 +6,14 @@ import http.client
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from hyperslab.storage import StoreConfig, open_store
@@ -91,3 +94,66 @@ def _abandoned(server: Server) -> float:
 def _metrics(server: Server) -> list[str]:
     with closing(begin(server, "GET", "/metrics")) as connection:
         return connection.getresponse().read().decode().splitlines()
+
+
+SLOW_DEMO = """
+import sys, time
+from hyperslab import cli, demo
+
+def write(root):
+    (root / "half").write_text("made")
+    print("making", flush=True)
+    time.sleep(600)
+
+demo.write_demo = write
+sys.exit(cli.run(["serve", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_it_listens_before_the_demo_is_made_and_leaves_no_half_of_it(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ["--demo-dir", str(tmp_path), "--port", str(port), "--workers", workers]
+    process = subprocess.Popen([sys.executable, "-c", SLOW_DEMO, *arguments], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"making\n"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/healthz").json() == {"status": "ok"}
+            ready = client.get("/readyz")
+            assert (ready.status_code, ready.json()["status"]) == (503, "not ready")
+            assert (client.get("/v1/metadata/demo").status_code, client.head("/").status_code) == (503, 503)
+        assert [path.name for path in tmp_path.glob("*/*")] == ["half"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+        assert [*tmp_path.iterdir()] == []
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_requests_while_the_demo_is_made_do_not_end_the_service(tmp_path: Path) -> None:
+    script = SLOW_DEMO.replace("time.sleep(600)", "input()")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ["--demo-dir", str(tmp_path), "--port", str(port)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdin=pipe, stdout=pipe)
+    try:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:  # one connection, which is kept
+            assert client.get("/readyz").status_code == 503
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            while not process.stdout.readline().startswith(b"Stop with"):
+                pass
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            assert client.get("/readyz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.communicate()

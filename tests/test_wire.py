@@ -112,9 +112,9 @@ def test_objects_are_read_back_as_they_were_written(items: list[Any]) -> None:
     assert [type(item) for item in read] == [type(item) for item in items]
 
 
-@pytest.mark.parametrize("text", ["<M8[0s]", "m8[ 0s]", "M8[+0D]", "M8[s/0]", "<M8[1s/4294967296]", "i4,M8[0s]", "a5"])
-def test_a_unit_of_time_that_numpy_would_divide_by_zero_for_never_reaches_it(text: str) -> None:
-    """It ends the process: no exception, a signal."""
+@pytest.mark.parametrize("text", ["<M8[01s]", "m8[ 2s]", "M8[+2D]", "M8[s/2]", "<M8[1s/2]", "i4,M8[01s]", "a5"])
+def test_a_unit_of_time_in_another_form_than_a_count_and_a_name_never_reaches_numpy(text: str) -> None:
+    """Some of them would end the process: no exception, a signal. These would not, and the same rule refuses them."""
     for value in (text, [["a", text]], [["a", [["b", text, [2]]]]]):
         with pytest.raises(ValueError, match=r"unit of time|giving up"):
             wire.dtype_from_json(value)

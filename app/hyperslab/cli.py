@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -119,12 +119,15 @@ def serve(
     options = {"host": host, "port": port, "workers": workers, "root_path": root_path, "demo_dir": demo_dir}
     overrides = {key: value for key, value in options.items() if value is not None}
     settings, demo = _effective(config, overrides, parse_stores(stores or [], writable=writable), writable=writable)
+    prepare = _preparation(settings) if demo else None
     if get is not None:
+        if prepare is not None:
+            prepare()
         return _respond(settings, get)
     from hyperslab.server import serve as serve_http
     from hyperslab.welcome import welcome
 
-    return serve_http(settings, lambda base: print(welcome(settings, base, demo=demo), flush=True))
+    return serve_http(settings, lambda base: print(welcome(settings, base, demo=demo), flush=True), prepare)
 
 
 @app.command()
@@ -142,7 +145,8 @@ def check(config: Config = None) -> int:
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
     found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
-    lines = [f"store {name!r}: {line}" for name in found for line in found[name].lines() if line.startswith("skipped")]
+    named = [(name, line) for name, each in found.items() for line in each.lines()]
+    lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
 
@@ -193,7 +197,7 @@ def open_page(
         print(welcome(settings, base, demo=demo), flush=True)
         _browse(f"{base}/view/{quote(next(iter(settings.stores)))}")
 
-    return serve_http(settings, announce)
+    return serve_http(settings, announce, _preparation(settings) if demo else None)
 
 
 @app.command()
@@ -383,7 +387,8 @@ def _last_segment(url: str) -> str:
 def _effective(
     config: Path | None, overrides: dict[str, Any], stores: dict[str, dict[str, Any]], *, writable: bool
 ) -> tuple[Settings, bool]:
-    """The effective settings, whose folders exist, and whether they serve the demo store, as no other is configured."""
+    """The effective settings, whose folders exist, and whether they serve the demo store, as no other is configured,
+    and which is still to be made."""
     from hyperslab.settings import load
 
     settings = load(config, {**overrides, "stores": stores})
@@ -392,9 +397,18 @@ def _effective(
             raise Refused("--writable goes with the URLs of stores: in the configuration, say stores.NAME.writable")
         _check_folders(settings)
         return settings, False
+    from hyperslab.demo import demo_folder
+
+    demo = {"url": str(demo_folder(settings.demo_dir)), "writable": writable}
+    return load(config, {**overrides, "stores": {"demo": demo}}), True
+
+
+def _preparation(settings: Settings) -> Callable[[], None] | None:
+    """A function that makes the demo store; None if it was made before."""
     from hyperslab.demo import demo_folder, make_demo
 
-    if not demo_folder(settings.demo_dir).is_dir():
+    def make() -> None:
         print(f"Making the demo store in {settings.demo_dir} (once, some seconds) …", file=sys.stderr)
-    demo = {"url": str(make_demo(settings.demo_dir)), "writable": writable}
-    return load(config, {**overrides, "stores": {"demo": demo}}), True
+        make_demo(settings.demo_dir)
+
+    return None if demo_folder(settings.demo_dir).is_dir() else make

@@ -45,15 +45,23 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(settings: Settings, announce: Callable[[str], None]) -> int:
+def serve(settings: Settings, announce: Callable[[str], None], prepare: Callable[[], None] | None = None) -> int:
     """Serve until SIGINT, SIGTERM or, with one worker, SIGHUP, and finish running requests; returns the exit code, 1
     if the service could not start.
 
-    ``announce`` is called with the base URL when connections are accepted. Raises `OSError` if the port is not
+    ``prepare`` is called first, while requests are answered by `_starting`; it ends with `KeyboardInterrupt` on a
+    signal. ``announce`` is called with the base URL when the stores are served. Raises `OSError` if the port is not
     available.
     """
     _raise_file_limit()
     with listen(settings.host, settings.port) as listener:
+        if prepare is not None:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            try:
+                with _starting(listener):
+                    prepare()
+            except KeyboardInterrupt:
+                return 0
         announce(base_url(listener))
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
@@ -69,6 +77,33 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         except KeyboardInterrupt:  # uvicorn raises the signal again after a regular shutdown
             return 0
         return 0 if server.started else 1
+
+
+@contextmanager
+def _starting(listener: socket.socket) -> Iterator[None]:
+    """Context in which another thread answers requests to a service that has no stores yet: it is alive, but not
+    ready."""
+
+    async def answer(scope: Any, _: Any, send: Any) -> None:
+        status, document = 503, b'{"status":"not ready","detail":"the stores are being prepared"}'
+        if scope["path"] == "/healthz":
+            status, document = 200, b'{"status":"ok"}'
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(document))]
+        headers += [(b"cache-control", b"no-store"), *([(b"retry-after", b"5")] if status == 503 else [])]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": document})
+
+    config = uvicorn.Config(
+        answer, lifespan="off", ws="none", log_level="error", server_header=False, interface="asgi3"
+    )
+    server = uvicorn.Server(config)
+    thread = Thread(target=server.run, args=([listener.dup()],), name="starting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def _raise_file_limit() -> None:

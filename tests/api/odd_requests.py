@@ -50,7 +50,7 @@ SELECTIONS = words(
 )
 DTYPES = words(
     "safe <f4 float32 |u1 |O <U5 M8[ns] object bfloat16 int4 x <f4,<i4 V8 f <i3 (2,)f4 %00 <c16 m8 datetime64[h] p "
-    "<f16 a5 M8[0s] M8[s/0] M8[as]"
+    "<f16 a5 M8[01s] M8[s/2] M8[as]"
 )
 TILE_VALUES = words(
     "0 1 -1 10 true auto minmax dtype 0,1 1,0 nan inf,-inf 1e400 FF0000 viridis viridis_r [] {} [[1,2]] x,y z,y 0,2 "
@@ -114,7 +114,7 @@ HEADERS: dict[str, list[str]] = {
     "Content-Encoding": ["gzip"],
     "Idempotency-Key": ["k", "", "x" * 300],
     "Array-Shape": ["[1]", "x", "1"],
-    "Array-Dtype": ['"<u2"', '"<M8[s/0]"', "x", "[]", '["a"]', '{"a":1}', "5", "null", '[["a"]]'],
+    "Array-Dtype": ['"<u2"', '"<M8[s/2]"', "x", "[]", '["a"]', '{"a":1}', "5", "null", '[["a"]]'],
     "Authorization": ["Bearer x", "Basic", "\xe9"],
     "X-Forwarded-Proto": ["https", "junk"],
 }
@@ -160,7 +160,7 @@ BODIES: list[tuple[str | None, bytes]] = [
     *[(None, body) for body in (b"", b"\0" * 8, b"\0" * 48_000)],
     *[(NPY, saved(np.zeros(shape, dtype))) for shape, dtype in (((20, 30, 40), "<u2"), ((1, 3), "<i8"), ((), "<f4"))],
     *[(NPY, npy(header)) for header in ("(" * 300, "{")],
-    *[(NPY, npy(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (1,), }}\n")) for dtype in ("|O", "<M8[s/0]")],
+    *[(NPY, npy(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (1,), }}\n")) for dtype in ("|O", "<M8[s/2]")],
     (NPY, npy("{'descr': '<i4', 'fortran_order': False, 'shape': (9**18,), }\n")),
 ]
 

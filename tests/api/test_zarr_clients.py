@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 import tensorstore
 import zarr
 
-from tests.api.conftest import CUBE, FLOATS, TABLE
+from tests.api.conftest import CUBE, FLOATS
 from tests.api.support import Running, request, running, write_array
-from tests.tools import zarr2_python
 
 
 @pytest.fixture(scope="module")
@@ -70,44 +68,6 @@ def test_zarr_3_opens_a_group_that_holds_an_array_it_does_not_know(tmp_path: Pat
             request(found.url, f"/zarr/data/broken/{name}").status for name in (".zarray", ".zgroup", ".zattrs")
         ]
         assert of_broken == [200, 404, 404]
-
-
-def test_zarr_2_reads_arrays_and_finds_members(example: Running) -> None:
-    program = f"""
-import json, zarr
-group = zarr.open_group(zarr.storage.FSStore({example.url + "/zarr/data"!r}, mode="r"), mode="r")
-table = group["table"][...]
-consolidated = zarr.open_consolidated({example.url + "/zarr/data"!r})
-line = consolidated["cube"][4, 4]
-print(json.dumps([sorted(group), group["cube"][3].tolist(), table["pos"].tolist(), line.tolist()]))
-"""
-    done = subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
-
-    names, plane, positions, line = json.loads(done.stdout)
-    assert {"cube", "group", "table"} <= set(names)
-    assert plane == CUBE[3].tolist()
-    assert positions == TABLE["pos"].tolist()
-    assert line == CUBE[4, 4].tolist()
-
-
-def test_zarr_2_lists_groups_and_arrays_that_are_named_like_chunks(tmp_path: Path) -> None:
-    for name in ("image/0", "image/1", "plate/0/0.0"):
-        write_array(tmp_path, name, np.full((4, 4), 7, "|u1"), (2, 2))
-    (tmp_path / "plate/0/.zgroup").write_text('{"zarr_format": 2}')
-    (tmp_path / "image/1/1.1").unlink()
-    with running(tmp_path) as found:
-        program = f"""
-import json, zarr
-store = zarr.storage.FSStore({found.url + "/zarr/data"!r}, mode="r")
-group = zarr.open_group(store, mode="r")
-print(json.dumps([sorted(group["image"]), sorted(group["plate/0"]), group["plate"]["0/0.0"][...].tolist(),
-                  sorted(store.listdir("image/0")), group["image/1"][...].tolist()]))
-"""
-        done = subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
-
-    full, gap = np.full((4, 4), 7), np.full((4, 4), 7)
-    gap[2:, 2:] = 0
-    assert json.loads(done.stdout) == [["0", "1"], ["0.0"], full.tolist(), [".zarray"], gap.tolist()]
 
 
 def test_tensorstore_recognises_an_array_by_its_address_alone(example: Running) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import zarr
 from zarr.storage import ObjectStore
 
 from tests.api.support import npy, writable
-from tests.tools import zarr2_python
 
 VALUES = np.arange(80, dtype="<f4").reshape(10, 8)
 EXPECTED = np.vstack([VALUES, np.zeros((2, 8), "<f4"), np.ones((3, 8), "<f4")])
@@ -109,22 +107,6 @@ def test_zarr_3_makes_hierarchies(url: str) -> None:
     assert document["attributes"] == {"title": "new"}
     assert document["children"] == [{"name": "inner", "kind": "group"}]
     assert read(url, "g/inner/a").tolist() == [3] * 4
-
-
-def test_zarr_2_creates_writes_resizes_and_appends(url: str) -> None:
-    program = f"""
-import numpy as np, zarr
-store = zarr.storage.FSStore({url + "/zarr/data/a"!r}, mode="w")
-array = zarr.open_array(store, mode="w-", shape=(10, 8), chunks=(4, 3), dtype="<f4")
-array[...] = np.arange(80).reshape(10, 8)
-array[2:5] = -1
-array.attrs["unit"] = "K"
-array.resize(12, 8)
-array.append(np.ones((3, 8)))
-"""
-    subprocess.run([zarr2_python(), "-c", program], capture_output=True, text=True, check=True)
-
-    np.testing.assert_array_equal(read(url, "a"), EXPECTED)
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is")

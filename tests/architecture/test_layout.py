@@ -6,7 +6,7 @@ import ast
 
 from tests.architecture.sources import ROOT, modules
 
-TOP_LEVEL = {"pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs"}
+TOP_LEVEL = {"pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs", "findings"}
 LEFT_BY_TOOLS = {"build", "dist"}
 TEXTS = {"", ".html", ".js", ".json", ".md", ".py", ".sh", ".toml", ".yaml", ".yml"}
 BUILT_ONCE = {"Settings", "load", "create_app", "build", "open_store", "PoolManager", "ThreadPoolExecutor"}
@@ -17,6 +17,14 @@ def test_the_top_level_holds_the_agreed_entries_only() -> None:
     entries = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
 
     assert entries - LEFT_BY_TOOLS == TOP_LEVEL
+
+
+def test_a_finding_says_what_is_expected_and_seen_of_which_versions_and_leaves_the_product_out() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "findings").iterdir())]
+
+    assert len(texts) >= 3
+    assert all(f"\n# {word}: " in text for text in texts for word in ("Versions", "Expected", "Seen"))
+    assert all("==" in text and "hyperslab" not in text for text in texts)
 
 
 def test_app_is_a_source_root_and_no_package() -> None:
@@ -49,3 +57,24 @@ def test_no_file_names_a_package_registry() -> None:
     ]
 
     assert naming == []
+
+
+def test_tests_of_the_formats_and_the_api_need_no_further_program_or_environment() -> None:
+    """They run wherever ``.[test]`` is installed. Those that talk to browsers, proxies or other environments lie in
+    packages of their own."""
+    allowed = {"engine": set[str](), "conformance": set(), "api": set(), "streams": set(), "client": {"zarr2_python"}}
+    needing = []
+    for package, tools in allowed.items():
+        for path in sorted((ROOT / "tests" / package).glob("*.py")):
+            for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(statement, ast.ImportFrom):
+                    names, module = {alias.name for alias in statement.names}, statement.module or ""
+                elif isinstance(statement, ast.Import):
+                    names, module = set(), statement.names[0].name
+                else:
+                    continue
+                outside = module == "tests.tools" and names - {"ROOT", "artifacts"} - tools
+                if outside or module == "tests.chromium" or module.partition(".")[0] == "playwright":
+                    needing.append(f"{package}/{path.name}: {module}")
+
+    assert needing == []

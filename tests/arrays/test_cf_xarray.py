@@ -184,3 +184,14 @@ def test_values_are_those_of_xarray_in_both_formats(
                     assert decoder.problems == (), about
                 elif decoder.problems and plain is not None:
                     assert same(ours, plain, plain), about
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_spans_of_time_are_numbers_of_their_unit_and_missing_ones_are_missing(tmp_path: Path, zarr_format: Any) -> None:
+    spans = np.array([1, "NaT", 36], "m8[h]").astype("m8[ns]")
+    xarray.Dataset({"lead": ("x", spans)}).to_zarr(tmp_path, zarr_format=zarr_format, consolidated=False)
+    with service_on(tmp_path, writable=False) as service:
+        decoder = open_array(service, "data/lead").decoder
+
+        np.testing.assert_array_equal(decoder(read_all(service, "data/lead")), [1, np.nan, 36])
+        assert decoder.document(open_array(service, "data/lead").attributes)["unit"] == "hours"

@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+import zarr.dtype
 
 from hyperslab import RemoteGroup, errors
 from hyperslab.client.definition import define_array
@@ -386,7 +387,7 @@ def test_dtypes_are_what_zarr_python_takes(group: RemoteGroup, zarr_format: Any,
 def test_text_of_any_length_is_written_from_numpys_strings(group: RemoteGroup) -> None:
     texts = np.array(["one", "", "thirty-three"], np.dtypes.StringDType())
     for zarr_format in (2, 3):
-        array = group.create_array(f"texts{zarr_format}", data=texts, zarr_format=zarr_format)  # type: ignore[arg-type]
+        array = group.create_array(f"texts{zarr_format}", data=texts, zarr_format=zarr_format)
         assert array[...].tolist() == texts.tolist()
         array[1] = texts[2]
         array[:1] = texts[1:2]
@@ -398,3 +399,15 @@ def test_text_of_any_length_is_written_from_numpys_strings(group: RemoteGroup) -
         fixed[...] = np.array(["thirteen cats"] * 3, np.dtypes.StringDType())
     with pytest.raises(ValueError, match="data_type"):
         group.create_array("both", 3, "i4", data_type="i4")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_fill_value_of_a_record_may_be_a_mapping(group: RemoteGroup, zarr_format: Any) -> None:
+    dtype = np.dtype([("x", "<i2"), ("y", "<f4"), ("s", "S3")])
+    fill = {"x": np.int64(7), "y": np.nan, "s": b"ab"}
+    array = group.create_array("records", 2, dtype, fill_value=fill, zarr_format=zarr_format)
+    assert array[...].tobytes() == np.array([(7, np.nan, b"ab")] * 2, dtype).tobytes()
+    group.create_array("records", 2, dtype, fill_value={**fill, "y": "NaN"}, zarr_format=zarr_format, mode="open")
+    for wrong in ({"x": 7}, {**fill, "x": 1.5}, {**fill, "x": 70_000}, {**fill, "s": b"abcd"}):
+        with pytest.raises((ValueError, TypeError, OverflowError)):
+            group.create_array("wrong", 2, dtype, fill_value=wrong, zarr_format=zarr_format)

@@ -49,7 +49,7 @@ OBJECTS: dict[str, list[Any]] = {
 DEEP: Any = json.loads("[" * 90 + "]" * 90)
 NUMBERS = [0, -1, 1, 1.5, -0.0, 2**31, 2**62 - 1, 2**63, 2**64, 2**70, 10**400, 1e300, float("nan"), float("inf")]
 TEXTS = ["", "x", "0", "NaN", "é\0", "\ud800", "9" * 5000, "AAAA", "/", ".", "F"]
-TYPES = ["<i4", "|O", "<U1000000", "<M8[0s]", "<M8[s/0]"]
+TYPES = ["<i4", "|O", "<U1000000", "<M8[01s]", "<M8[s/2]"]
 LISTS: list[Any] = [[], [0], [-1], [1], [1, 2, 3, 4], [2**40, 2**40], [2**63], [1] * 100, ["a"], [None], [[]], DEEP]
 CONFIGURATIONS: list[Any] = [
     *[{}, {"": {}}, {"id": None}, {"id": "pickle"}, {"id": "blosc", "shuffle": 9}, {"id": "zlib"}, {"id": "vlen-utf8"}],

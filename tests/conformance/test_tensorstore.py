@@ -159,10 +159,7 @@ def key_of(step: dict[str, Any]) -> Any:
 
 def definition(step: dict[str, Any]) -> dict[str, Any]:
     """The members of a document that a spec asks for."""
-    schema = step.get("schema", {})
-    members = {name: schema[name] for name in ("chunk_layout", "fill_value") if name in schema}
-    if "shape" in schema.get("domain", {}):
-        members["shape"] = schema["domain"]["shape"]
+    members = {name: step[name] for name in ("schema", "rank") if name in step}
     if "dtype" in step and "dtype" not in step.get("metadata", {}):
         members["dtype"] = _DTYPES.get(step["dtype"], step["dtype"])
     members |= step.get("metadata", {})

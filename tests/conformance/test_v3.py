@@ -27,7 +27,7 @@ from hyperslab.errors import BadDefinition, BrokenData
 from tests.api.support import Served, serving
 from tests.documents import array_of, named, sharding, with_entries, zarr_json
 
-pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Combining a|Numcodecs codecs)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec|.generic. unit)|Combining a|Numcodecs codecs)")
 
 MANY = int(os.environ.get("HYPERSLAB_EXAMPLES", "25"))
 NUMBERS = itertools.count()
@@ -253,7 +253,7 @@ def rectilinear(*lengths: Any) -> dict[str, Any]:
         ({**rectilinear([1, [2, 2**59]]), "shape": [2**60]}, "different lengths"),
         ({**rectilinear([2, 3, 3]), "codecs": [SHARD]}, "does not divide"),
         ({"data_type": "int17"}, "int17"),
-        ({"codecs": [delta("M8[s/0]"), *DOCUMENT["codecs"]]}, "dtype"),  # numpy would end the process
+        ({"codecs": [delta("M8[s/2]"), *DOCUMENT["codecs"]]}, "dtype"),  # never reaches numpy
         ({"codecs": [delta("(1000000000,)i4"), *DOCUMENT["codecs"]]}, "dtype"),
         ({"codecs": [{"name": "zip"}, *DOCUMENT["codecs"]]}, "zip"),
         ({"codecs": [{"name": "numcodecs.pickle"}]}, "pickle"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hyperslab.wire.data_types import EXTENSION_FLOATS
+from hyperslab.wire.data_types import EXTENSION_FLOATS, V3_ONLY
 
 _ORDERS = st.sampled_from("<>")
 _UNITS = st.sampled_from(["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"])
@@ -17,7 +17,7 @@ integers = st.sampled_from(
 )
 floats = st.sampled_from(["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
 complexes = st.sampled_from(["<c8", ">c8", "<c16", ">c16"])
-extensions = st.sampled_from(sorted(EXTENSION_FLOATS | {"int2", "int4"}))
+extensions = st.sampled_from(sorted((EXTENSION_FLOATS | {"int2", "int4"}) - V3_ONLY))
 times = st.builds("{}{}8[{}{}]".format, _ORDERS, st.sampled_from("mM"), st.sampled_from(["", "2", "10"]), _UNITS)
 byte_strings = st.builds("|S{}".format, st.integers(1, 12))
 raw = st.builds("|V{}".format, st.integers(1, 12))

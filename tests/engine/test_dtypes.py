@@ -31,7 +31,7 @@ def test_numpy_dtype_has_the_meaning_that_tensorstore_gives_it(case: Case) -> No
     assert names.get(case["expect"]["ts_dtype"], dtype.name) in (dtype.kind, case["expect"]["ts_dtype"])
 
 
-_TEXTS = ["|S67108865", "<U16777217", "<i04", "<M8[0s]", "<M8[2147483648s]", "<M8[s/7]", "<M8[ns]x", "<i4[ns]", "<O"]
+_TEXTS = ["|S67108865", "<U16777217", "<i04", "<M8[01s]", "<M8[2147483648s]", "<M8[s/7]", "<M8[ns]x", "<i4[ns]", "<O"]
 _TEXTS += ["int4 ", "float8_e4m3", "float6_e2m3fn", "<i4\n", "<i٤"]
 _STRUCTS: list[Any] = [
     *([], [["", "|V3"]], [["", [["a", "<i4"]]]], [["", "bfloat16"], ["a", "<i4"]], [["a"]], [["a", None]]),

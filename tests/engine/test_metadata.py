@@ -86,7 +86,7 @@ def test_documents_survive_being_read_and_written(
     data: st.DataObject, spelled: Any, order: str, separator: str | None, axes: list[tuple[int, int]]
 ) -> None:
     dtype = ArrayMetadata.from_document(_document(dtype=spelled, fill_value=None), ".zarray").dtype
-    fill = data.draw(st.none() | st.just(format_fill_value(zero_item(dtype), dtype)))
+    fill = data.draw(st.none() | st.just(format_fill_value(zero_item(dtype))))
     shape, chunks = [size for size, _ in axes], [chunk for _, chunk in axes]
     document = _document(dtype=spelled, shape=shape, chunks=chunks, order=order, fill_value=fill)
     document["dimension_separator"] = separator

@@ -16,7 +16,7 @@ from hyperslab.engine.creation import checked, new_document, requested_format
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadDefinition
 
-pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec)|Numcodecs codecs|Object arrays)")
+pytestmark = pytest.mark.filterwarnings("ignore:(The (data type|codec|.generic. unit)|Numcodecs codecs|Object arrays)")
 
 GRID = {"name": "regular", "configuration": {"chunk_shape": [50, 40]}}
 SHARDED = {"name": "sharding_indexed", "configuration": {"chunk_shape": [10, 20], "codecs": ["bytes", "crc32c"]}}

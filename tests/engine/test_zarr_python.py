@@ -1,10 +1,11 @@
-"""What zarr-python 3 opens is what it is said to open."""
+"""What zarr-python 3 opens is what it is said to open: all that every version opens, and nothing that 3.1 does not."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 import pytest
+import zarr
 from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
@@ -14,6 +15,9 @@ from hyperslab.engine.v3 import from_document
 from hyperslab.errors import BadMetadata, CodecRefused
 from tests.conformance.vectors import cases
 from tests.documents import LITTLE, named, sharding, zarr_json, zarray
+
+IS_OLDEST: Final = zarr.__version__.startswith("3.1.")
+"""Later versions open more."""
 
 
 def _valid(given: Any) -> bool:
@@ -60,7 +64,8 @@ def test_zarr_python_3_opens_what_it_is_said_to_and_nothing_else(*, opens: bool)
     documents = [given for given in _given() if _valid(given) and bool(opens_in_zarr3(given)) is opens]
 
     assert len(documents) > 50
-    assert [given for given in documents if _zarr_python_opens(given) is not opens] == []
+    if opens or IS_OLDEST:
+        assert [given for given in documents if _zarr_python_opens(given) is not opens] == []
 
 
 def _zarr_python_opens(document: dict[str, Any]) -> bool:
@@ -131,4 +136,6 @@ def test_zarr_python_3_opens_documents_of_v3_that_it_is_said_to(change: dict[str
     except Exception:
         opens = False
 
-    assert opens_v3_in_zarr3(document) is opens
+    assert opens_v3_in_zarr3(document) <= opens
+    if IS_OLDEST:
+        assert opens_v3_in_zarr3(document) is opens

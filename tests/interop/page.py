@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import get_args
 
 from hyperslab.engine.dtypes import data_type_of, parse_dtype
 from hyperslab.engine.v3_codecs import codecs_of
-from hyperslab.wire.data_types import named_configuration
+from hyperslab.wire.data_types import V3_ONLY, named_configuration
 from tests.conformance.deviations import CHOICES, DEVIATIONS, Choice, Deviation
 from tests.conformance.vectors import Topic, cases, is_firm
 from tests.interop.tables import (
@@ -19,6 +22,7 @@ from tests.interop.tables import (
     OPTIONS,
     ORDERS,
     SEPARATORS,
+    TESTED,
     CodecRow,
     DtypeRow,
 )
@@ -26,8 +30,26 @@ from tests.interop.tables import (
 _FORMS = ("raw", "npy", "json", "csv", "`RemoteArray`")
 
 
-def support_page(note: str) -> str:
-    """docs/reference/zarr-support.md; ``note`` says where it comes from."""
+def recorded_versions(page: str) -> dict[str, str]:
+    """The versions of packages in the table of a page, "" where it has none."""
+    found = {name: re.search(rf"^\| {name} \| ([0-9]\S*) \|", page, re.MULTILINE) for name in TESTED}
+    return {name: match[1] if match else "" for name, match in found.items()}
+
+
+def newest_versions(page: str) -> dict[str, str]:
+    """The versions of this environment, or those of the page if it was written on a newer Python."""
+    recorded, python = recorded_versions(page), platform.python_version()
+    if _numbers(python) < _numbers(recorded["Python"]):
+        return recorded
+    return {name: python if name == "Python" else version(name) for name in TESTED}
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall("[0-9]+", text)]
+
+
+def support_page(note: str, versions: Mapping[str, str]) -> str:
+    """docs/reference/zarr-support.md; ``note`` says where it comes from, ``versions`` are those tested with."""
     return f"""# Zarr support
 
 {note}
@@ -79,9 +101,25 @@ codec makes is known before it starts, and checked while and after it runs.
 `zarr.json` of arrays and groups, `dimension_names`, chunk keys `default` and `v2`, inline consolidated metadata. Both
 byte orders by `bytes`, any `transpose`, `packbits`, `scale_offset`, `cast_value`, `crc32c`, numcodecs' codecs with and
 without `numcodecs.`, and `sharding_indexed` with its index at either end, with any index codecs, in shards and with
-codecs behind it. `uint4`, `uint2`, `r*` and `struct` are read, too. What is unknown is refused by name, but
-for members with `must_understand: false`.
+codecs behind it. What is unknown is refused by name, but for members with `must_understand: false`.
 [Each node is also given as the other format](http.md#one-format-for-all-nodes).
+
+Of the types of numbers that zarr-extensions registers, all that ml_dtypes has are read and written under their names,
+with fill values as registered (`"NaN"` and infinities where the type has them, bits as `"0x7e"`, pairs for complex
+numbers). `r*` is raw bytes. Without a form in Zarr v2 are
+{_v3_only()}.
+
+Records are read as `struct` and as the older `structured`, with fields as objects or as pairs, with fill values as an
+object or as base64 of the item, in either byte order. New ones are `structured`, with pairs and base64: zarr-python
+3.1, the last one for Python 3.11, reads no others, and zarr-python 3.2 to 3.4 and TensorStore read these too. The
+registry calls `structured` the older name and wants new arrays to say `struct`: a `data_type` that says `struct` is
+stored as that, with objects, and so are records in big-endian order, which zarr-python 3.1 would misread.
+
+## Tested with
+
+The versions in the newest environment of the suite, as `python -m tests.docs` found them.
+
+{table(["package", "version", "what is read and written"], _tested(versions))}
 
 ## Options
 
@@ -146,6 +184,15 @@ def _v3_codec(row: CodecRow) -> str:
     except ValueError:
         return ""
     return ", ".join(f"`{codec['name']}`" for codec in found if codec["name"] != "bytes")
+
+
+def _v3_only() -> str:
+    *names, last = (f"`{name}`" for name in sorted(V3_ONLY))
+    return f"{', '.join(names)} and {last}"
+
+
+def _tested(versions: Mapping[str, str]) -> list[list[str]]:
+    return [[name, versions[name], what] for name, what in TESTED.items()]
 
 
 def _layout_rows() -> list[list[str]]:

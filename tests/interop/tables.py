@@ -262,6 +262,30 @@ FILLS: Final = (
 )
 
 
+TESTED: Final = {
+    "Python": "all of the suite; engine, formats and streams also on 3.11",
+    "zarr": "read and written, both formats: every data type, codec, fill value, shard and grid that it has",
+    "tensorstore": "read and written, both formats: numbers, records, shards, transposes, corrupt chunks",
+    "numcodecs": "every codec and filter, chunk by chunk",
+    "ml-dtypes": "the values of its number types",
+    "cast-value-rs": "chunks of `cast_value`",
+    "pcodec": "chunks",
+    "zfpy": "chunks",
+    "xarray": "read: `to_zarr` of both formats, decoded; written over HTTP",
+    "cftime": "dates of every calendar",
+    "netCDF4": "read: NCZarr",
+    "dask": "read and written over HTTP",
+    "fsspec": "read and written over HTTP; stores of other protocols",
+    "obstore": "read over HTTP; stores in buckets",
+    "acquire-zarr": "read: its streams, shards and pyramids",
+    "yaozarrs": "the OME-Zarr documents that we write",
+    "zarr-metadata": "the documents that we write",
+    "rasterio": "read over HTTP, by GDAL",
+    "neuroglancer": "read over HTTP",
+}
+"""Packages of others, and what is read and written with them."""
+
+
 @dataclass(frozen=True, slots=True)
 class OptionRow:
     """Something that TensorStore or zarr-python let a program choose: where it is chosen here."""

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hyperslab.tiles.info import histogram_document, info_document
-from hyperslab.tiles.query import parse_query
 from tests.tiles.remote import remote_tiles
-from tests.tiles.support import numbers, tile, tiles_on, write_array, write_attributes, write_image
+from tests.tiles.support import numbers, parse_query, tile, tiles_on, write_array, write_attributes, write_image
 
 PLAIN = parse_query([])
 

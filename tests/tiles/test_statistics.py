@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.tiles.info import histogram_document
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import Sample, histogram, sample_boxes
 from hyperslab.wire import SelectionItem
-from tests.tiles.support import write_array
+from tests.tiles.support import parse_query, write_array
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound
 from hyperslab.tiles.colour import label_colours, named_lut
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Rendering, Tiles
 from hyperslab.tiles.statistics import Statistics
 from tests.tiles.support import (
     Array,
     draw,
     numbers,
+    parse_query,
     pixels,
     same_picture,
     slow_grey,

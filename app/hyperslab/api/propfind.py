@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
-from hyperslab.api.request import Request
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.response import Response, http_date
 from hyperslab.arrays.keys import KeyReader, ListedKey
 from hyperslab.errors import BadParameter
@@ -20,14 +20,14 @@ _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>\n'
 _TOO_MANY: Final = f'{_HEAD}<D:error xmlns:D="DAV:"><D:propfind-finite-depth/></D:error>'
 
 
-async def propfind(request: Request) -> Response:
+async def propfind(request: Exchange, path: str) -> Response:
     """Answer PROPFIND with length and time of each key, and the collections."""
     depth = (request.header(b"depth") or "infinity").lower()
     if depth not in DEPTHS:
         raise BadParameter("Depth", depth, "0, 1 or infinity")
-    url = f"{request.root_path}{request.prefix}/{quote(request.tail)}".rstrip("/")
-    keys: KeyReader = request.context.keys[request.prefix]
-    body = await request.run(lambda: multistatus(url, keys.listing(request.tail, DEPTHS[depth])))
+    url = f"{request.root_path}/zarr/{quote(path)}".rstrip("/")
+    keys: KeyReader = request.context.keys["zarr"]
+    body = await request.run(lambda: multistatus(url, keys.listing(path, DEPTHS[depth])))
     status = 403 if body is None else 207
     headers = ((b"content-type", b"application/xml; charset=utf-8"), (b"cache-control", b"no-cache"))
     return Response(status, headers, _TOO_MANY.encode() if body is None else body)

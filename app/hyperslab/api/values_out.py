@@ -32,6 +32,7 @@ from hyperslab.wire import (
     dtype_to_json,
     field_names,
     npy_dtype,
+    numbers_dtype,
 )
 
 DType = np.dtype[Any]
@@ -144,24 +145,16 @@ def _may_become(source: DType, target: DType) -> bool:
         return False
     if source.kind in "mM" and target.kind == "i":
         return target.itemsize == 8
-    allowed = np.can_cast(_of_numpy(source), _of_numpy(target), "same_kind")
+    allowed = np.can_cast(numbers_dtype(source), numbers_dtype(target), "same_kind")
     if allowed and not (source.kind in "biufc" and target.kind in "biufc"):
         np.zeros(1, source).astype(target)
     return allowed
 
 
-def _of_numpy(dtype: DType) -> DType:
-    """The numpy dtype of the same kind, for those of ml_dtypes."""
-    if is_extension(dtype):
-        return np.dtype(np.int8 if "int" in dtype.name else np.float32)
-    return dtype
-
-
 def _safe(source: DType) -> DType:
+    source = numbers_dtype(source)
     if not _is_plain(source) or source.kind == "c":
         raise NotRepresentable(str(source), "safe", "no JavaScript typed array holds these values")
-    if is_extension(source):
-        return np.dtype("|i1") if "int" in source.name else np.dtype("<f4")
     if source.kind in "mM":
         return np.dtype("<i8")
     if source.itemsize == 8:
@@ -210,7 +203,7 @@ def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
     """Values in a form of ``format=``; raises `NotRepresentable`."""
     match form:
         case "json":
-            return encode_json(values)
+            return encode_json(values) + b"\n"
         case "csv":
             return encode_csv(values)
         case _ if values.dtype.hasobject:
@@ -258,10 +251,8 @@ def _items(values: NDArray[Any]) -> list[Any]:
         names = field_names(flat.dtype)
         columns = [_items(flat[name]) for name in names]
         items: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    elif is_extension(flat.dtype):
-        items = flat.astype(np.int64 if "int" in flat.dtype.name else np.float64).tolist()
     else:
-        items = _plain_items(flat)
+        items = _plain_items(flat.astype(numbers_dtype(flat.dtype), copy=False))
     return items if values.ndim == 1 else list(_nested(items, values.shape))
 
 
@@ -392,6 +383,7 @@ def _line(cells: Sequence[Any]) -> str:
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     """Text of a column's cells; NaN and infinities as in JSON."""
+    column = column.astype(numbers_dtype(column.dtype), copy=False)
     if column.dtype.kind == "c":
         return [str(value).strip("()") for value in column.tolist()]
     items = _items(column)

@@ -22,12 +22,13 @@ from hyperslab.arrays.documents import attributes_text, checked_attributes, merg
 from hyperslab.arrays.lease import Turn, alone, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.engine.comparison import first_difference
-from hyperslab.engine.creation import checked, new_document, requested_format
+from hyperslab.engine.comparison import checked_document, first_difference
+from hyperslab.engine.constraints import without_description
+from hyperslab.engine.creation import MEMBERS, checked, requested_format
 from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
 from hyperslab.engine.v3 import new_group
-from hyperslab.errors import BadDefinition, BadPath, NodeExists, NodeNotFound, WriteConflict, WrongKind
+from hyperslab.errors import BadDefinition, BadPath, NodeExists, NodeNotFound, WriteConflict, WrongKind, shown
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import normalise_path, prefixes
 
@@ -60,12 +61,37 @@ class _Definition:
     check_fits: Callable[[Node], None]
 
 
+_OF_GROUP_DOCUMENTS = ("path", "children", "matches", "next_cursor", "links", "also", "problems", "multiscales", "kept")
+
+
 class Creator:
     """Creates, changes and deletes nodes. An array exists once its document, which is stored last, exists."""
 
     def __init__(self, catalog: Catalog, reader: Reader) -> None:
         self._catalog = catalog
         self._reader = reader
+
+    def create_node(
+        self, path: str, definition: Mapping[str, Any], *, mode: Mode = "create", **options: Any
+    ) -> NewNode:
+        """`create_array` or `create_group` from a definition, which may be a whole node document. Without a kind it is
+        an array if it has members of one; else with ``open`` whatever there is, and a group."""
+        kind = definition.get("kind")
+        if "kind" not in definition:
+            is_array = bool(definition.keys() & ({*MEMBERS} - {"zarr_format"}))
+            if mode == "open" and not is_array:
+                self._catalog.locate(path)
+                is_array = isinstance(self._catalog.find_node(path, fresh=True), ArrayNode)
+            kind = "array" if is_array else "group"
+        if kind == "array":
+            return self.create_array(path, definition, mode=mode, **options)
+        if kind != "group":
+            raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
+        known = {"kind", "attributes", "zarr_format", *(_OF_GROUP_DOCUMENTS if "links" in definition else ())}
+        if unknown := sorted(set(definition) - known):
+            raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
+        attributes = checked_attributes(definition.get("attributes") or {})
+        return self.create_group(path, attributes, zarr_format=definition.get("zarr_format"), mode=mode, **options)
 
     def create_array(
         self,
@@ -81,6 +107,7 @@ class Creator:
 
         Raises `BadDefinition` before anything is stored, `NodeExists` if the mode does not allow the existing node.
         """
+        definition = without_description(definition)
         attributes = {**checked_attributes({} if (sent := definition.get("attributes")) is None else sent)}
         names = definition.get("dimension_names")
         others = ("attributes", "kind", "dimension_names")
@@ -98,15 +125,10 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
-        if mode == "open":  # `open` accepts partial definitions
-            self._catalog.locate_writable(path)
-            node = self._catalog.find_node(path, fresh=True)
-            if node is not None and not node.implicit:
-                if check is not None:
-                    check(node)
-                return _existing(node, mode, check_fits)
+        if mode == "open" and (found := self._opened(path, check, check_fits)) is not None:
+            return found  # also for partial definitions
         asked = {**members, "dimension_names": names} if zarr_format == 3 else members
-        metadata = checked(new_document(asked, attributes))
+        metadata = checked(checked_document(asked, attributes))
         if zarr_format == 2:
             attributes = _with_dimension_names(attributes, names, metadata.rank)
         wanted = _Definition(zarr_format, metadata, attributes, check_fits)
@@ -135,7 +157,22 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "group", *difference)
 
+        if mode == "open" and (found := self._opened(path, check, check_fits)) is not None:
+            return found
         return self._create(path, _Definition(made, None, attributes, check_fits), mode, check, foreign=foreign)
+
+    def _opened(self, path: str, check: NodeCheck | None, check_fits: Callable[[Node], None]) -> NewNode | None:
+        """The node that is there already, if it fits; None if there is none, or only an implicit group. Nothing is
+        stored, so the store need not be writable."""
+        mount, _ = self._catalog.locate(path)
+        node = self._catalog.find_node(path, fresh=True)
+        if node is None:
+            mount.check_writable()
+        if node is None or (node.implicit and mount.is_writable):
+            return None
+        if check is not None:
+            check(node)
+        return _existing(node, "open", check_fits)
 
     def delete(
         self, path: str, *, recursive: bool = False, foreign: bool = False, check: NodeCheck | None = None
@@ -289,7 +326,8 @@ def _existing(node: Node, mode: Mode, check_fits: Callable[[Node], None]) -> New
     if mode == "create":
         raise NodeExists(node.path, node.kind)
     check_fits(node)
-    documents.follow_node(node, above=True)
+    if node.mount is not None and node.mount.is_writable:
+        documents.follow_node(node, above=True)
     return NewNode(node, created=False)
 
 

@@ -246,4 +246,7 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
         raise BadDefinition(f"codec {error.codec!r}", error.reason) from error
     if group.problems:
         raise BadDefinition("zarr_format", "expected 2")
+    others = sorted(group.document.keys() - {"zarr_format"})
+    if others:  # they are ignored where they are read [Zarr v2 specification, "Groups"]
+        raise BadDefinition(others[0], "a .zgroup has no other member than zarr_format: put it into .zattrs")
     return _Sent("group")

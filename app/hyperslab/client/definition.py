@@ -20,6 +20,7 @@ from hyperslab.client.values import (
     is_extension,
     object_codec,
 )
+from hyperslab.wire.data_types import EXTENSIONS
 
 
 class SupportsConfig(Protocol):
@@ -60,7 +61,10 @@ def define_array(
     if members.get("filters") is not None:
         encoded["filters"] = [_codec(codec) for codec in members["filters"]]
     if "fill_value" in members:
-        encoded["fill_value"] = format_fill_value(_as_item(members["fill_value"], stored))
+        fill_value, record = members["fill_value"], wire.dtype_from_json(stored) if isinstance(stored, list) else None
+        if record is not None and isinstance(fill_value, Mapping):
+            fill_value = _as_record(fill_value, record)
+        encoded["fill_value"] = format_fill_value(_as_item(fill_value, stored))
     lengths = [operator.index(length) for length in read_lengths(shape)]  # type: ignore[arg-type]  # refuses None
     if values is not None:
         item_dtype = wire.dtype_from_json(stored)
@@ -88,6 +92,22 @@ def _as_item(value: Any, stored: Any) -> Any:
     item = np.zeros((), dtype)  # zeros in the padding of records
     item[...] = as_values(int(value) if is_integer else value, dtype)
     return item[()]
+
+
+def _as_record(values: Mapping[str, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A record from a value for each field, which may also be in Zarr's JSON; raises `ValueError` for other names."""
+    names = wire.field_names(dtype)
+    if sorted(values) != sorted(names):
+        raise ValueError(f"fill_value={dict(values)!r}: expected a value for each of {', '.join(names)}")
+    record = np.zeros((), dtype)
+    for name in names:
+        value, field = values[name], dtype[name]
+        if field.base.names is not None and isinstance(value, Mapping):
+            value = _as_record(value, field.base)
+        elif isinstance(value, str) and field.base.kind in "fc":
+            value = float(value)  # "NaN"
+        record[name] = as_values(value, field.base)
+    return record
 
 
 def _is_zarr_json(value: Any, dtype: np.dtype[Any]) -> bool:
@@ -130,14 +150,14 @@ def dtype_json(dtype: Any) -> tuple[Any, str | None]:
     is_json = isinstance(dtype, Mapping) and "name" in dtype
     if is_json or (isinstance(dtype, list) and all(isinstance(field, list) for field in dtype)):
         return wire.named_dtype(dtype), wire.implied_codec(dtype)
-    if isinstance(dtype, str) and (wire.is_extension_name(dtype) or wire.implied_codec(dtype)):
+    if isinstance(dtype, str) and (dtype in EXTENSIONS or wire.implied_codec(dtype)):
         return wire.named_dtype(dtype), wire.implied_codec(dtype)
     return wire.dtype_to_json(_numpy_dtype(dtype)), None
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """``numpy.dtype(dtype)``, where fields may also have names of ml_dtypes."""
-    if isinstance(dtype, str) and wire.is_extension_name(dtype):
+    if isinstance(dtype, str) and dtype in EXTENSIONS:
         return wire.dtype_from_json(dtype)
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]

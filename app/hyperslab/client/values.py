@@ -72,8 +72,8 @@ def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
 
 
 def is_extension(dtype: DType) -> bool:
-    """Whether it is a dtype of ml_dtypes, whose kind in numpy is void."""
-    return dtype.kind == "V" and dtype.type is not np.void
+    """Whether it is a dtype of ml_dtypes, whose kind in numpy is void or none of numpy's."""
+    return dtype.isbuiltin == 2
 
 
 def _as_array(value: Any, dtype: DType) -> AnyArray:
@@ -159,13 +159,11 @@ def _of_objects(dtype: DType) -> DType:
 
 
 def _is_integer(dtype: DType) -> bool:
-    return dtype.kind in "biu" or (is_extension(dtype) and "int" in dtype.name)
+    return wire.numbers_dtype(dtype).kind in "biu"
 
 
 def _is_same_kind(source: DType, target: DType) -> bool:
-    if is_extension(target) or is_extension(source):
-        numbers = source.kind in "biuf" or is_extension(source)
-        return numbers and (_is_integer(source) if _is_integer(target) else target.kind in "fc" or is_extension(target))
+    source, target = wire.numbers_dtype(source), wire.numbers_dtype(target)
     if target.kind == "V":
         return source.kind in "SV"  # numpy would reinterpret the memory of any dtype
     return (source.kind in "biu" and _is_integer(target)) or bool(np.can_cast(source, target, "same_kind"))
@@ -221,11 +219,9 @@ def _parse_number(value: Any, dtype: DType) -> Any:
     if dtype.kind in "mM":
         ticks = np.iinfo(np.int64).min if value == "NaT" else int(value)
         return np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
-    if dtype.kind == "c":
-        item = np.empty((), dtype)  # re + 1j * im would turn an infinite im into NaN
-        parts = value if isinstance(value, list) else (value, 0)
-        item.real, item.imag = (parse_fill_value(part, item.real.dtype) for part in parts)
-        return item[()]
+    if wire.numbers_dtype(dtype).kind == "c":  # by part, as re + 1j * im would turn an infinite im into NaN
+        parts, part = value if isinstance(value, list) else (value, 0), wire.part_dtype(dtype)
+        return np.array([parse_fill_value(each, part) for each in parts], part).view(dtype)[0]
     if isinstance(value, str) and value.startswith("0x"):  # the bits of a NaN with a payload, the highest digit first
         bits = np.asarray(int(value, 16)).astype(f"{'>' if dtype.byteorder == '>' else '<'}u{dtype.itemsize}")
         return bits.view(dtype)[()]
@@ -239,7 +235,7 @@ def format_fill_value(value: Any) -> Any:
         if value.dtype.kind in "mM":
             return int(value.astype(np.int64))
         if is_extension(value.dtype):
-            value = int(value) if "int" in value.dtype.name else float(value)
+            value = np.asarray(value).astype(wire.numbers_dtype(value.dtype)).item()
         else:
             value = value.tobytes() if value.dtype.kind == "V" else value.item()
     if isinstance(value, bytes):

@@ -39,6 +39,7 @@ _NANOSECONDS: Final = {
 }
 _PANDAS_UNITS: Final = ("day", "hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
 """Units of which xarray lets pandas count; cftime counts others."""
+_SPAN_UNITS: Final = tuple([f"{unit}s" for unit in _PANDAS_UNITS])
 _CALENDAR_UNITS: Final = {
     "360_day": {"month": 30 * 86_400 * 10**9},
     "noleap": {"common_year": 365 * 86_400 * 10**9},
@@ -158,7 +159,7 @@ def _microseconds(numbers: NDArray, step: int) -> NDArray:
     unless the unit is milliseconds or less.
     """
     exact = numbers.astype(np.longdouble) * (step / 1000)
-    counts = np.rint(exact).astype(np.int64)
+    counts: NDArray = np.rint(exact).astype(np.int64)
     if step > 10**6:
         counts = np.where(counts % 10**6 == 1, np.floor(exact).astype(np.int64), counts)
         counts = np.where(counts % 10**6 == 10**6 - 1, np.ceil(exact).astype(np.int64), counts)
@@ -345,6 +346,9 @@ def make_decoder(
         ("_FillValue", "missing_value") if dtype.kind != "c" else ("_FillValue",) if v3 else ()
     )  # JSON has no others
     listed = [value for name in names for value in read.missing(name, stored)]
+    is_span = str(attributes.get("dtype")).startswith("timedelta64") and attributes.get("units") in _SPAN_UNITS
+    if is_span and (stored.kind, stored.itemsize) == ("i", 8):  # as xarray writes them
+        listed.append(_NOT_A_TIME)
     own = None if fill is None else _stored(fill.item(), stored, wraps=bool(signed))
     # NaN as a fill value hides nothing, but keeps xarray from choosing a wider dtype
     quiet = stored.kind in "fc" and any(map(_is_nan, (own, *listed)))

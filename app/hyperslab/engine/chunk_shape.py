@@ -110,14 +110,56 @@ class ChunkLayout:
     order: Order | None = None
 
 
-def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
-    """The constraints of a ``chunk_layout`` for an array of ``rank`` axes.
+def inner_shapes(dtype: DataType) -> list[tuple[int, ...]]:
+    """Shapes of the axes within an item, by which TensorStore extends those of the array: of the item as a whole, and
+    of each field; bytes are an axis of their own."""
+
+    def inner(base: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape, base.itemsize) if base.kind == "S" or base.type is np.void else shape
+
+    fields = [inner(field.numpy, field.shape) for field in dtype.fields]
+    return list(dict.fromkeys(fields if len(fields) == 1 else [inner(dtype.numpy, ()), *fields]))
+
+
+def _without_inner(layout: Mapping[str, Any], rank: int, inner: tuple[int, ...]) -> Mapping[str, Any] | None:
+    """A layout of the array's axes alone, from one that has those within an item too; None if it is none."""
+    outer: dict[str, Any] = {}
+    for name, value in layout.items():
+        if name == "rank":
+            outer[name] = rank if value == rank + len(inner) else value
+        elif isinstance(value, Mapping):
+            part = _without_inner(value, rank, inner)
+            if part is None:
+                return None
+            outer[name] = part
+        elif not isinstance(value, list):
+            outer[name] = value
+        elif len(value) != rank + len(inner):
+            return None
+        else:
+            rest, outer[name] = value[rank:], value[:rank]
+            if name == "inner_order" and rest != [*range(rank, len(value))]:
+                raise ValueError(f"inner_order: the axes {rest} lie within an item, and are the innermost")
+            if name == "shape" and any(n not in (None, 0, -1, size) for n, size in zip(rest, inner, strict=True)):
+                return None
+            if name == "grid_origin" and any(start not in (0, None) for start in rest):
+                return None
+            if name == "inner_order" + _SOFT and sorted(map(str, outer[name])) != sorted(map(str, range(rank))):
+                del outer[name]
+    return outer
+
+
+def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout, inner: Sequence[tuple[int, ...]] = ()) -> ChunkLayout:
+    """The constraints of a ``chunk_layout`` for an array of ``rank`` axes, which may be followed by those ``inner`` to
+    an item, in one of several shapes. An entry that is null is not constrained.
 
     ``hard`` are constraints of other members. Raises `ValueError` if malformed, for conflicting hard constraints, and
     for constraints that Zarr v2 does not support: a codec chunk, a grid origin, an order other than C and F.
     """
     orders = [name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)]
     layout = _object(value, [*_USAGES, "codec_chunk", "rank", *orders])
+    for each in (each for each in inner if each):
+        layout = _without_inner(layout, rank, each) or layout
     if layout.get("rank", rank) != rank:
         raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
     origin = layout.get("grid_origin")
@@ -125,7 +167,7 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
     if origin is not None and not zeros:
         raise ValueError(f"grid_origin: expected {rank} zeros, found {shown(origin)}")
     codec_chunk = _object(layout.get("codec_chunk", {}), _CHUNK_MEMBERS)
-    if any(size > 0 for size in parse_chunk_shape(codec_chunk.get("shape"), rank)):  # other members are soft
+    if any(size > 0 for size in parse_chunk_shape(codec_chunk.get("shape"), rank, null=0)):  # other members are soft
         raise ValueError("codec_chunk: Zarr v2 encodes whole chunks")
     chunks = [_object(layout.get(usage, {}), _CHUNK_MEMBERS) for usage in _USAGES]
 
@@ -134,7 +176,7 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout) -> ChunkLayout:
         hard, soft = ([parse(chunk.get(name + suffix)) for chunk in chunks] for suffix in ("", _SOFT))
         return hard, soft
 
-    shapes, soft_shapes = stated("shape", lambda value: parse_chunk_shape(value, rank))
+    shapes, soft_shapes = stated("shape", lambda value: parse_chunk_shape(value, rank, null=0))
     ratios, soft_ratios = stated("aspect_ratio", lambda value: parse_aspect_ratio(value, rank))
     counts, soft_counts = stated("elements", parse_elements)
     found = sorted({count for count in (hard.elements, *counts) if count is not None})
@@ -212,9 +254,10 @@ def parse_aspect_ratio(value: Any, rank: int) -> tuple[float, ...]:
     return _vector(value, rank, _ratio)
 
 
-def parse_chunk_shape(value: Any, rank: int) -> tuple[int, ...]:
-    """Sizes for each axis: 0 for free, -1 or null for the whole axis; empty for null. Raises `ValueError`."""
-    return _vector(value, rank, _size)
+def parse_chunk_shape(value: Any, rank: int, *, null: int = -1) -> tuple[int, ...]:
+    """Sizes for each axis: 0 for free, -1 for the whole axis, null for ``null``; empty for null. Raises
+    `ValueError`."""
+    return _vector(value, rank, lambda size: null if size is None else _size(size))
 
 
 def _object(value: Any, members: Iterable[str]) -> Mapping[str, Any]:
@@ -235,8 +278,6 @@ def _vector(value: Any, rank: int, parse: Callable[[Any], T]) -> tuple[T, ...]:
 
 
 def _size(value: Any) -> int:
-    if value is None:
-        return -1
     size = integral(value)
     if size is not None and -1 <= size <= MAX_SIZE:
         return size
@@ -245,6 +286,8 @@ def _size(value: Any) -> int:
 
 def _ratio(value: Any) -> float:
     low, high = 1e-9, 1e9
+    if value is None:
+        return 0.0
     if type(value) in (int, float) and (value == 0 or low <= value <= high):
         return float(value)
     raise ValueError(f"expected ratios from {low} to {high}, or 0 for 1, found {shown(value)}")

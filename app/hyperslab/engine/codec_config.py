@@ -281,10 +281,12 @@ SHUFFLES: Final = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """Blosc's shuffles by their names in Zarr v3."""
 
 _BLOSC: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_NEW_BLOSC: Final = tuple(name for name in _BLOSC if name != "snappy")
+_NO_SNAPPY: Final = f"one of {', '.join(_NEW_BLOSC)}: numcodecs, and so zarr-python, cannot read snappy"
 
 CODECS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     "blosc": {
-        "cname": _choice(*_BLOSC, default="lz4", writable=_choice(*[name for name in _BLOSC if name != "snappy"])),
+        "cname": _choice(*_BLOSC, default="lz4", writable=replace(_choice(*_NEW_BLOSC), expected=_NO_SNAPPY)),
         "clevel": _integer(0, 9, default=5),
         "shuffle": _integer(-1, 2, default=1),
         "blocksize": _integer(0, 2**31 - 1, default=0),

@@ -11,6 +11,7 @@ import numpy as np
 
 from hyperslab.engine.chunk_shape import (
     ChunkLayout,
+    inner_shapes,
     parse_aspect_ratio,
     parse_chunk_layout,
     parse_elements,
@@ -18,17 +19,20 @@ from hyperslab.engine.chunk_shape import (
     without_soft,
 )
 from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config, sized_shuffle
+from hyperslab.engine.constraints import CONSTRAINTS, parse_codec, parse_domain, parse_schema
 from hyperslab.engine.creation import (
     V3_MEMBERS,
     Request,
+    checked,
     has_shards,
+    new_document,
     new_fill,
     parse_shards,
     requested_chain,
     with_plain_dtype,
 )
 from hyperslab.engine.dtypes import dtype_of, parse_dtype
-from hyperslab.engine.fill_value import parse_fill_value, same_object
+from hyperslab.engine.fill_value import parse_fill_value, parse_new_item, same_object
 from hyperslab.engine.metadata import (
     ArrayMetadata,
     parse_compressor,
@@ -40,6 +44,7 @@ from hyperslab.engine.metadata import (
 from hyperslab.engine.schema import schema_document
 from hyperslab.engine.v3 import parse_key_encoding, parse_names
 from hyperslab.engine.v3_codecs import completed
+from hyperslab.errors import BadDefinition, shown
 from hyperslab.wire.data_types import OBJECTS, named_configuration, named_type
 
 
@@ -62,9 +67,24 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
     read = Request(members, tuple(fits))
     for name, does_fit in fits.items():
         if not read.leaves_open(name) and not read(name, partial(does_fit, stored)):
-            found = schema_document(stored) if name == "chunk_layout" else stored.document
+            schema = schema_document(stored)
+            if name == "schema" and (misfit := _misfit(stored, members[name])) is not None:
+                return f"schema.{misfit}", members[name][misfit], schema.get(misfit)
+            found = schema if name in ("chunk_layout", *CONSTRAINTS) else stored.document
             return name, members[name], found.get(name, getattr(stored, name, None))
     return None
+
+
+def checked_document(request: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`new_document` of a request whose members may say one thing twice: in constraints, or as a node document does.
+    Raises `BadDefinition` if they differ."""
+    document = new_document(request, attributes)
+    if any(request.get(name) is not None for name in CONSTRAINTS):
+        difference = first_difference(request, checked(document))
+        if difference is not None:
+            name, wanted, found = difference
+            raise BadDefinition(name, f"expected {shown(found)}, as other members have it, found {shown(wanted)}")
+    return document
 
 
 def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
@@ -74,12 +94,17 @@ def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
 
 def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
     """Compares hard constraints on shape and order only, as TensorStore does."""
-    parse_chunk_layout(value, stored.rank, ChunkLayout())
-    hard = parse_chunk_layout(without_soft(value), stored.rank, ChunkLayout())
-    sizes = zip(hard.chunk_shape, stored.chunks, strict=True)
-    return all(size in (0, -1, chunk) for size, chunk in sizes) and (
-        stored.rank < 2 or hard.order in (None, stored.order)
-    )
+    inner, of_shards = inner_shapes(stored.dtype), None
+    if stored.levels and isinstance(value, Mapping) and "write_chunk" in value:
+        of_shards = {"chunk": value["write_chunk"]}
+        value = {name: item for name, item in value.items() if name != "write_chunk"}
+    for layout, chunks in ((value, stored.chunks), (of_shards or {}, stored.stored_grid.chunks)):
+        parse_chunk_layout(layout, stored.rank, ChunkLayout(), inner)
+        hard = parse_chunk_layout(without_soft(layout), stored.rank, ChunkLayout(), inner)
+        fits = all(size in (0, -1, chunk) for size, chunk in zip(hard.chunk_shape, chunks, strict=True))
+        if not (fits and (stored.rank < 2 or hard.order in (None, stored.order))):
+            return False
+    return True
 
 
 def _complete(config: CodecConfig | None) -> dict[str, Any] | None:
@@ -103,8 +128,54 @@ def _same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
 
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
     """Compares fill values; null differs from zero."""
-    wanted, found = parse_fill_value(value, stored.dtype, stored.codecs), stored.fill_value
+    parse = parse_new_item if isinstance(value, Mapping) else parse_fill_value
+    wanted, found = parse(value, stored.dtype, stored.codecs), stored.fill_value
     return wanted is found if wanted is None or found is None else _same_item(wanted, found)
+
+
+def _fits_constraint(name: str, stored: ArrayMetadata, value: Any) -> bool:
+    return _fits_schema(stored, {name: value})
+
+
+def _fits_schema(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether a schema fits the array as a whole, or one of its fields."""
+    return _misfit(stored, value) is None
+
+
+def _misfit(stored: ArrayMetadata, value: Any) -> str | None:
+    """The first member of a schema that does not fit, as that of the whole array; None if it fits that or a field."""
+    wanted, misfit = parse_schema(value), None
+    for name in (None, *(field.name for field in stored.dtype.fields)):
+        view = schema_document(stored, name)
+        found = next((member for member in wanted if not _fits_view(stored, view, member, wanted[member])), None)
+        if found is None:
+            return None
+        misfit = misfit or found
+    return misfit
+
+
+def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether a member of a schema fits a view of an array."""
+    if name == "domain":
+        ends, labels = parse_domain(value)
+        names = [*(stored.dimension_names or ()), *([None] * len(ends))]
+        fits = all(not label or name in (None, label) for label, name in zip(labels or (), names, strict=False))
+        sizes = [end[0] if isinstance(end, list) else end for end in view["domain"].get("exclusive_max", ())]
+        return fits and len(ends) == len(sizes) and all(a in (None, b) for a, b in zip(ends, sizes, strict=True))
+    if name == "chunk_layout":
+        return _fits_layout(stored, value)
+    if name == "codec":
+        zarr_format, members = parse_codec(value)
+        known = FITS if stored.zarr_format == 2 else FITS_V3
+        return zarr_format == stored.zarr_format and all(known[each](stored, members[each]) for each in members)
+    found = view.get(name)
+    if name != "fill_value" or found is None:
+        return type(value) is not bool and bool(value == found)
+    shape = np.shape(np.asarray(found, object))
+    try:
+        return bool(np.broadcast_to(np.asarray(value, object), shape).tolist() == found)
+    except ValueError:
+        return False
 
 
 FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
@@ -120,6 +191,8 @@ FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {
     "filters": _fits_filters,
     "fill_value": _fits_fill_value,
     "dimension_separator": lambda stored, value: parse_separator(value) == stored.dimension_separator,
+    **{name: partial(_fits_constraint, name) for name in CONSTRAINTS if name != "schema"},
+    "schema": _fits_schema,
 }
 """Predicates by member: whether a stored array of Zarr v2 matches the requested value; they raise `ValueError`."""
 

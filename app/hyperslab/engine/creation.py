@@ -17,6 +17,7 @@ from hyperslab.engine.chunk_shape import (
     ChunkLayout,
     choose_chunks,
     chosen_chunks,
+    inner_shapes,
     parse_aspect_ratio,
     parse_chunk_layout,
     parse_chunk_shape,
@@ -32,6 +33,7 @@ from hyperslab.engine.codec_config import (
     sized_shuffle,
 )
 from hyperslab.engine.codecs import make_codec
+from hyperslab.engine.constraints import CONSTRAINTS, with_constraints
 from hyperslab.engine.dtypes import DataType, canonical_json, data_type_of, dtype_of, endian_of, parse_dtype
 from hyperslab.engine.fill_value import (
     check_new_item,
@@ -57,7 +59,15 @@ from hyperslab.engine.v3 import from_document, new_array, parse_key_encoding, pa
 from hyperslab.engine.v3_codecs import Chain, NamedConfig, check_filters, codecs_of, completed, parse_codecs, sharded
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 from hyperslab.wire import numpy_dtype
-from hyperslab.wire.data_types import OBJECTS, implied_codec, named_configuration, named_dtype, named_type
+from hyperslab.wire.data_types import (
+    OBJECTS,
+    RECORDS,
+    implied_codec,
+    named_configuration,
+    named_dtype,
+    named_type,
+    with_records,
+)
 
 T = TypeVar("T")
 Sizes = tuple[int, ...]
@@ -79,7 +89,7 @@ V2_MEMBERS: Final = (
 """Members of a request; ``shape`` and ``dtype`` are required."""
 V3_MEMBERS: Final = ("data_type", "chunk_grid", "shards", "codecs", "chunk_key_encoding")
 """Members only for new arrays of Zarr v3."""
-MEMBERS: Final = (*V2_MEMBERS, *V3_MEMBERS, "dimension_names")
+MEMBERS: Final = (*V2_MEMBERS, *V3_MEMBERS, "dimension_names", *CONSTRAINTS)
 
 NULL_MEANS_NONE: Final = frozenset({"compressor", "filters", "fill_value"})
 """Members for which null is a value; for others it means absent."""
@@ -141,7 +151,7 @@ def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any] | Non
     zero (``"NaT"`` for a time without a unit), also for null. Raises `BadDefinition`, which names the member.
     """
     zarr_format = requested_format(request)
-    request = with_plain_dtype(request, zarr_format)
+    request = with_plain_dtype(with_constraints(request, zarr_format), zarr_format)
     return _new_v2(request) if zarr_format == 2 else _new_v3(request, attributes or {})
 
 
@@ -201,12 +211,12 @@ def _new_v2(request: Mapping[str, Any]) -> dict[str, Any]:
     if not read.leaves_open("fill_value"):
         document["fill_value"] = read("fill_value", partial(_encode_fill, metadata))
     elif dtype.json not in ("float8_e8m0fnu", "float4_e2m1fn"):  # these have no zero that all libraries read
-        document["fill_value"] = format_fill_value(metadata.fill, dtype)
+        document["fill_value"] = format_fill_value(metadata.fill)
     return document
 
 
 def _new_v3(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    read = Request(_with_grid(request), MEMBERS)
+    read = Request(_with_grid(_with_shards(request)), MEMBERS)
     shape = read("shape", parse_shape)
     data_type, dtype = _read_type(read)
     layout = _read_layout(read, shape, dtype)
@@ -229,7 +239,10 @@ def _new_v3(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[s
         codecs = _codecs_of_v2(read, data_type, dtype, layout, chunks) if requested is None else requested
         if shards is not None:
             stored, codecs = _shards(shards, shape, chunks, dtype), sharded(codecs, chunks)
-    fill = read("fill_value", lambda value: format_fill(new_fill(value, data_type, dtype), dtype), None)
+    if dtype.fields and requested_chain(codecs, stored, data_type).big:
+        # which zarr-python 3.1 misreads; it knows no such records
+        data_type, dtype = with_records(data_type, "struct"), dtype_of(data_type, ">")
+    fill = read("fill_value", lambda value: format_fill(new_fill(value, data_type, dtype), data_type), None)
     names = read("dimension_names", lambda value: parse_names(value, len(shape)), None)
     document = new_array(shape, stored, data_type, fill, codecs, _key_encoding(read), attributes, names)
     metadata = checked(document)
@@ -246,6 +259,12 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
     Request(stated, (*REQUIRED, "dimension_separator"), "a .zarray")
     document = {name: None if name in NULL_MEANS_NONE and value == "null" else value for name, value in stated.items()}
     document = {**with_plain_dtype(document, 2)}
+    if isinstance(document.get("fill_value"), Mapping) and "dtype" in document:
+        with suppress(ValueError):  # of the dtype, which is named below
+            dtype = parse_dtype(document["dtype"])
+            document["fill_value"] = Request(document, tuple(document))(
+                "fill_value", lambda value: format_fill_value(parse_new_item(value, dtype), dtype)
+            )
     if any(name not in document for name in REQUIRED):
         shaping = ("shape", "dtype", "chunks", "filters")
         document = _new_v2({name: document[name] for name in shaping if name in document}) | document
@@ -325,7 +344,7 @@ def _read_layout(read: Request, shape: Sizes, dtype: DataType) -> ChunkLayout:
         elements=read("chunk_elements", parse_elements, None),
         order=read("order", lambda value: None if value is None else parse_order(value), None),
     )
-    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard), {})
+    return read("chunk_layout", lambda value: parse_chunk_layout(value, rank, hard, inner_shapes(dtype)), {})
 
 
 def _read_type(read: Request) -> tuple[Any, DataType]:
@@ -336,6 +355,8 @@ def _read_type(read: Request) -> tuple[Any, DataType]:
     if not read.leaves_open("data_type"):
         dtype = read("data_type", lambda value: _not_too_large(dtype_of(value)))
         name, configuration = named_type(read.members["data_type"])
+        if name in RECORDS:
+            return with_records(read.members["data_type"], name), dtype
         return {"name": name, "configuration": configuration} if configuration else name, dtype
     requested = read("dtype", lambda value: _not_too_large(parse_dtype(value, v3=True)))
     filters = read("filters", parse_filters, None) or ({"id": "vlen-utf8"},)
@@ -352,7 +373,7 @@ def _not_too_large(dtype: DataType) -> DataType:
 
 def _encode_fill(metadata: ArrayMetadata, value: Any) -> Any:
     """The JSON of a new fill value of Zarr v2; raises `ValueError` if other libraries would read another one."""
-    encoded = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs), metadata.dtype)
+    encoded = format_fill_value(parse_new_item(value, metadata.dtype, metadata.codecs))
     parts = encoded if isinstance(encoded, list) else [encoded]
     if metadata.dtype.numpy.kind in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has no spelling for a NaN with a payload that other libraries read")
@@ -363,14 +384,28 @@ def new_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
     """The item of a requested fill value of Zarr v3; raises `ValueError`."""
     if value is None:
         if has_no_unit(dtype.numpy):
-            return np.array("NaT", dtype.numpy)
+            return fill_of("NaT", data_type, dtype)
         return zero_item(dtype, [{"id": OBJECTS[named_type(data_type)[0]]}] if dtype.numpy.hasobject else ())
     item = fill_of(value, data_type, dtype)
-    if has_no_unit(dtype.numpy) and not np.isnat(item):
+    if has_no_unit(dtype.numpy) and format_fill(item, data_type) != "NaT":
         raise ValueError(f"zarr-python reads no number of a time without a unit: expected 'NaT', found {shown(value)}")
     if not dtype.numpy.hasobject:
         check_new_item(value, item)
     return item
+
+
+def _with_shards(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request with the ``write_chunk`` of its layout as ``shards``, if that of ``read_chunk`` is another one."""
+    layout = request.get("chunk_layout")
+    parts = [layout.get(name) if isinstance(layout, Mapping) else None for name in ("read_chunk", "write_chunk")]
+    chunk, shard = (part.get("shape") if isinstance(part, Mapping) else None for part in parts)
+    if not isinstance(layout, Mapping) or not isinstance(shard, list) or chunk in (None, shard):
+        return request
+    rest = {name: value for name, value in layout.items() if name != "write_chunk"}
+    shards = [0 if size is None else size for size in shard]
+    codecs = request.get("codecs")
+    is_stated = request.get("shards") is not None or (isinstance(codecs, list) and has_shards(codecs))
+    return {**request, "chunk_layout": rest, **({} if is_stated else {"shards": shards})}
 
 
 def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,9 +1,10 @@
 """Data types: strict parsers of the JSON of Zarr v2 and v3, and conversion between them.
 
 A data type of v3 becomes the equivalent ``dtype`` of v2, so that one engine reads both. A ``dtype`` of v2 becomes a
-form that zarr-python 3.1 and TensorStore read alike. The extension types are those of TensorStore's zarr driver
-(``bfloat16``, 8-bit floats, and ``int4`` and ``int2`` with one value per byte). [Zarr v2 specification, "Data type
-encoding"; Zarr v3 core specification, "Data types"; zarr-extensions, "data-types"; zarr-python's data type pages]
+form that zarr-python 3.1 and TensorStore read alike. The extension types are in v3 those of zarr-extensions that
+ml_dtypes has, and in v2 those of TensorStore's zarr driver (``bfloat16``, 8-bit floats, and ``int4`` and ``int2`` with
+one value per byte). [Zarr v2 specification, "Data type encoding"; Zarr v3 core specification, "Data types";
+zarr-extensions, "data-types"; zarr-python's data type pages]
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ import numpy as np
 
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import shown
-from hyperslab.wire import PADDING
+from hyperslab.wire import PADDING, dtype_from_json, extension_name
 from hyperslab.wire.data_types import (
     CODES,
+    COMPLEX_NAMES,
     EXTENSION_FLOATS,
     EXTENSIONS,
     FIXED,
-    NARROW_INTEGERS,
+    NARROW,
     OBJECTS,
     TIMES,
+    V3_ONLY,
     ByteOrder,
     v2_dtype,
 )
@@ -80,8 +83,8 @@ class DataType:
         raise KeyError(name)
 
     def clean(self, a: np.ndarray) -> np.ndarray:
-        """``a`` with unused bits normalised: bools other than 0 become 1, ``int4`` and ``int2`` are sign-extended from
-        their low bits. Returns ``a`` itself if nothing changes, and never writes to it."""
+        """``a`` with unused bits normalised: bools other than 0 become 1, numbers of 6, 4 and 2 bits are those of their
+        low bits. Returns ``a`` itself if nothing changes, and never writes to it."""
         return _clean(a) if self.has_idle_bits else a
 
     @property
@@ -111,10 +114,10 @@ def canonical_json(value: Any) -> Any:
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``f``, ``i`` or ``u``."""
-    if dtype.name in EXTENSION_FLOATS:
-        return "f"
-    return dtype.name[0] if dtype.name in NARROW_INTEGERS else dtype.kind
+    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``c``, ``f``, ``i`` or
+    ``u``."""
+    name = extension_name(dtype)
+    return dtype.kind if name is None else "f" if name in EXTENSION_FLOATS else name[0]
 
 
 def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
@@ -126,9 +129,8 @@ def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
 def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if text == "|O":
         return np.dtype(object)
-    if text in EXTENSIONS and (v3 or not text.startswith("uint")):
-        extension: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text))
-        return extension
+    if text in EXTENSIONS and (v3 or text not in V3_ONLY):
+        return dtype_from_json(text)
     match = re.fullmatch(r"([<>|])([biufcmMSUV])([1-9][0-9]{0,10})(\[[^\[\]]*\])?", text, re.ASCII)
     if match is None:
         raise ValueError(f"{shown(text)} is not a type string of the specification, such as '<u2'")
@@ -213,7 +215,7 @@ def _check_itemsize(nbytes: int) -> None:
 def _has_idle_bits(dtype: np.dtype[Any]) -> bool:
     if dtype.names is not None:
         return any(_has_idle_bits(dtype[name]) for name in dtype.names)
-    return dtype.base.kind == "b" or dtype.base.name in NARROW_INTEGERS
+    return dtype.base.kind == "b" or dtype.base.name in NARROW
 
 
 def _clean(a: np.ndarray) -> np.ndarray:
@@ -229,7 +231,7 @@ def _clean(a: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "b":
         stored = a.view(np.uint8)
         return a if (stored <= 1).all() else stored != 0
-    stored, idle_bits = a.view(f"{kind_of(a.dtype)}1"), 8 - NARROW_INTEGERS[a.dtype.name]
+    stored, idle_bits = a.view(np.int8 if kind_of(a.dtype) == "i" else np.uint8), 8 - NARROW[a.dtype.name]
     extended = (stored << idle_bits) >> idle_bits
     return a if np.array_equal(stored, extended) else extended.view(a.dtype)
 
@@ -276,6 +278,6 @@ def endian_of(json: Any) -> Endian | None:
         if len(orders) > 1:
             raise ValueError("Zarr v3 has one byte order for all fields of a record")
         return orders.pop() if orders else None
-    if json == "bfloat16":
+    if json == "bfloat16" or json in COMPLEX_NAMES:
         return "little"
     return {"<": "little", ">": "big"}.get(json[0])  # type: ignore[return-value]

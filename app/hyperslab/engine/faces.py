@@ -45,7 +45,7 @@ def v2_document(metadata: ArrayMetadata, separator: Separator = ".") -> dict[str
     if named_configuration(metadata.document["chunk_grid"], "a chunk grid")[0] != "regular":
         raise ValueError("its chunks are not all of one shape")
     dtype = metadata.dtype
-    fill = format_fill_value(metadata.fill_value, dtype)
+    fill = format_fill_value(metadata.fill_value)
     parts = fill if isinstance(fill, list) else [fill]
     if kind_of(dtype.numpy) in "fc" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
         raise ValueError("Zarr v2 has one NaN, and the fill value is another")

@@ -14,12 +14,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
-from hyperslab.engine.dtypes import DataType, kind_of, limits_of
+from hyperslab.engine.dtypes import DataType, kind_of, limits_of, parse_dtype
 from hyperslab.engine.jsontext import NON_FINITE, json_float
 from hyperslab.errors import shown
-from hyperslab.wire.data_types import fields_of, named_type
+from hyperslab.wire import part_dtype
+from hyperslab.wire.data_types import NARROW_FLOATS, fields_of, named_type
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Object codecs, one of which is the first codec of an array of objects."""
@@ -65,11 +67,36 @@ def parse_item(value: Any, dtype: DType) -> Item:
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
     """`parse_fill_value` of a new fill value: also raises `ValueError` for a finite number that is not finite in this
-    dtype, and for text that would be truncated. Stored ones are read like that by other libraries."""
+    dtype, and for text that would be truncated. Stored ones are read like that by other libraries. A record may also be
+    an object with a value for each field, one or as many as the field's subarray has."""
+    if isinstance(value, Mapping) and dtype.fields:
+        return _new_record(value, dtype)
     item = parse_fill_value(value, dtype, codecs)
     if item is not None and not dtype.numpy.hasobject:
         check_new_item(value, item)
     return item
+
+
+def _new_record(value: Mapping[str, Any], dtype: DataType) -> Item:
+    names = [field.name for field in dtype.fields]
+    _check([*value], sorted(value) == sorted(names), f"a value for each of {', '.join(names)}")
+    item = np.zeros((), dtype.numpy)
+    for field in dtype.fields:
+        try:
+            item[field.name] = _new_values(value[field.name], parse_dtype(field.json, v3=True), field.shape)
+        except ValueError as error:
+            raise ValueError(f"field {shown(field.name)}: {error}") from None
+    return _cleaned(item, dtype)
+
+
+def _new_values(value: Any, dtype: DataType, shape: tuple[int, ...]) -> np.ndarray:
+    """Values of a field: nested lists of its shape, or one for all."""
+    if not shape or not isinstance(value, list) or (dtype.numpy.kind == "c" and len(value) == 2 and shape[0] != 2):
+        item = parse_new_item(value, dtype)
+        _check(value, item is not None, "a value")
+        return np.broadcast_to(np.asarray(item), shape)
+    _check(value, len(value) == shape[0], f"a list of {shape[0]} values, or one for all")
+    return np.stack([_new_values(each, dtype, shape[1:]) for each in value])
 
 
 def check_new_item(value: Any, item: Item) -> None:
@@ -80,36 +107,38 @@ def check_new_item(value: Any, item: Item) -> None:
     parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" else []
     if kind == "c":
         # text is base64
-        parts = [*zip(value if isinstance(value, list) else [value], (item.real, item.imag), strict=False)]
+        parts = [*zip(value if isinstance(value, list) else [value], _parts(item), strict=False)]
     for part, found in parts:
         if isinstance(part, str):
             is_finite = _DECIMAL.fullmatch(part) is not None
         else:
             is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
         # dtypes without an infinity convert larger numbers to NaN, or to their largest number
-        largest = 6.0 if found.dtype.name == _FLOAT4 else math.inf
+        largest = math.inf
+        if found.dtype.name in NARROW_FLOATS:
+            largest = float(ml_dtypes.finfo(found.dtype).max)  # type: ignore[no-untyped-call]
         if is_finite and not (math.isfinite(float(found)) and abs(_float(part)) <= largest):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
 
 
-def format_fill_value(item: Item | None, dtype: DataType) -> Any:
+def format_fill_value(item: Item | None) -> Any:
     """The strict JSON of an item (NaN and infinities are strings); the inverse of `parse_fill_value`."""
     if item is None:
         return None
-    if dtype.numpy.hasobject:
+    if item.dtype.hasobject:
         value: Any = item[()]
         return _to_base64(value) if isinstance(value, bytes) else value
     return _to_base64(item.tobytes()) if item.dtype.name == _FLOAT4 else _KINDS[kind_of(item.dtype)][1](item)
 
 
-def format_fill(item: Item, dtype: DataType) -> Any:
+def format_fill(item: Item, data_type: Any) -> Any:
     """The JSON of an item as the ``fill_value`` of Zarr v3; the inverse of `fill_of`."""
-    if dtype.fields:
-        little = item.astype(item.dtype.newbyteorder("<"))  # zarr-python reads these in native order
-        return _to_base64(little.tobytes())
+    name, configuration = named_type(data_type)
+    if name == "struct":
+        return {field: format_fill(item[field], kind) for field, kind in fields_of(configuration)}
     if item.dtype.kind == "S":
         return _to_base64(item.tobytes().rstrip(b"\0"))
-    return float(item) if item.dtype.name == _FLOAT4 else format_fill_value(item, dtype)
+    return float(item) if item.dtype.name == _FLOAT4 else format_fill_value(item)
 
 
 def number_of(value: Any, dtype: DType) -> Item:
@@ -269,9 +298,8 @@ def has_no_unit(dtype: DType) -> bool:
 
 def _format_time(item: Item) -> int | str:
     """The number of units; ``"NaT"`` for times without a unit, of which numpy and zarr-python read nothing else."""
-    if has_no_unit(item.dtype) and np.isnat(item):
-        return "NaT"
-    return int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+    count = int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
+    return "NaT" if has_no_unit(item.dtype) and count == -(2**63) else count
 
 
 def _integer(value: Any, low: int, high: int) -> int:
@@ -289,7 +317,7 @@ def _integer(value: Any, low: int, high: int) -> int:
 
 
 def _parse_float(value: Any, dtype: DType) -> Item:
-    if dtype.name == _FLOAT4:  # without NaN and infinity; TensorStore writes base64
+    if dtype.name in NARROW_FLOATS:  # without NaN and infinity; TensorStore writes base64
         if isinstance(value, str) and value.endswith("=="):
             return _parse_bytes(value, dtype)
         if not math.isfinite(_float(value)):
@@ -357,17 +385,21 @@ def _parse_complex(value: Any, dtype: DType) -> Item:
 
 
 def _complex_of(parts: list[Any], dtype: DType, parse: Callable[[Any, DType], Item]) -> Item:
-    """[real, imaginary], assigned by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
-    item = np.zeros((), dtype)
-    item.real[...], item.imag[...] = (parse(part, item.real.dtype) for part in parts)
-    return item
+    """[real, imaginary], by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
+    return _item_of(b"".join(parse(part, part_dtype(dtype)).tobytes() for part in parts), dtype)
+
+
+def _parts(item: Item) -> tuple[Item, Item]:
+    """The real and the imaginary part; ml_dtypes has no such views."""
+    parts = item.reshape(1).view(part_dtype(item.dtype))
+    return parts[0, ...], parts[1, ...]
 
 
 _KINDS: Final[Mapping[str, tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]]] = {
     "b": (_parse_bool, bool),
     **dict.fromkeys("iu", (_parse_integer, int)),
     "f": (_parse_float, _format_float),
-    "c": (_parse_complex, lambda item: [_format_float(item.real), _format_float(item.imag)]),
+    "c": (_parse_complex, lambda item: [_format_float(part) for part in _parts(item)]),
     **dict.fromkeys("mM", (_parse_time, _format_time)),
     "U": (_parse_text, lambda item: str(item[()])),
     **dict.fromkeys("SV", (_parse_bytes, lambda item: _to_base64(item.tobytes()))),
@@ -409,8 +441,7 @@ def _record(value: Any, fields: list[tuple[str, Any]], dtype: DType) -> Item:
     else:
         raw = _v3_bytes(value)
         _check(value, len(raw) == dtype.itemsize, f"{dtype.itemsize} bytes")
-        # zarr-python writes the bytes of an item in native order, whatever the codec
-        item[:] = np.frombuffer(raw, dtype.newbyteorder("<"))
+        item[:] = np.frombuffer(raw, dtype)  # in the byte order of the codec [zarr-extensions, "structured"]
     return item.reshape(())
 
 
@@ -428,7 +459,10 @@ def _v3_float(value: Any, dtype: DType) -> Item:
         return _item_of_bits(value, dtype)
     is_number = value in NON_FINITE if isinstance(value, str) else type(value) in (int, float)
     _check(value, is_number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
-    return parse_item(value, dtype)
+    item = parse_item(value, dtype)
+    if isinstance(value, str) and not np.array_equal(float(item), NON_FINITE[value], equal_nan=True):
+        raise ValueError(f"{dtype.name} has no {shown(value)}")
+    return item
 
 
 def _check(value: Any, condition: bool, expected: str) -> None:

@@ -172,7 +172,7 @@ def transposing(config: CodecConfig) -> tuple[Callable[[NDArray], NDArray], Call
 def byteswap_link(config: CodecConfig, stage: Stage) -> Link:
     """``bytes`` with the other byte order, for dtypes that numpy has in native order only."""
     dtype = parse_dtype(config["dtype"], v3=True).numpy
-    width = dtype.itemsize // 2 if dtype.kind == "c" else 4 if dtype.kind == "U" else dtype.itemsize
+    width = dtype.itemsize // 2 if kind_of(dtype) == "c" else 4 if dtype.kind == "U" else dtype.itemsize
 
     def swap(data: Any) -> NDArray:
         raw = np.frombuffer(np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else data, BYTE)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.wire import numbers_dtype
+
 NDArray = np.ndarray[Any, np.dtype[Any]]
 
 PARTS: Final = 3
@@ -17,13 +19,15 @@ _LARGEST: Final = float(np.nextafter(2.0**63, 0))
 def reduced_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """The dtype of bins: floats of the same size or float32, float64 for integers, floats for magnitudes of complex
     numbers, times unchanged; None for unordered dtypes."""
+    if dtype.isbuiltin == 2:
+        return np.dtype("<f4")
     if dtype.kind in "mM":
         return dtype.newbyteorder("<")
     if dtype.kind in "biu":
         return np.dtype("<f8")
     if dtype.kind in "fc":
         return np.dtype("<f8" if dtype.itemsize >= (8 if dtype.kind == "f" else 16) else "<f4")
-    return np.dtype("<f4") if dtype.kind == "V" and dtype.isbuiltin == 2 else None  # dtypes of ml_dtypes
+    return None
 
 
 class MinMax:
@@ -47,6 +51,7 @@ class MinMax:
                 self._add(values)
 
     def _add(self, values: NDArray) -> None:
+        values = values.astype(numbers_dtype(values.dtype), copy=False)
         values = np.abs(values) if values.dtype.kind == "c" else values
         values = values.astype(self._low.dtype, copy=False)
         bins = np.arange(self._bin(self._done), self._bin(self._done + values.size - 1) + 1)

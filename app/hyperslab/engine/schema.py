@@ -15,6 +15,7 @@ from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.jsontext import json_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
+from hyperslab.wire import extension_name, part_dtype
 from hyperslab.wire.data_types import NUMBERS, OBJECTS, TIMES, named_configuration
 
 MAX_FILL_NUMBERS: Final = 1 << 16
@@ -80,15 +81,16 @@ def _base_view(base: np.dtype[Any], shape: tuple[int, ...], fill: np.ndarray | N
         return "char" if base.kind == "S" else "byte", shape, raw
     if base.kind in "mM":
         return "int64", shape, None if fill is None else fill.astype(np.int64)
-    return "ustring" if base.kind == "U" else base.name, shape, fill
+    return "ustring" if base.kind == "U" else extension_name(base) or base.name, shape, fill
 
 
 def _spelled(fill: np.ndarray) -> Any:
     """Nested lists of JSON values in the shape of ``fill``."""
     if fill.ndim:
         return [_spelled(fill[index, ...]) for index in range(len(fill))]
-    if fill.dtype.kind == "c":
-        return [_spelled(fill.real), _spelled(fill.imag)]
+    if kind_of(fill.dtype) == "c":
+        parts = fill.reshape(1).view(part_dtype(fill.dtype))
+        return [_spelled(parts[0, ...]), _spelled(parts[1, ...])]
     if fill.dtype.hasobject:
         item: Any = fill[()]
         return base64.b64encode(item).decode() if isinstance(item, bytes) else item
@@ -100,8 +102,8 @@ def _spelled(fill: np.ndarray) -> Any:
 
 
 def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """Whether zarr-python 3 opens the array of a valid document: it does not support 8-bit floats, subarrays, nested
-    records, objects other than text and bytes, and some notations of fill values."""
+    """Whether every zarr-python from 3.1 on opens the array of a valid document: 3.1 does not support 8-bit floats,
+    subarrays, nested records, objects other than text and bytes, and some notations of fill values."""
     dtype, fill = document["dtype"], document["fill_value"]
     if dtype == "|O":
         ids = [config["id"] for config in document["filters"] or ()]
@@ -125,7 +127,7 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
 
 
 def opens_v3_in_zarr3(document: Mapping[str, Any]) -> bool:
-    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python 3.1 refuses a group with unknown members, data types, fill
+    """`opens_in_zarr3` of a valid ``zarr.json``: zarr-python refuses a group with unknown members, data types, fill
     values, codecs or grids, or unknown notations of them, in its consolidated metadata."""
     grid, is_plain = document["chunk_grid"], all(type(size) is int for size in document["shape"])
     extra = document.get("storage_transformers") or "consolidated_metadata" in document

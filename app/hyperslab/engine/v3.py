@@ -276,7 +276,7 @@ def document_of(
     """
     dtype, codecs = metadata.dtype, metadata.codecs
     data_type = data_type_of(dtype.json, codecs[0]["id"] if dtype.numpy.hasobject and codecs else None)
-    fill = format_fill(metadata.fill, dtype)
+    fill = format_fill(metadata.fill, data_type)
     encoded = codecs_of(dtype, metadata.order, codecs, len(metadata.shape))
     keys = {"name": "v2", "configuration": {"separator": metadata.dimension_separator}}
     return new_array(metadata.shape, metadata.chunks, data_type, fill, encoded, keys, attributes, names)

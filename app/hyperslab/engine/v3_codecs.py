@@ -27,8 +27,8 @@ from hyperslab.engine.codec_config import (
 )
 from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
 from hyperslab.errors import BadMetadata, CodecRefused, shown
-from hyperslab.wire import numpy_dtype
-from hyperslab.wire.data_types import NARROW_INTEGERS, OBJECTS, named_configuration, named_type
+from hyperslab.wire import dtype_to_json, numpy_dtype, part_dtype
+from hyperslab.wire.data_types import NARROW, OBJECTS, named_configuration, named_type
 
 NamedConfig = dict[str, Any]
 """A codec, data type or grid: its ``name``, and optional ``configuration``."""
@@ -274,10 +274,10 @@ class _Parser:
 
     def _packbits(self, configuration: Mapping[str, Any], member: str) -> CodecConfig:
         numbers, nbytes = self._numbers(member), dtype_of(self.data_type).itemsize
-        if numbers[1] == "c":  # of each part
+        if kind_of(numpy := dtype_of(self.data_type).numpy) == "c":  # of each part
             nbytes //= 2
-            numbers = f"<f{nbytes}"
-        width = {**NARROW_INTEGERS, "float4_e2m1fn": 4, "|b1": 1}.get(numbers, 8 * nbytes)
+            numbers = dtype_to_json(part_dtype(numpy))
+        width = {**NARROW, "|b1": 1}.get(numbers, 8 * nbytes)
         first, last = configuration.get("first_bit"), configuration.get("last_bit")
         first, last = 0 if first is None else first, width - 1 if last is None else last
         if not first <= last < width:

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.wire.data_types import EXTENSION_FLOATS, NARROW_INTEGERS
+from hyperslab.engine.dtypes import kind_of
+from hyperslab.wire import extension_name, numbers_dtype, part_dtype
+from hyperslab.wire.data_types import EXTENSION_FLOATS
 
 METHODS: Final = ("decimate", "mean", "min", "max", "mode", "nearest")
 _SLAB: Final = 4 << 20
@@ -17,11 +19,10 @@ _SLAB: Final = 4 << 20
 
 def why_not(method: str, dtype: np.dtype[Any]) -> str | None:
     """Reason why a method cannot reduce a dtype; None if it can."""
-    if dtype.name in EXTENSION_FLOATS or dtype.name in NARROW_INTEGERS:
-        return None
-    if method == "mean" and dtype.kind not in "iufc":
+    kind = kind_of(dtype)
+    if method == "mean" and kind not in "iufc":
         return "a mean needs numbers"
-    return f"{method} needs items that have an order" if method in ("min", "max") and dtype.kind in "cV" else None
+    return f"{method} needs items that have an order" if method in ("min", "max") and kind in "cV" else None
 
 
 def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
@@ -55,17 +56,14 @@ def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
 
 def _plain(block: np.ndarray) -> np.ndarray:
     """The items in native byte order, those of ``ml_dtypes`` in a wider dtype of numpy."""
-    name = block.dtype.name
-    if name in EXTENSION_FLOATS:
-        return block.astype(np.float32)
-    if name in NARROW_INTEGERS:
-        return block.astype(np.uint8 if name.startswith("u") else np.int8)
-    return block.astype(block.dtype.newbyteorder("="), copy=False)
+    return block.astype(numbers_dtype(block.dtype).newbyteorder("="), copy=False)
 
 
 def _cast(means: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Means in a dtype, rounded once. ``ml_dtypes`` converts by way of float32, so that is rounded to odd: a value
     whose last bit is 1 never lies half way between two values of a narrower float."""
+    if extension_name(dtype) is not None and means.dtype.kind == "c":
+        return _cast(np.ascontiguousarray(means).view(np.float64), part_dtype(dtype)).view(dtype)
     if dtype.name not in EXTENSION_FLOATS:
         return means.astype(dtype, copy=False)
     single = means.astype(np.float32)

@@ -176,7 +176,7 @@ def _complete_array(at: str, value: Mapping[str, Any], found: dict[str, Any], *,
         raise BadDefinition(f"{at}dtype", "frames have items of a fixed size, objects do not")
     found["dtype"] = canonical_json(dtype.json)
     found["fill_value"] = _convert(
-        f"{at}fill_value", lambda item: format_fill_value(parse_new_item(item, dtype), dtype), found.get("fill_value")
+        f"{at}fill_value", lambda item: format_fill_value(parse_new_item(item, dtype)), found.get("fill_value")
     )
     order = found.get("storage_order")
     if order is not None and not (

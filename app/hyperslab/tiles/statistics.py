@@ -26,6 +26,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.ome import OmeroChannel
+from hyperslab.tiles.pyramid import level_index
 from hyperslab.tiles.query import Component, Rescale, TileQuery
 from hyperslab.tiles.read import one_component, plain_numbers
 from hyperslab.tiles.resample import NDArray
@@ -94,6 +95,7 @@ class Statistics:
         self._images = images
         self._reader = reader
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
+        self._planes: VersionedCache[tuple[int | None, ...]] = VersionedCache(4 << 20)
         self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
     def windows(
@@ -146,6 +148,51 @@ class Statistics:
 
         return self._samples.load(subject.key, version, load).value
 
+    def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
+        """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
+        in the middle: writers pad arrays to whole shards.
+
+        Of remote stores only shards are looked at. A plane without data anywhere is looked for again after a while.
+        """
+        image, named = frame.image, {name for name, _ in query.selection}
+        level = _sampled_level(image, 0)
+        is_padded = bool(level.array.metadata.levels) or not image.mount.is_remote
+        axis = next((i for i in frame.at_middle if image.axes[i].name not in named), None)
+        if axis is None or not is_padded or image.mosaic is not None or image.is_empty:
+            return frame
+        key = (image.path, image.field_name, frame.plane, frame.indices, axis)
+        versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
+        indices = next((found for v in versions if (found := self._planes.get(key, v)) is not None), None)
+        if indices is None:
+            chosen = next((i for i in _likely(image.axes[axis].size) if self._has_data(frame, level, axis, i)), None)
+            indices = tuple([chosen if i == axis and chosen is not None else at for i, at in enumerate(frame.indices)])
+            self._planes.put(key, versions[chosen is None], indices, 256)
+        return replace(frame, indices=indices)
+
+    def _has_data(self, frame: Frame, level: Level, axis: int, index: int) -> bool:
+        """Whether something other than the fill value is found in a plane of a level, or cannot be read."""
+        array, shape = level.array, frame.image.level_extent(level)
+        fixed: dict[int, int] = {}
+        for i, at in enumerate(frame.indices[: len(shape)]):
+            if at is not None:
+                place = level_index(index if i == axis else at, level.factors[i], level.offsets[i], shape[i])
+                if place is None:
+                    return False
+                fixed[i] = place
+        boxes = sample_boxes(shape, array.metadata.chunks, fixed, max_cells=1 << 18, max_chunks=64)
+        plans = [self._reader.plan(array, normalise(box, array.metadata.shape), frame.image.field) for box in boxes]
+        fill = array.metadata.fill if frame.image.field is None else np.zeros((), frame.image.dtype)
+        for plan in self._reader.look_up_together(plans):
+            if not any((plan.versions or {}).values()):
+                continue
+            try:
+                values = self._reader.read(plan)[0]
+            except ChunkCorrupt:
+                return True
+            if not np.array_equal(np.broadcast_to(fill, values.shape).tobytes(), values.tobytes()):
+                return True
+        return False
+
     def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, tag: str, cancel: Cancel | None) -> Sample:
         """Read a sample; if all its chunks are damaged, single chunks of each level, coarsest first."""
         levels = range(len(subject.image.levels))
@@ -171,7 +218,12 @@ class Statistics:
         if image.mosaic is not None:
             cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // 6)]
             opened = image.mount.each(lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel)
-            images = [one for one in opened if one is not None and len(one.axes) == len(image.axes)] or images
+            channel = subject.channel or (0, -1)
+            images = [
+                one
+                for one in opened
+                if one is not None and len(one.axes) == len(image.axes) and one.axes[channel[0]].size > channel[1]
+            ] or images
         plans: list[ReadPlan] = []
         size = 0
         for one in images:
@@ -214,6 +266,11 @@ class Statistics:
         found = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
         error = next((each for each in found if isinstance(each, ChunkCorrupt)), None)
         return [each for each in found if not isinstance(each, ChunkCorrupt)], error
+
+
+def _likely(size: int) -> Iterator[int]:
+    """Indices to look for data at: the middle, the first, and the middles of parts, to a 64th of an axis."""
+    yield from dict.fromkeys([size // 2, 0, *(size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))])
 
 
 def _sampled_level(image: Image, finer: int) -> Level:

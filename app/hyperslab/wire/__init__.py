@@ -15,12 +15,14 @@ from hyperslab.wire.dtypes import PADDING as PADDING
 from hyperslab.wire.dtypes import bare_dtype as bare_dtype
 from hyperslab.wire.dtypes import dtype_from_json as dtype_from_json
 from hyperslab.wire.dtypes import dtype_to_json as dtype_to_json
+from hyperslab.wire.dtypes import extension_name as extension_name
 from hyperslab.wire.dtypes import field_names as field_names
 from hyperslab.wire.dtypes import format_dtype as format_dtype
-from hyperslab.wire.dtypes import is_extension_name as is_extension_name
 from hyperslab.wire.dtypes import npy_dtype as npy_dtype
+from hyperslab.wire.dtypes import numbers_dtype as numbers_dtype
 from hyperslab.wire.dtypes import numpy_dtype as numpy_dtype
 from hyperslab.wire.dtypes import parse_dtype as parse_dtype
+from hyperslab.wire.dtypes import part_dtype as part_dtype
 from hyperslab.wire.nesting import check_nesting as check_nesting
 from hyperslab.wire.nesting import check_text_nesting as check_text_nesting
 from hyperslab.wire.objects import Packer as Packer

@@ -21,7 +21,10 @@ EXTENSION_FLOATS: Final = frozenset(
     {
         "bfloat16",
         "float4_e2m1fn",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
         "float8_e3m4",
+        "float8_e4m3",
         "float8_e4m3b11fnuz",
         "float8_e4m3fn",
         "float8_e4m3fnuz",
@@ -31,9 +34,16 @@ EXTENSION_FLOATS: Final = frozenset(
     }
 )
 NARROW_INTEGERS: Final = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
+NARROW_FLOATS: Final = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+"""Floats without NaN and infinities."""
+NARROW: Final = NARROW_INTEGERS | NARROW_FLOATS
 """Significant low bits by name; the other bits of the byte are ignored."""
+COMPLEX_NAMES: Final = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
+"""Complex numbers of ml_dtypes by their names in Zarr v3. Its other names are those of Zarr."""
 
-EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys()
+EXTENSIONS = EXTENSION_FLOATS | NARROW_INTEGERS.keys() | COMPLEX_NAMES.keys()
+V3_ONLY: Final = COMPLEX_NAMES.keys() | {"uint2", "uint4", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3"}
+"""Extensions that no writer of Zarr v2 knows."""
 CODES: Final = {
     np.dtype(code).name: code
     for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "M8", "m8")
@@ -56,11 +66,16 @@ _LONGEST: Final = 4096
 _ZARR_V2: Final = {"name", "object_codec_id"}
 """Members of zarr-python's JSON of a data type of Zarr v2."""
 NUMBERS: Final = {name: code for name, code in CODES.items() if code[0] not in "mM"}
+_ALIASES: Final = {"complex_float32": "complex64", "complex_float64": "complex128"}
+"""Other names of numbers in Zarr v3."""
 TIMES: Final = {f"numpy.{name}": code for name, code in CODES.items() if code[0] in "mM"}
 OBJECTS: Final = {"string": "vlen-utf8", "bytes": "vlen-bytes", "variable_length_bytes": "vlen-bytes"}
 """Variable-length items of Zarr v3, and their codecs."""
 _OBJECT_NAMES: Final = {"str": "string", "T": "string", "bytes": "variable_length_bytes"}
 """Other names of them, in numpy and zarr-python."""
+RECORDS: Final = ("structured", "struct")
+"""Names of records in Zarr v3. New ones are ``structured``, unless a request says ``struct``: zarr-python 3.1, the last
+one for Python 3.11, knows no other, and later ones and TensorStore read both."""
 FIXED: Final = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1), "raw_bytes": ("V", 1)}
 """Items of a fixed length in Zarr v3, their kinds, and the bytes of a character."""
 
@@ -92,7 +107,7 @@ def named_type(value: Any) -> tuple[str, dict[str, Any]]:
 def v2_dtype(value: Any, order: ByteOrder) -> Any:
     """The ``dtype`` of Zarr v2 that is equivalent to a ``data_type``, with bytes in ``order``; raises `ValueError`."""
     name, configuration = named_type(value)
-    if name in ("struct", "structured"):
+    if name in RECORDS:
         return [[field, v2_dtype(kind, order)] for field, kind in fields_of(configuration)]
     if name in FIXED:
         kind, unit = FIXED[name]
@@ -110,8 +125,8 @@ def v2_dtype(value: Any, order: ByteOrder) -> Any:
         return order + TIMES[name] + ("" if base == "generic" else f"[{'' if factor == 1 else factor}{base}]")
     if configuration:
         raise ValueError(f"data type {name!r} has no configuration, found {shown(configuration)}")
-    if name in NUMBERS:
-        return ("|" if NUMBERS[name][1:] == "1" else order) + NUMBERS[name]
+    if (number := NUMBERS.get(_ALIASES.get(name, name))) is not None:
+        return ("|" if number[1:] == "1" else order) + number
     if name in EXTENSIONS or name in OBJECTS:
         return "|O" if name in OBJECTS else name
     raw = re.fullmatch(r"r([1-9][0-9]{0,9})", name, re.ASCII)
@@ -143,6 +158,16 @@ def fields_of(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
             raise ValueError(f"struct.fields: {shown(pair[0])}: items of any length cannot be fields")
         found.append((pair[0], pair[1]))
     return found
+
+
+def with_records(data_type: Any, name: str) -> Any:
+    """The data type with its records, at any depth, as ``struct`` or ``structured``; others are unchanged."""
+    kind, configuration = named_type(data_type)
+    if kind not in RECORDS:
+        return data_type
+    fields = [(field, with_records(each, name)) for field, each in fields_of(configuration)]
+    as_objects = [{"name": field, "data_type": each} for field, each in fields]
+    return {"name": name, "configuration": {"fields": as_objects if name == "struct" else [*map(list, fields)]}}
 
 
 def named_dtype(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSIONS
 from hyperslab.wire.nesting import MAX_DEPTH, check_text_nesting
 
 PADDING: Final = "\0padding"
@@ -24,8 +25,7 @@ def field_names(dtype: np.dtype[Any]) -> tuple[str, ...]:
 def numpy_dtype(text: str) -> np.dtype[Any]:
     """``numpy.dtype`` of untrusted text; raises `ValueError` and `TypeError`.
 
-    Time units with a divisor or a multiple of zero are refused: ``M8[0s]`` and ``M8[s/0]`` crash numpy by a division by
-    zero.
+    A unit of time is a count and a name, or is refused: with some others numpy ends the process.
     """
     time = r"[<>|=]?([mM]8|datetime64|timedelta64)\[([1-9][0-9]*)?[A-Za-z\u03bc]+\]"
     if "[" in text and not re.fullmatch(time, text):
@@ -35,9 +35,26 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
     return np.dtype(text)
 
 
-def is_extension_name(text: str) -> bool:
-    """Whether it is Zarr's name of a dtype of ml_dtypes."""
-    return bool(re.fullmatch(r"bfloat16|float[48]_\w+|u?int[24]", text))
+def extension_name(dtype: np.dtype[Any]) -> str | None:
+    """Zarr's name of a dtype of ml_dtypes; None for one of numpy."""
+    if dtype.isbuiltin != 2:
+        return None
+    return next((name for name, other in COMPLEX_NAMES.items() if other == dtype.name), dtype.name)
+
+
+def numbers_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of numpy that holds all values of one of ml_dtypes: int8, float32 or complex64; others unchanged."""
+    name = extension_name(dtype)
+    if name is None:
+        return dtype
+    return np.dtype(np.complex64 if name in COMPLEX_NAMES else np.int8 if "int" in name else np.float32)
+
+
+def part_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the real and the imaginary part of complex numbers."""
+    if extension_name(dtype) is None:
+        return np.dtype(f"{dtype.str[0]}f{dtype.itemsize // 2}")
+    return _extension_dtype("bfloat16") if dtype.name == COMPLEX_NAMES["complex_bfloat16"] else np.dtype("<f2")
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
@@ -47,7 +64,7 @@ def dtype_from_json(value: Any) -> np.dtype[Any]:
     if that is not installed.
     """
     if isinstance(value, str):
-        return _extension_dtype(value) if is_extension_name(value) else numpy_dtype(value)
+        return _extension_dtype(value) if value in EXTENSIONS else numpy_dtype(value)
     names, formats, offsets, end = [], [], [], 0
     for name, base, *shape in value:
         inner = dtype_from_json(base)
@@ -64,9 +81,7 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
     """The JSON of a dtype, including padding; the inverse of `dtype_from_json`."""
     if dtype.names is not None and dtype.fields is not None:
         return _fields_to_json(dtype)
-    if dtype.kind == "V" and dtype.type is not np.void:
-        return dtype.name
-    return dtype.name if is_extension_name(dtype.name) else dtype.str
+    return extension_name(dtype) or dtype.str
 
 
 @lru_cache(1024)
@@ -109,7 +124,7 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
     except ModuleNotFoundError as error:
         message = f"the dtype {name!r} needs ml_dtypes: pip install ml_dtypes, or 'hyperslab[server]', which has it"
         raise ModuleNotFoundError(message, name="ml_dtypes") from error
-    found = getattr(ml_dtypes, name, None)
+    found = getattr(ml_dtypes, COMPLEX_NAMES.get(name, name), None)
     if found is None:
         raise ValueError(f"{name!r} is no dtype")
     extension: np.dtype[Any] = np.dtype(found)
