@@ -173,8 +173,8 @@ limits are those of running workers.
 |---|---|---|---|
 {chr(10).join(rows)}
 
-`route` is the first part of a path below `/v1` (`slice`, `chunk`, `tile`, …), `zarr`, or `other`. A request whose
-client left before the answer began has the status 499.
+`route` is the first part of a path below `/v1` (`slice`, `chunk`, `tile`, …), `zarr`, the name of a page (`view`,
+`docs`, …), or `other`. A request whose client left before the answer began has the status 499.
 """
 
 

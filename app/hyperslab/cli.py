@@ -145,7 +145,8 @@ def check(config: Config = None) -> int:
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
     found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
-    lines = [f"store {name!r}: {line}" for name in found for line in found[name].lines() if line.startswith("skipped")]
+    named = [(name, line) for name, each in found.items() for line in each.lines()]
+    lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
 

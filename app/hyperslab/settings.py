@@ -134,6 +134,9 @@ class StoreSettings(_Model):
     members have the defaults of a new array; `"null"` stands for null. Attributes are read from the store."""
     store_data_equal_to_fill_value: bool = False
     """Whether chunks that contain only the fill value are stored."""
+    dimension_separator: Literal[".", "/"] | None = None
+    """Separator in the chunk keys of Zarr v2 arrays whose document states none. By default it is the one of the keys
+    that are found, else `.`, as the format says."""
     durability: Literal["fsync", "rename"] = "fsync"
     """What a write to a folder waits for: with `fsync` it survives a power cut, with `rename` only a killed process."""
     timeout: PositiveFloat = 30.0

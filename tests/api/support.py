@@ -30,15 +30,18 @@ from tests.server import served
 
 
 class HookedStore(CountingStore):
-    """Calls ``before_chunk`` with each chunk's key whose value is about to be read, and ``before_versions`` with keys
-    that are about to be looked up; both may block or raise."""
+    """Calls ``before_chunk`` with each chunk's key whose value is about to be read, ``before_versions`` with keys that
+    are about to be looked up, and ``before_listing`` with prefixes; all may block or raise."""
 
     before_chunk: Callable[[str], None] = staticmethod(lambda _: None)
     before_versions: Callable[[Sequence[str]], None] = staticmethod(lambda _: None)
+    before_listing: Callable[[str], None] = staticmethod(lambda _: None)
 
     def before(self, operation: str, keys: Sequence[str]) -> None:
         if operation == "versions":
             self.before_versions(keys)
+        elif operation == "list_prefix":
+            self.before_listing(keys[0])
         elif operation == "get" and not is_document(keys[0]):
             self.before_chunk(keys[0])
 

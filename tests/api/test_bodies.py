@@ -67,5 +67,5 @@ def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:
         sent.append(message)
 
     with pytest.raises(RuntimeError, match="1 bytes short"):
-        asyncio.run(Pieces(4, pieces(), 9.0).send({"type": "http.response.start"}, {}, send))
+        asyncio.run(Pieces(4, pieces(), 9.0).send({"type": "http.response.start"}, send))
     assert [message.get("more_body") for message in sent] == [None, True]

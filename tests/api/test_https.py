@@ -62,8 +62,8 @@ def test_answers_over_https_are_those_over_http(urls: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        (b"nonsense\r\n\r\n", 400),
-        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (65 << 10), 431),
+        (b"GET /healthz HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (65 << 10) + b"\r\n\r\n", 431),
         (UPLOAD + bytes(4 << 20), 413),
     ],
 )

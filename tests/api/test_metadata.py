@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_group_is_told_and_all_else_of_it_is_read(tmp_path:
     folder = tmp_path / "image"
     zarr.create_array(str(folder / "0"), shape=(4, 4), chunks=(2, 2), dtype="|u1", zarr_format=2)
     (folder / ".zgroup").write_text('{"zarr_format": "2"}')
-    transformations = [{"type": "identity"}, {"type": "scale", "scale": [2, 3]}]
+    transformations = [{"type": "shear"}, {"type": "scale", "scale": [2, 3]}]
     entry = {
-        "version": "0.4-dev",
+        "version": "0.4-x",
         "axes": [{"name": name, "type": "space"} for name in "yx"],
         "datasets": [{"path": 0, "coordinateTransformations": transformations}],
     }

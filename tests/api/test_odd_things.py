@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def _socket(path: Path) -> None:
 
 def _array(path: Path) -> None:
     plain = path.parent / "plain"  # zarr-python would make other names of odd ones
-    zarr.save_array(str(plain), np.arange(4), zarr_format=2)
+    values: Any = np.arange(4)
+    zarr.save_array(str(plain), values, zarr_format=2)
     plain.rename(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from hyperslab.api.options import ApiOptions
+from hyperslab.errors import BadSelection
+from hyperslab.wire import parse_selection
 from tests.api.support import restore, running, saved, writable
 
 JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
@@ -149,26 +152,26 @@ EXAMPLES = {
     "post /v1/stream/{path}/frames": [Example(200, "/v1/stream/data/s/frames", b"", FRAMES)],
     "post /v1/stream/{path}/skip": [as_json(204, "/v1/stream/data/s/skip", {"frames": 1})],
     "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
-    "get /v1/tile/{path}/{z}/{x}/{y}.{format}": [
+    "get /v1/tile/{path}/{z}/{x}/{y}.{form}": [
         *(Example(200, f"/v1/tile/data/a/0/0/0.{kind}") for kind in ("png", "jpg", "webp", "npy", "raw")),
         Example(204, "/v1/tile/data/a/9/9/9.png?empty=204"),
         Example(404, "/v1/tile/data/a/9/9/9.png"),
     ],
-    "get /v1/tile/{path}/thumbnail.{format}": [
+    "get /v1/tile/{path}/thumbnail.{form}": [
         *(Example(200, f"/v1/tile/data/a/thumbnail.{kind}") for kind in ("png", "jpg", "webp")),
         Example(400, "/v1/tile/data/a/thumbnail.png?size=1"),
     ],
     "get /v1/tile/{path}/legend.png": [Example(200, "/v1/tile/data/a/legend.png")],
     "get /v1/tile/{path}/histogram.json": [Example(200, "/v1/tile/data/a/histogram.json")],
     "get /v1/tile/{path}.dzi": [Example(200, "/v1/tile/data/a.dzi")],
-    "get /v1/tile/{path}_files/{level}/{x}_{y}.{format}": [
+    "get /v1/tile/{path}_files/{level}/{x}_{y}.{form}": [
         Example(200, "/v1/tile/data/a_files/0/0_0.png"),
         Example(204, "/v1/tile/data/a_files/0/5_5.png?empty=204"),
         Example(404, "/v1/tile/data/a_files/0/5_5.png"),
     ],
     "get /v1/tile/iiif/{path}": [Example(303, "/v1/tile/iiif/data/a"), Example(404, "/v1/tile/iiif/data/none")],
     "get /v1/tile/iiif/{path}/info.json": [Example(200, "/v1/tile/iiif/data/a/info.json")],
-    "get /v1/tile/iiif/{path}/{region}/{size}/{rotation}/{quality}.{format}": [
+    "get /v1/tile/iiif/{path}/{region}/{size}/{rotation}/{quality}.{form}": [
         Example(200, "/v1/tile/iiif/data/a/full/max/0/default.png"),
         Example(400, "/v1/tile/iiif/data/a/full/none/0/default.png"),
     ],
@@ -247,7 +250,9 @@ def test_every_operation_is_described_and_tried_out(description: dict[str, Any])
     assert described == EXAMPLES.keys()
 
 
-def test_each_answer_is_described(client: httpx.Client, name: str, operation: dict[str, Any]) -> None:
+def test_each_answer_is_described(
+    client: httpx.Client, name: str, operation: dict[str, Any], description: dict[str, Any]
+) -> None:
     for example in EXAMPLES[name]:
         if example.headers:
             ask(client, name, example)
@@ -260,7 +265,8 @@ def test_each_answer_is_described(client: httpx.Client, name: str, operation: di
         content = described.get("content", {"": None})
         assert kind in content
         if kind in (JSON, PROBLEM):
-            OAS31Validator(content[kind].get("schema", {})).validate(answer.json())
+            schema = {**content[kind].get("schema", {}), "components": description["components"]}
+            OAS31Validator(schema).validate(answer.json())
         headers = {header.lower(): value for header, value in described.get("headers", {}).items()}
         assert {header for header, value in headers.items() if value.get("required")} <= answer.headers.keys()
         if answer.status_code < 400 and operation["tags"] != ["pages"]:
@@ -272,7 +278,7 @@ def test_bodies_and_headers_are_described_where_they_matter(
 ) -> None:
     statuses = operation["responses"].keys() - {"206", "304", "503", "default"}
     bodies = operation.get("requestBody", {"content": {}})["content"]
-    assert statuses == {str(example.status) for example in EXAMPLES[name] if example.status < 400}
+    assert statuses - {"202"} == {str(example.status) for example in EXAMPLES[name] if example.status < 400}
     assert bodies.keys() == {example.kind for example in EXAMPLES[name] if example.kind}
     example = EXAMPLES[name][0]
     if bodies and name != "put /zarr/{path}":  # which takes what the key says
@@ -285,25 +291,55 @@ def test_bodies_and_headers_are_described_where_they_matter(
         if ask(client, name, example, **{header: value}).status_code in statuses
     }
 
-    assert described - {"If-Range"} == matter
+    assert described - {"If-Range", "Last-Event-ID"} == matter
 
 
-def test_exactly_the_parameters_that_are_taken_are_described(
+def test_other_parameters_than_those_that_are_described_are_refused(
     client: httpx.Client, name: str, operation: dict[str, Any]
 ) -> None:
-    """Those of tiles may be axes, the keys of a store have none."""
+    """Those of tiles may be axes, the keys of a store have none, and pages have their own."""
     if not name.partition(" ")[2].startswith("/v1/") or operation["tags"] == ["tile"]:
         return
     described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
-    targets = {example.target for example in EXAMPLES[name]}
 
-    taken = set()
-    for target in targets:
-        refused = ask(client, name, Example(400, f"{target}{'&' if '?' in target else '?'}colour=1", b"{}", JSON))
-        assert (refused.status_code, refused.json()["name"]) == (400, "colour")
-        taken |= set(refused.json()["expected"].removeprefix("one of the parameters ").split(", ")) - {""}
+    target = EXAMPLES[name][0].target
+    refused = ask(client, name, Example(400, f"{target}{'&' if '?' in target else '?'}colour=1", b"{}", JSON))
 
-    assert described == taken
+    assert (refused.status_code, refused.json()["name"]) == (400, "colour")
+    assert set(refused.json()["expected"].removeprefix("one of the parameters ").split(", ")) == (
+        described or {"no parameters"}
+    )
+
+
+@pytest.mark.parametrize("method", ["DELETE", "PATCH", "PUT", "GET", "POST"])
+@pytest.mark.parametrize(
+    ("action", "methods"), [("flush", "POST"), ("skip", "POST"), ("frames", "GET, HEAD, POST"), ("other", None)]
+)
+def test_the_parts_of_a_stream_have_methods_of_their_own(
+    client: httpx.Client, action: str, methods: str | None, method: str
+) -> None:
+    target = f"/v1/stream/data/s/{action}"
+    allowed = f"{methods or 'GET, HEAD, PUT, PATCH, DELETE'}, OPTIONS"
+
+    assert client.options(target).headers["allow"] == allowed
+    answer = client.request(method, target)
+    assert (answer.status_code == 405) == (method not in allowed.split(", "))
+    assert answer.status_code != 405 or answer.headers["allow"] == allowed
+
+
+def test_most_values_that_the_description_offers_are_valid(description: dict[str, Any]) -> None:
+    """Its patterns and examples, against the parsers."""
+    parameters = description["paths"]["/v1/slice/{path}"]["get"]["parameters"]
+    schema = next(parameter["schema"] for parameter in parameters if parameter["name"] == "select")
+
+    assert all(re.search(schema["pattern"], text) for text in schema["examples"])
+    for text in ("", "0", "-1", ":", "::-1", "1:2:3", "...", "0,...,[1,2]", "[1,]", "[]", " 1 , 2 ", "+1"):
+        assert re.search(schema["pattern"], text), text
+        parse_selection(text)
+    for text in ("a", "1.5", "[", "1:2:3:4", "[1,[2]]", ",", "0,,1"):
+        assert not re.search(schema["pattern"], text), text
+        with pytest.raises(BadSelection):
+            parse_selection(text)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +358,10 @@ def test_tokens_are_described_where_they_are_needed(
         document = httpx.get(f"{found.url}/openapi.json", headers=headers).json()
     paths = document["paths"]
 
+    def security(operation: dict[str, Any]) -> Any:
+        return operation.get("security", document.get("security", []))
+
     assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer"}}
-    assert paths["/v1/slice/{path}"]["get"]["security"] == reading
-    assert paths["/v1/slice/{path}"]["put"]["security"] == paths["/v1/append/{path}"]["post"]["security"] == writing
-    assert paths["/healthz"]["get"]["security"] == paths["/view/{path}"]["get"]["security"] == []
+    assert security(paths["/v1/slice/{path}"]["get"]) == reading
+    assert security(paths["/v1/slice/{path}"]["put"]) == security(paths["/v1/append/{path}"]["post"]) == writing
+    assert security(paths["/healthz"]["get"]) == security(paths["/view/{path}"]["get"]) == []

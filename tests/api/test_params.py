@@ -7,7 +7,8 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.request import decode_path, raw_path
+from hyperslab.api.middleware.edge import decoded
+from hyperslab.api.params import node_path
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\"), min_size=1, max_size=20
@@ -18,10 +19,4 @@ NAMES = st.text(
 def test_a_quoted_path_is_decoded_to_what_was_quoted(names: list[str]) -> None:
     path = "/".join(names)
 
-    assert decode_path(quote(path).encode()) == path
-
-
-def test_the_raw_path_is_without_the_prefix_of_a_proxy() -> None:
-    assert raw_path({"raw_path": b"/api/zarr/x%20y", "path": "/api/zarr/x y", "root_path": "/api"}) == b"/zarr/x%20y"
-    assert raw_path({"raw_path": b"/zarr/x", "path": "/zarr/x", "root_path": "/api"}) == b"/zarr/x"
-    assert raw_path({"path": "/zarr/x y"}) == b"/zarr/x%20y"
+    assert node_path(decoded(quote(path).encode())) == path

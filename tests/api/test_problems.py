@@ -18,7 +18,7 @@ OURS = list(ERRORS.values())
 
 
 def document(error: Exception) -> dict[str, Any]:
-    body = problem(error, path="/v1/x").body
+    body = problem(error, path="/v1/x").content
     assert isinstance(body, bytes)
     found: dict[str, Any] = json.loads(body)
     return found
@@ -56,7 +56,7 @@ def test_every_error_becomes_a_problem_that_a_client_can_turn_back(cls: type[Hyp
     ],
 )
 def test_a_status_brings_the_header_that_belongs_to_it(error: HyperslabError, name: str, value: str | None) -> None:
-    headers = {key.decode(): text.decode() for key, text in problem(error, path="/").headers}
+    headers = {key.decode(): text.decode() for key, text in problem(error, path="/").raw_headers}
 
     assert headers.get(name) == value
     assert headers["content-type"] == "application/problem+json"
@@ -65,7 +65,7 @@ def test_a_status_brings_the_header_that_belongs_to_it(error: HyperslabError, na
 
 @pytest.mark.parametrize("fact", [float("nan"), float("inf"), 10**40, "\ud800", object, {"k": (1, float("nan"))}])
 def test_facts_of_any_kind_make_strict_json(fact: Any) -> None:
-    body = problem(errors.BadParameter("name", fact, "something else"), path="/\ud800").body
+    body = problem(errors.BadParameter("name", fact, "something else"), path="/\ud800").content
 
     assert isinstance(body, bytes)
     json.loads(body, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import zarr
+import zarr.dtype
 
 from tests.api.support import npy, problem, writable
 from tests.streams.support import dimension
@@ -51,8 +52,9 @@ def stored(client: httpx.Client, path: str) -> np.dtype[Any]:
 
 def numpys(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, list):
-        return np.dtype([(name, numpys(base), *shape) for name, base, *shape in dtype])
-    return np.dtype(dtype)
+        dtype = [(name, numpys(base), *shape) for name, base, *shape in dtype]
+    found: np.dtype[Any] = np.dtype(dtype)
+    return found
 
 
 @pytest.mark.parametrize("dtype", [*NUMPYS, *FIELDS], ids=str)

@@ -19,7 +19,6 @@ from hyperslab.asgi import create_app
 from hyperslab.errors import ERRORS
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage import StoreConfig
-from hyperslab.tiles.query import PARAMETERS
 from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, CONTENT_DIGEST, IDEMPOTENCY_KEY, SERVER_TIMING
 from tests.architecture.sources import PACKAGE, ROOT, modules
 from tests.docs import NEVER_SENT, stale
@@ -82,15 +81,6 @@ def test_every_parameter_is_described() -> None:
     }
 
     assert [f"{path}: {name}" for path, name in sorted(parameters) if not re.search(rf"`{name}[`=]", HTTP)] == []
-
-
-def test_every_parameter_that_the_code_knows_is_described() -> None:
-    code = "\n".join(module.path.read_text(encoding="utf-8") for module in modules())
-    calls = re.findall(r"query\.only\(\((.*?)\)\)", code, re.DOTALL)
-    names = {name for call in calls for name in re.findall(r'"(\w+)"', call)} | PARAMETERS
-
-    assert len(names) > 30
-    assert sorted(name for name in names if not re.search(rf"`{name}[`=]", HTTP)) == []
 
 
 def test_every_header_of_ours_is_described() -> None:

@@ -118,6 +118,7 @@ class CountingStore(Store):
         return self.inner.list_dir(prefix)
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+        self.before("list_prefix", [prefix])
         return self.inner.list_prefix(prefix, unserved)
 
     def is_link(self, prefix: str) -> bool:

@@ -230,11 +230,12 @@ def test_where_nothing_lies_one_empty_listing_says_so(tmp_path: Path, make: Crea
     store = ListedStore(local_store(tmp_path))
     service = build([MountedStore("data", store, writable=True)])
     service.creator.create_array("data/other", DEFINITION)
-    store.listings = 0
+    store.listings = store.entries = 0
 
     make(service, DEFINITION)
 
-    assert (store.listings, store.entries) == (1, 0)
+    opened = make is create  # of the new array: its keys are looked through for chunks
+    assert (store.listings, store.entries) == (1 + opened, 0 + opened)
     service.close()
 
 
@@ -281,4 +282,30 @@ def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
     store.put(key(layout, "a/0.0"), b"mine")
     with pytest.raises(NodeExists):
         make(service, wanted)
+    service.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_growth_shows_no_chunks_that_others_have_left_beyond_the_shape(
+    tmp_path: Path, s3_bucket: S3Bucket, layout: str, kind: str
+) -> None:
+    """Nor those at the edge, whether few chunks are added or very many. What is beyond the new shape stays."""
+    config = s3_bucket.config(name="data", writable=True)
+    store = local_store(tmp_path) if kind == "folder" else open_store(config)
+    service = build([MountedStore("data", store, writable=True)])
+    create(service, definition(layout, [4, 4], [2, 2], fill_value=1))
+    service.writer.write(A, (), np.array(8, "<i4"))
+    stored = store.get(key(layout, "a/0.0"))
+    assert stored is not None
+    for name in ("a/0.2", "a/3.1", "a/2.2", "a/500.9", "a/9000.0"):
+        store.put(key(layout, name), stored.data)
+
+    for shape in ([5, 6], [8, 6], [1010, 40])[: 3 if kind == "folder" else 2]:
+        service.resizer.resize(A, shape)
+        values = read_all(service, A)
+        assert (values[:4, :4] == 8).all()
+        values[:4, :4] = 1
+        assert (values == 1).all()
+    assert store.stat(key(layout, "a/9000.0")) is not None
     service.close()

@@ -16,7 +16,7 @@ import zarr
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
-from hyperslab.errors import ChunkCorrupt, TooLarge
+from hyperslab.errors import ChangedWhileRead, ChunkCorrupt, TooLarge
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import local_store, plan_items, read_all, service_on
 from tests.documents import array_of, zarr_json
@@ -320,3 +320,42 @@ def test_a_chunk_is_located_by_the_index_of_the_version_that_it_is_read_in(tmp_p
 
     assert piece is not None
     np.testing.assert_array_equal(np.frombuffer(piece.prefetched(0, piece.size), "<i4"), then[2:4, :3].ravel())
+
+
+class BusyStore(CountingStore):
+    """Before each read of a shard, another replica has written to it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(local_store(folder), cheap_stat=False)
+        self.writer = build([MountedStore("data", local_store(folder), writable=True)])
+        self.writes = 0
+
+    def before(self, operation: str, keys: Sequence[str]) -> None:
+        if operation == "get" and "/c/" in keys[0]:
+            self.writes += 1
+            self.writer.writer.write(A, (), np.array(self.writes, "<i4"))
+
+
+@pytest.mark.parametrize("codecs", ["plain", "index at the start", "nested"])
+def test_a_shard_that_is_written_before_every_read_is_read_whole(tmp_path: Path, codecs: str) -> None:
+    """A slice and a stored chunk are of one version, and the newest; one too large for that is said to be busy."""
+    make(tmp_path, CODECS[codecs], [6, 9])
+    store = BusyStore(tmp_path)
+    store.writer.writer.write(A, (), np.array(100, "<i4"))
+    service = build([MountedStore("data", store)])
+    array = service.catalog.open_array(A)
+
+    values = service.reader.read(plan_items(service.reader, array, [slice(0, 3), slice(0, 4)]))[0]
+    first = store.writes
+    piece = piece_of_shard(service.reader, array, (1, 1), (0, 1 << 20))
+
+    assert np.unique(values).tolist() == [first]
+    assert piece is not None
+    stored = np.asarray(array.metadata.codec.decode(piece.prefetched(0, piece.size), ""))
+    assert np.unique(stored).tolist() == [store.writes]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hyperslab.arrays.shards._WHOLE_BYTES", 0)
+        with pytest.raises(ChangedWhileRead):
+            service.reader.read(plan_items(service.reader, array, [slice(0, 3), slice(0, 4)]))
+    service.close()
+    store.writer.close()

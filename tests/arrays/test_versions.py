@@ -33,8 +33,10 @@ class SlowAnswers(CountingStore):
         self._meanwhile()
         return found
 
-    def get_each(self, keys: Sequence[str], max_bytes: int = MAX_BYTES) -> list[Stored | None]:
-        found = super().get_each(keys, max_bytes)
+    def get_each(
+        self, keys: Sequence[str], max_bytes: int = MAX_BYTES, *, denied_is_absent: bool = False
+    ) -> list[Stored | None]:
+        found = super().get_each(keys, max_bytes, denied_is_absent=denied_is_absent)
         self._meanwhile()
         return found
 

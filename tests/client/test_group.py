@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+import zarr.dtype
 
 from hyperslab import RemoteGroup, errors
 from hyperslab.client.definition import define_array
@@ -386,7 +387,7 @@ def test_dtypes_are_what_zarr_python_takes(group: RemoteGroup, zarr_format: Any,
 def test_text_of_any_length_is_written_from_numpys_strings(group: RemoteGroup) -> None:
     texts = np.array(["one", "", "thirty-three"], np.dtypes.StringDType())
     for zarr_format in (2, 3):
-        array = group.create_array(f"texts{zarr_format}", data=texts, zarr_format=zarr_format)  # type: ignore[arg-type]
+        array = group.create_array(f"texts{zarr_format}", data=texts, zarr_format=zarr_format)
         assert array[...].tolist() == texts.tolist()
         array[1] = texts[2]
         array[:1] = texts[1:2]

@@ -14,7 +14,7 @@ from hyperslab.api.app import create_app
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Entry, Listing
+from hyperslab.storage.base import Entry, Listing, Unserved
 from tests.arrays.counting import CountingStore
 from tests.conformance.service import DOCUMENT
 from tests.server import served
@@ -37,8 +37,8 @@ class WatchedStore(CountingStore):
         self.listed[prefix] = len(found.entries) + len(found.prefixes)
         return found
 
-    def list_prefix(self, prefix: str) -> Iterator[Entry]:
-        for number, entry in enumerate(super().list_prefix(prefix), 1):
+    def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
+        for number, entry in enumerate(super().list_prefix(prefix, unserved), 1):
             self.listed[prefix] = number
             yield entry
 

@@ -130,6 +130,40 @@ def test_each_kind_of_change_has_its_event(server: Server, tmp_path: Path) -> No
             assert next_changes(found_again, "data/foreign", "unknown")[-1] == foreign
 
 
+def put_chunk(folder: Path, value: int) -> None:
+    """As another program does that replaces a file."""
+    (folder / ".new").write_bytes(bytes([value]) * 16)
+    (folder / ".new").replace(folder / "0.0")
+
+
+@pytest.mark.parametrize("case", ["followed", "cut off", "another replica"])
+def test_a_chunk_that_another_program_replaces_after_the_service_is_unknown(
+    server: Server, tmp_path: Path, case: str
+) -> None:
+    """Also if nobody follows meanwhile, or scanned it in the process that the follower comes back to."""
+    definition = {"shape": [4, 4], "chunks": [4, 4], "dtype": "|u1", "compressor": None}
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
+        client.put("/v1/metadata/data/x", json=definition).raise_for_status()
+        first = stack.enter_context(closing(events(client, "data/x")))
+        assert next(first)[1] == "ready"
+        client.put("/v1/slice/data/x", content=bytes([1]) * 16, headers=RAW).raise_for_status()
+        last, _, told = next(first)
+        assert told == {"path": "data/x", "boxes": ["0:4,0:4"]}
+        if case == "followed":
+            put_chunk(tmp_path / "x", 2)
+            assert next_changes(first, "data/x", "unknown")
+            return
+        first.close()
+        put_chunk(tmp_path / "x", 2)
+        if case == "another replica":
+            other = stack.enter_context(running_server({"data": {"url": str(tmp_path), "writable": True}}))
+            client = stack.enter_context(httpx.Client(base_url=other.url, timeout=60))
+        again = stack.enter_context(closing(events(client, "data/x", last)))
+        assert next(again)[1] == "ready"
+        assert next_changes(again, "data/x", "unknown")
+
+
 def test_after_a_long_time_without_followers_everything_is_unknown(server: Server, tmp_path: Path) -> None:
     accept = {"accept": "application/json"}
     last = httpx.get(f"{server.url}/v1/changes/data", headers=accept).json()["next"]

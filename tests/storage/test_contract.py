@@ -374,7 +374,7 @@ class TestWriting:
 
     def test_an_observer_is_told_of_each_change_and_of_no_conflict(self, store: Store, prefix: str) -> None:
         key, told = f"{prefix}a/k", list[tuple[str, bool]]()
-        store.observer = lambda key, *, created: told.append((key, created))
+        store.observer = lambda key, *, created, **_: told.append((key, created))
 
         version = store.put(key, b"1", if_version=ABSENT)
         store.put(key, b"2")

@@ -680,8 +680,9 @@ def test_lost_answers_never_fail_a_stream(
     sizes = [T, dimension("y", 8, 4), dimension("x", 5, 5)]
     model = Model({"key": "a", "dtype": "<u2", "dimensions": sizes, "pyramid": {"method": "mean"}})
     place = place_of("bucket", tmp_path, s3_server)
-    model.frames = [*frames_of(model, 7)]
-    data, size = b"".join(frame.tobytes() for frame in model.frames), model.frames[0].nbytes
+    frames = [*frames_of(model, 7)]
+    model.frames = [*frames]
+    data, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
     with client_of(place.store) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")

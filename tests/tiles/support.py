@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import zarr
 from PIL import Image
 
 from hyperslab.arrays.chunks import ReadCost
-from hyperslab.tiles.query import parse_query
+from hyperslab.tiles.query import REPEATABLE, TileQuery
 from hyperslab.tiles.resample import work_dtype
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
 from tests.arrays.support import service_on
@@ -23,6 +23,15 @@ from tests.documents import zarray
 
 Array = npt.NDArray[Any]
 Query = Sequence[tuple[str, str]]
+
+
+def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
+    """The query of a URL. Raises `pydantic.ValidationError`."""
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        is_list = name in REPEATABLE or name not in TileQuery.model_fields
+        values[name] = [*values.get(name, ()), text] if is_list else text
+    return TileQuery.model_validate(values)
 
 
 @contextmanager

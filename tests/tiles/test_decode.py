@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hyperslab.tiles.info import histogram_document, info_document
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Array, numbers, pixels, tile, write_array
+from tests.tiles.support import Array, numbers, parse_query, pixels, tile, write_array
 
 _PACKED = {"scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32767, "units": "K"}
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from hyperslab.tiles.info import info_document
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
 from tests.tiles.support import (
     Array,
     Query,
     axes_json,
     numbers,
+    parse_query,
     pixels,
     tile,
     write_array,

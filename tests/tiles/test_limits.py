@@ -13,10 +13,9 @@ import pytest
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import TooLarge
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.read import ReadEstimate
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Query, tiles_on, write_attributes, write_plain
+from tests.tiles.support import Query, parse_query, tiles_on, write_attributes, write_plain
 
 
 def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], codec: object = None) -> None:

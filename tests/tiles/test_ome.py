@@ -112,15 +112,15 @@ def levels(*transformations: Any, path: Any = "0") -> Json:
             )
             for unit in ("", 7, ["micrometer"])
         ),
-        (image(version="0.4-dev-spatialdata"), "version: '0.4-dev-spatialdata' is none of", (1, 0.5, 0.5)),
+        (image(version="0.4-x"), "version: '0.4-x' is none of", (1, 0.5, 0.5)),
         (image(version="9.9"), "version: '9.9' is none of", (1, 0.5, 0.5)),
         (image(version=0.4), "version: 0.4 is none of", (1, 0.5, 0.5)),
-        (image(coordinateTransformations=[{"type": "identity"}]), "[0].type: expected scale", (1, 0.5, 0.5)),
+        (image(coordinateTransformations=[{"type": "affine"}]), "[0].type: expected scale", (1, 0.5, 0.5)),
         (image(coordinateTransformations=[]), "coordinateTransformations: expected at least 1", (1, 0.5, 0.5)),
         (image(datasets=[{"path": "0"}]), "datasets[0].coordinateTransformations: missing", None),
         (levels(), "datasets[0].coordinateTransformations: expected at least 1", None),
-        (levels({"type": "identity"}), "coordinateTransformations[0].type: expected scale or", None),
-        (levels({"type": "affine"}, SCALE), "coordinateTransformations[0].type: expected scale or", (1, 2, 2)),
+        (levels({"type": "rotation"}), "coordinateTransformations[0].type: expected scale, ", None),
+        (levels({"type": "affine"}, SCALE), "coordinateTransformations[0].type: expected scale, ", (1, 2, 2)),
         (levels({"type": "scale", "scale": ["a", 1, 1]}), "coordinateTransformations[0].scale[0]", None),
         (levels({"type": "scale", "scale": [2, 2]}), "scale: expected 3 numbers, one for each axis, found 2", None),
         (levels(SHIFT), "coordinateTransformations: scale is missing", None),
@@ -208,10 +208,10 @@ def test_channels_have_colours_windows_and_places_to_begin() -> None:
     [
         ({"color": 255}, "color", "color"),
         ({"color": "green"}, "color", "color"),
-        ({"window": {"min": 0, "max": 1, "start": 0, "end": "1"}}, "window.end", "window"),
-        ({"window": {"min": 0, "max": 1, "start": 1, "end": 1}}, "not below", "window"),
-        ({"window": {"min": 0, "max": 1, "start": 0, "end": float("nan")}}, "window.end", "window"),
-        ({"window": None}, "window", "window"),
+        ({"window": {"min": 0, "start": 0, "end": "1"}}, "window.end", "window"),
+        ({"window": {"start": 1, "end": 1}}, "not below", "window"),
+        ({"window": {"min": 1, "max": 0, "start": 0, "end": float("nan")}}, "window.end", "window"),
+        ({"window": 3}, "window", "window"),
     ],
 )
 def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, member: str, lost: str) -> None:
@@ -221,7 +221,6 @@ def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, mem
     assert found.omero is not None
     assert getattr(found.omero.channels[0], lost) is None
     assert getattr(found.omero.channels[1], lost) is not None
-    assert len(found.problems) == 1
     assert f"omero.channels[0].{lost}" in found.problems[0]
     assert member in found.problems[0]
 
@@ -270,7 +269,7 @@ def test_a_plate_knows_its_wells() -> None:
     [
         ({"rows": None}, "plate.rows: missing"),
         ({"wells": []}, "plate.wells: expected at least 1"),
-        ({"wells": [{"path": "A1", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
+        ({"wells": [{"path": "A1"}]}, "wells[0].path"),
         ({"wells": [{"path": "../x", "rowIndex": 0, "columnIndex": 0}]}, "wells[0].path"),
         ({"wells": [{"path": "Z/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex"),
     ],
@@ -293,6 +292,7 @@ SECOND_WELL: Json = {"path": "B/2", "rowIndex": 1, "columnIndex": 1}
         ({"wells": [{"path": "A/1", "rowIndex": 0}, SECOND_WELL]}, "wells[0].columnIndex: missing", ["A/1", "B/2"]),
         ({"wells": [{"path": "A/1", "rowIndex": 9, "columnIndex": 0}]}, "wells[0].rowIndex: 9 is beyond", ["A/1"]),
         ({"wells": [{"path": "A1"}, SECOND_WELL]}, "wells[0].path", ["B/2"]),
+        ({"wells": [{"path": "A1", "rowIndex": 0, "columnIndex": 0}, SECOND_WELL]}, "wells[0].path", ["A1", "B/2"]),
         ({"wells": [SECOND_WELL, SECOND_WELL]}, "is there twice", ["B/2"]),
         ({"field_count": 0}, "field_count", ["A/1", "B/2"]),
         ({"acquisitions": [{"id": -1}]}, "acquisitions[0].id", ["A/1", "B/2"]),
@@ -314,8 +314,9 @@ def test_what_is_broken_in_a_plate_is_left_out_and_named(change: Json, member: s
     [
         ([], None),
         (None, None),
-        ([{"path": "a/b"}], None),
-        ([{"path": "a/b"}, {"path": "0"}], ["0"]),
+        ([{"path": "../b"}], None),
+        ([{"path": "a//b"}, {"path": "0"}], ["0"]),
+        ([{"path": "a/b"}, {"path": "0"}], ["a/b", "0"]),
         ([{"path": 0}], ["0"]),
         ([{"path": "0"}, {"path": "0"}], ["0"]),
         ([{"path": "0", "acquisition": "x"}], ["0"]),

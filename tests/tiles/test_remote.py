@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hyperslab.tiles.info import histogram_document, info_document
-from hyperslab.tiles.query import parse_query
 from tests.tiles.remote import remote_tiles
-from tests.tiles.support import numbers, tile, tiles_on, write_array, write_attributes, write_image
+from tests.tiles.support import numbers, parse_query, tile, tiles_on, write_array, write_attributes, write_image
 
 PLAIN = parse_query([])
 
@@ -102,7 +101,6 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
 
 
 def test_windows_of_remote_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
     monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e6)
     write_array(tmp_path / "a", ramp(64, 64))
 

@@ -2,110 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from starlette.routing import Router
-from starlette.types import ASGIApp
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
+from hyperslab import __version__
 from hyperslab.api import docs
-from hyperslab.api.admission import Admission
-from hyperslab.api.auth import Guard
-from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware import Handler, HttpApp
+from hyperslab.api.middleware.access import Access
+from hyperslab.api.middleware.cors import Cors, preflight
+from hyperslab.api.middleware.edge import Edge, printable, route_path
+from hyperslab.api.middleware.metrics import METHODS, Counted
+from hyperslab.api.middleware.problems import Problems
+from hyperslab.api.middleware.replay import Replay
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.replay import ResponseCache
-from hyperslab.api.request import Context
-from hyperslab.api.response import PATIENCE, REPLAY
-from hyperslab.api.routes import changes, edit, health, metadata, points, read, stream, tile, view, write, zarr
-from hyperslab.api.threads import Threads, WriteThreads
-from hyperslab.arrays.faces import FORMATS, FaceReader
-from hyperslab.arrays.keys import KeyReader
+from hyperslab.api.params import refusal
+from hyperslab.api.response import PATIENCE, Response
+from hyperslab.api.routes import (
+    append,
+    changes,
+    chunk,
+    health,
+    metadata,
+    pages,
+    plan,
+    points,
+    slice,  # noqa: A004
+    stream,
+    tile,
+    view,
+    zarr,
+)
+from hyperslab.api.services import make_services
 from hyperslab.arrays.service import Service
-from hyperslab.streams.service import Streams
-from hyperslab.tiles.service import Tiles
+from hyperslab.errors import MethodNotAllowed, RouteNotFound
+from hyperslab.tiles.query import REPEATABLE
 
-Application = ASGIApp
+Application = FastAPI
 """Type of the application, from `create_app`."""
-
-HANDLERS: Final[Mapping[tuple[str, str], Handler]] = {
-    ("GET", "/v1/slice"): read.get_slice,
-    ("PUT", "/v1/slice"): write.put_slice,
-    ("GET", "/v1/chunk"): read.get_chunk,
-    ("PUT", "/v1/chunk"): write.put_chunk,
-    ("DELETE", "/v1/chunk"): write.delete_chunk,
-    ("GET", "/v1/plan"): read.get_plan,
-    ("POST", "/v1/append"): write.append,
-    ("POST", "/v1/points"): points.post_points,
-    ("GET", "/v1/metadata"): metadata.get_metadata,
-    ("PUT", "/v1/metadata"): edit.put_node,
-    ("PATCH", "/v1/metadata"): edit.patch_node,
-    ("DELETE", "/v1/metadata"): edit.delete_node,
-    ("GET", "/v1/tile"): tile.get_tile,
-    ("GET", "/v1/changes"): changes.get_changes,
-    ("GET", "/v1/stream"): stream.get_stream,
-    ("PUT", "/v1/stream"): stream.put_stream,
-    ("PATCH", "/v1/stream"): stream.patch_stream,
-    ("POST", "/v1/stream"): stream.post_stream,
-    ("DELETE", "/v1/stream"): stream.delete_stream,
-    ("GET", "/zarr"): zarr.get_key,
-    ("GET", "/zarr2"): zarr.get_key,
-    ("GET", "/zarr3"): zarr.get_key,
-    ("PUT", "/zarr"): write.put_key,
-    ("DELETE", "/zarr"): write.delete_key,
-}
-"""By method and front of the path, behind which the path of a node or a key follows."""
-PAGES: Final[Mapping[str, Handler]] = {
-    "/": view.page,
-    "/view(/.*)?": view.page,
-    "/viewer/static/[^/]+/.*": view.static,
-    "/favicon.ico": view.favicon,
-    "/v1/?": docs.index,
-    "/openapi.json": docs.openapi_json,
-    "/docs": docs.docs,
-    "/healthz": health.healthz,
-    "/readyz": health.readyz,
-    "/metrics": health.metrics,
-    "/problems/[^/]+": health.problem_code,
-}
-"""By a pattern of their path."""
+ROUTERS: Final = (
+    *(slice.router, chunk.router, zarr.router, tile.iiif_router, tile.router),  # by heat: each costs those behind it
+    *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router),
+    *(view.router, health.router, pages.router),
+)
 
 
 def create_app(
     service: Service, options: ApiOptions | None = None, started: Callable[[], Mapping[str, Any]] = dict
-) -> Application:
+) -> FastAPI:
     """The HTTP interface of a service, closed at shutdown; ``started`` as in `hyperslab.asgi.create_app`."""
     options = options or ApiOptions()
-    remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
-    sizes = {"cache_bytes": options.tile_cache_bytes, "max_bytes": options.max_tile_bytes}
-    context = Context(
-        service=service,
-        streams=Streams(service.catalog, service.reader, service.creator, service.in_flight),
-        tiles=Tiles(service.catalog, service.reader, **sizes),
-        keys={
-            "/zarr": KeyReader(service.catalog, service.reader),
-            **{f"/zarr{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS},
-        },
-        options=options,
-        threads=Threads(options.request_threads, remote),
-        writes=WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
-        admission=Admission(service.in_flight, patience=options.queue_seconds),
-        metrics=Metrics(service, options.metrics_folder),
-        responses=ResponseCache(options.answer_cache_bytes),
-        guard=Guard(options, public=view.is_page),
-    )
-    context.metrics.watch("answer", context.responses.stats)
-    context.metrics.watch("tile", context.tiles.cache_stats)
+    services = make_services(service, options)
 
     @asynccontextmanager
-    async def lifespan(_: ASGIApp) -> AsyncIterator[dict[str, Any]]:
-        async with context.metrics.sampled():
-            yield {PATIENCE: options.idle_seconds, REPLAY: app.replay, **started()}
-        context.writes.close()
-        context.streams.close()
-        context.threads.close()
-        service.close()
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        async with services.metrics.sampled():
+            yield {PATIENCE: options.idle_seconds, **started()}
+        services.close()
 
-    app = HttpApp(HANDLERS, PAGES, context, Router(lifespan=lifespan))
+    app = FastAPI(
+        title="Hyperslab",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,  # ours is a route like others
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    # the order of a request; the last one added is the first
+    middleware: Sequence[tuple[Any, Mapping[str, Any]]] = (
+        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE}}),
+        (Access, {"guard": services.guard}),
+        (Cors, {"origins": options.cors_origins}),
+        (Counted, {"metrics": services.metrics}),
+        (Problems, {}),
+        (Replay, {"responses": services.responses}),
+    )
+    for each, arguments in reversed(middleware):
+        app.add_middleware(each, **arguments)
+    routers = [each for each in ROUTERS if each is not tile.iiif_router or "iiif" not in service.catalog.mounts]
+    for router in routers:
+        app.include_router(router)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
+        raise refusal(request, error.errors()) from error
+
+    @app.exception_handler(HTTPException)
+    async def refuse_route(request: Request, error: HTTPException) -> Response:
+        """What no route takes: OPTIONS is answered with the methods of the path."""
+        method, methods = request.method, methods_of(routers, route_path(request.scope))
+        if method == "OPTIONS":
+            return preflight([*methods, method], request.headers.get("access-control-request-headers", ""))
+        if methods:
+            raise MethodNotAllowed(method, [*methods, "OPTIONS"]) from error
+        raise RouteNotFound(printable(request.scope["path"])) from error
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = docs.describe(app, options)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
     return app
+
+
+def methods_of(routers: Sequence[APIRouter], path: str) -> list[str]:
+    """The methods of a path."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    return [method for method in METHODS if method in found or (method == "HEAD" and "GET" in found)]

@@ -1,156 +1,295 @@
-"""API description: ``/openapi.json``, the same as a page at ``/docs``, and an index at ``/v1``.
+"""What the OpenAPI document says of answers, headers and bodies; FastAPI has the rest from the routes.
 
-Its source is ``openapi.yaml``. The page has no scripts and no external resources.
+``responses=`` of a route is made of these, as are members of the operation (``openapi_extra=``) that no signature has:
+request headers, and bodies that are read as they come.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping
 from html import escape
-from importlib.resources import files
 from typing import Any, Final
 
-import yaml
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 
-from hyperslab import __version__
-from hyperslab.api.auth import OPEN
+from hyperslab import errors
+from hyperslab.api.middleware.access import is_open
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.request import Request
-from hyperslab.api.response import Response, page_response
-from hyperslab.api.routes import view
-from hyperslab.engine.jsontext import dump_json
-from hyperslab.wire import HTML, JSON
+from hyperslab.api.problems import SERVER_ERROR, remedies
+from hyperslab.errors import ERRORS, HyperslabError
+from hyperslab.wire import (
+    ARRAY_CHUNKS,
+    ARRAY_DTYPE,
+    ARRAY_SHAPE,
+    CONTENT_DIGEST,
+    CSV,
+    HTML,
+    IDEMPOTENCY_KEY,
+    JSON,
+    NPY,
+    OBJECTS,
+    PROBLEM,
+    RAW,
+    SERVER_TIMING,
+    STREAM_EPOCH,
+    UPLOAD_COMPLETE,
+    UPLOAD_LIMIT,
+    UPLOAD_OFFSET,
+)
 
-HEADERS: Final = {
-    "cache-control": "no-cache",
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
-    "x-content-type-options": "nosniff",
+Json = dict[str, Any]
+Responses = dict[int | str, Json]
+
+DESCRIPTION: Final = (
+    "Zarr arrays as URLs that can be sliced, tiled, written and resized. HEAD works wherever GET does, and OPTIONS "
+    "everywhere. Tutorials, recipes and what is guaranteed are in the documentation: `docs/index.md` of the source, as "
+    "a site with `mkdocs serve -f deploy/mkdocs.yml`."
+)
+
+# --- bodies ----------------------------------------------------------------------------------------------------
+
+
+def content(*media_types: str) -> Json:
+    """Bodies of these media types."""
+    return {media_type: {"schema": _schema(media_type)} for media_type in media_types}
+
+
+def _schema(media_type: str) -> Json:
+    if media_type.startswith("text/") or media_type.endswith(("xml", "jsonl")):
+        return {"type": "string"}
+    return {"type": "object"} if "json" in media_type else {"type": "string", "format": "binary"}
+
+
+VALUES: Final = {
+    **content(RAW, NPY, CSV, OBJECTS),
+    JSON: {"schema": {"description": "Nested lists, or one value."}},
 }
+PICTURES: Final = content("image/png", "image/jpeg", "image/webp")
+STORED: Final = content(RAW, JSON, HTML)
+
+# --- headers ---------------------------------------------------------------------------------------------------
+
+
+def _header(description: str, kind: str = "string", *, always: bool = False) -> Json:
+    described: Json = {"description": description, "schema": {"type": kind}}
+    return {**described, "required": True} if always else described
+
+
+TAG: Final = {"ETag": _header("The strong tag of what is there now.", always=True)}
+PLACE: Final = {"Location": _header("Where it is.", always=True)}
+CHUNKS: Final = {ARRAY_CHUNKS: _header("How many chunks it has touched.")}
+COST: Final = {**CHUNKS, SERVER_TIMING: _header("Milliseconds by phase.")}
+OF_VALUES: Final = {
+    **TAG,
+    **COST,
+    ARRAY_SHAPE: _header("The shape of the whole answer, as JSON."),
+    ARRAY_DTYPE: _header("Its dtype, as JSON."),
+}
+EPOCH: Final = {STREAM_EPOCH: _header("Which opening this is.", "integer")}
+UPLOAD: Final = {
+    UPLOAD_OFFSET: _header("Bytes of the array that are stored.", "integer"),
+    UPLOAD_COMPLETE: _header("`?1`: it takes no more."),
+    UPLOAD_LIMIT: _header("`max-size` in bytes, and `max-age`: seconds without a request."),
+}
+
+# --- responses -------------------------------------------------------------------------------------------------
+
+
+def found(body: Json, headers: Json = TAG) -> Responses:
+    """Responses to GET with conditions and ranges."""
+    part = {"Content-Range": _header("Which bytes these are, where it is one range.")}
+    multipart = content("multipart/byteranges")
+    return {
+        200: answer("The whole of it.", body, headers),
+        206: answer("The bytes that `Range` asked for.", {**body, **multipart}, {**headers, **part}),
+        304: answer("`If-None-Match` holds: nothing was read.", headers=TAG),
+    }
+
+
+def answer(description: str, body: Json | None = None, headers: Json | None = None) -> Json:
+    """One response."""
+    described: Json = {"description": description}
+    return described | ({"content": body} if body else {}) | ({"headers": headers} if headers else {})
+
+
+def page(*media_types: str) -> Responses:
+    """A response without conditions."""
+    return problems() | {200: answer("The whole of it.", content(*media_types))}
+
+
+def problems(*refused: type[HyperslabError]) -> Responses:
+    """The problem documents of a route, with the codes that are its own."""
+    codes = [f"`{each.code}` ({each.http_status})" for each in refused]
+    text = f"What went wrong: {', '.join(codes)}, or one of all routes." if codes else "What went wrong."
+    return {"default": answer(text, {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}})}
+
+
+READS: Final = problems(
+    errors.BadSelection,
+    errors.NodeNotFound,
+    errors.WrongKind,
+    errors.IndexOutOfRange,
+    errors.TooManyIndices,
+    errors.FieldUnknown,
+    errors.NotRepresentable,
+    errors.NotAcceptable,
+    errors.PreconditionFailed,
+    errors.TooLarge,
+    errors.RangeNotSatisfiable,
+    errors.ChunkCorrupt,
+    errors.ChangedWhileRead,
+)
+WRITES: Final = problems(
+    errors.ReadOnly,
+    errors.WriteForbidden,
+    errors.ForeignOrigin,
+    errors.NodeNotFound,
+    errors.BadBody,
+    errors.DigestMismatch,
+    errors.UnsupportedMediaType,
+    errors.PreconditionFailed,
+    errors.WriteConflict,
+    errors.TooLarge,
+    errors.ClientStalled,
+    errors.StoreFull,
+)
+
+# --- request headers and bodies --------------------------------------------------------------------------------
+
+
+def header(name: str, description: str, kind: str = "string") -> Json:
+    """A request header."""
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": kind}}
+
+
+CONDITIONAL: Final = (
+    header("If-Match", "Only where the tag is one of these; else 412."),
+    header("If-None-Match", "Only where the tag is none of these (`*`: where nothing is there); else 304 or 412."),
+)
+READING: Final = (
+    *CONDITIONAL,
+    header("Range", "The bytes that are wanted."),
+    header("If-Range", "The tag or time that the ranges are meant for; else the whole of it comes."),
+)
+DIGEST: Final = (header(CONTENT_DIGEST, "`sha-256`, `sha-512` or `crc32c` of the body (RFC 9530)."),)
+WRITING: Final = (*CONDITIONAL, *DIGEST)
+STATED: Final = (
+    *WRITING,
+    header(ARRAY_SHAPE, "The shape of the values as JSON; refused where another one is expected."),
+    header(ARRAY_DTYPE, "The dtype of raw values, as JSON; refused where another one is expected."),
+)
+KEYED: Final = (*STATED, header(IDEMPOTENCY_KEY, "A retry with the same key appends nothing."))
+SENDER: Final = (
+    header(STREAM_EPOCH, "What opening the stream has answered: 409 where somebody has resumed it since.", "integer"),
+)
+OFFSETS: Final = (
+    header(UPLOAD_OFFSET, "Where in the array the bytes begin.", "integer"),
+    header(UPLOAD_COMPLETE, "`?1`: the array takes no more."),
+    *SENDER,
+    *DIGEST,
+)
+
+
+def headers(*described: Json) -> Json:
+    """Members of an operation with these request headers."""
+    return {"parameters": [*described]}
+
+
+def body(media_types: Json, *described: Json) -> Json:
+    """Members of an operation with a body, which is read as it comes, and request headers."""
+    return {"requestBody": {"required": True, "content": media_types}, "parameters": [*described]}
+
+
+VALUES_BODY: Final = {**content(RAW, NPY, OBJECTS), JSON: {"schema": {}, "example": 0}}
+
+# --- the document ----------------------------------------------------------------------------------------------
+
+
+def describe(app: FastAPI, options: ApiOptions) -> Json:
+    """The OpenAPI document, with the tokens that operations require under these options."""
+    site = options.documentation_url
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=DESCRIPTION,
+        routes=app.routes,
+        external_docs={"url": site, "description": "Tutorials, recipes and what is guaranteed"} if site else None,
+    )
+    reads, writes = bool(options.read_tokens), bool(options.write_tokens)
+    components = document.setdefault("components", {})
+    components["schemas"] = {"Problem": problem_schema()}
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    if reads or writes:
+        document["security"] = [{"bearer": []}]
+    for path, method, operation in operations(document):
+        for parameter in operation.get("parameters", ()):
+            parameter["schema"] = _plain(parameter["schema"])
+        if method == "get" and (not reads or is_open("GET", path)):
+            operation["security"] = []
+        elif path.startswith("/v1/points") and not reads and writes:  # most POST requests for points are reads
+            operation["security"] = [{}, {"bearer": []}]
+    return document
+
+
+def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Json]]:
+    """Path, method and description of each operation."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def problem_schema() -> Json:
+    """The schema of problem documents (RFC 9457)."""
+    text, codes = {"type": "string"}, sorted({*ERRORS, SERVER_ERROR} & remedies().keys())
+    return {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": text,
+            "status": {"type": "integer"},
+            "detail": text,
+            "instance": text,
+            "code": {"type": "string", "enum": codes, "description": "Stable; the facts are further members."},
+        },
+    }
+
+
+def _plain(schema: Json) -> Json:
+    """A schema of a parameter without what the parameter says itself, and without null, which no query has."""
+    members = {name: value for name, value in schema.items() if name not in ("title", "description")}
+    if members.get("default", "") in (None, []):
+        del members["default"]
+    kinds = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    return members if len(kinds) != 1 else {**kinds[0], **{name: members[name] for name in members if name != "anyOf"}}
+
+
+# --- pages -----------------------------------------------------------------------------------------------------
 
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
 h1 small { font-weight: normal; opacity: .7; font-size: 1rem; }
-section { border-top: 1px solid #8884; padding: .5rem 0 1rem; }
-h2 { font: 600 1rem ui-monospace, monospace; margin: .75rem 0 .25rem; overflow-wrap: anywhere; }
-h2 b { display: inline-block; min-width: 4.5ch; padding: 0 .5ch; margin-right: 1ch; border-radius: .25rem;
-  background: #4a7dff; color: #fff; text-align: center; }
-h2 .put, h2 .patch, h2 .post { background: #2a8a4a; } h2 .delete { background: #c0392b; }
-code, pre { font-family: ui-monospace, monospace; font-size: .9em; }
-table { border-collapse: collapse; width: 100%; } td { padding: .2rem 1rem .2rem 0; vertical-align: top; }
-td:first-child { white-space: nowrap; }
+code { font-family: ui-monospace, monospace; font-size: .9em; }
 """
 
 
-def describe(options: ApiOptions) -> Mapping[str, Any]:
-    """The OpenAPI document, with the tokens that operations require under these options."""
-    return _described(options.documentation_url, bool(options.read_tokens), bool(options.write_tokens))
-
-
-@cache
-def _described(site: str | None, reads: bool, writes: bool) -> Mapping[str, Any]:
-    """``reads`` and ``writes``: whether they require a token."""
-    text = files("hyperslab.api").joinpath("openapi.yaml").read_bytes()
-    document: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    del document["x-shared"]
-    document["info"]["version"] = __version__
-    if site is not None:
-        document["externalDocs"] = {"url": site, "description": "Tutorials, recipes and what is guaranteed"}
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            operation["parameters"] = list(_flat(operation["parameters"]))
-            is_open = path.encode() in OPEN or (method == "get" and view.is_page(path.encode()))
-            needed: list[dict[str, Any]] = [{"bearer": []}]
-            if path.startswith("/v1/points") and not reads:  # most POST requests for points are reads
-                needed = [{}, *needed]
-            operation["security"] = needed if not is_open and (reads or (writes and method != "get")) else []
-    return document
-
-
-def _flat(parameters: Iterable[Any]) -> Iterator[Any]:
-    """Parameters of nested lists."""
-    for item in parameters:
-        if isinstance(item, list):
-            yield from _flat(item)
-        else:
-            yield item
-
-
-async def openapi_json(request: Request) -> Response:
-    """The document; its server is the prefix removed by a proxy."""
-    servers = {"servers": [{"url": request.root_path}]} if request.root_path else {}
-    described = describe(request.context.options)
-    return page_response(dump_json({**described, **servers}), JSON, {"cache-control": "no-cache"})
-
-
-async def docs(request: Request) -> Response:
-    """The document as an HTML page."""
-    return page_response(render(describe(request.context.options), request.root_path), HTML, HEADERS)
-
-
-async def index(request: Request) -> Response:
-    """The index of routes."""
-    listed = [
-        {"method": method.upper(), "path": path, "summary": operation["summary"]}
-        for path, methods in describe(request.context.options)["paths"].items()
-        for method, operation in methods.items()
-    ]
-    links = {name: f"{request.root_path}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
-    document = {"service": "hyperslab", "version": __version__, "links": links, "routes": listed}
-    return page_response(dump_json(document), JSON, {"cache-control": "no-cache"})
-
-
-def render(document: Mapping[str, Any], root: str) -> bytes:
-    """The HTML page of a description; ``root`` is the prefix of links."""
-    info, site = document["info"], document.get("externalDocs")
-    more = "" if site is None else f'{escape(site["description"])}: <a href="{escape(site["url"])}">documentation</a>.'
-    parts = [
-        f"<h1>{escape(info['title'])} <small>{escape(info['version'])}</small></h1>",
-        f"<p>{_rich(info.get('description', ''))} The same for machines: ",
-        f'<a href="{escape(root)}/openapi.json">openapi.json</a>. {more}</p>',
-        *_operations(document["paths"]),
-    ]
-    return _page(info["title"], parts)
-
-
 def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
-    """The HTML page of a problem code."""
+    """The HTML page of a problem code; ``root`` is the prefix of links."""
     title, members = escape(explained["title"]), [f"<code>{escape(name)}</code>" for name in explained["members"]]
     parts = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
         f"<h1>{title} <small>{escape(explained['code'])}, status {explained['status']}</small></h1>",
         f"<p><strong>What to do:</strong> {_rich(explained['remedy'])}.</p>",
         f"<p>Facts in the problem document: {', '.join(members) or 'none'}.</p>",
         f'<p>All routes: <a href="{escape(root)}/docs">docs</a>.</p>',
+        "</body></html>\n",
     ]
-    return _page(explained["title"], parts)
-
-
-def _page(title: str, parts: Sequence[str]) -> bytes:
-    head = [
-        "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
-    ]
-    return "\n".join([*head, *parts, "</body></html>\n"]).encode()
-
-
-def _operations(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for path, methods in paths.items():
-        for method, operation in methods.items():
-            yield f'<section><h2><b class="{method}">{method.upper()}</b>{escape(path)}</h2>'
-            yield f"<p><strong>{_rich(operation.get('summary', ''))}.</strong> "
-            yield f"{_rich(operation.get('description', ''))}</p>"
-            if operation.get("parameters"):
-                yield "<table>"
-                for parameter in operation["parameters"]:
-                    example = parameter.get("example")
-                    shown = "" if example is None else f" For example <code>{escape(str(example))}</code>."
-                    about = f"{_rich(parameter.get('description', ''))}{shown}"
-                    yield f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{about}</td></tr>"
-                yield "</table>"
-            yield "</section>"
+    return "\n".join(parts).encode()
 
 
 def _rich(value: str) -> str:

@@ -19,8 +19,6 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from hyperslab.arrays.service import Service
 from hyperslab.cache import CacheStats
 
-ROUTE: Final = "hyperslab.route"
-"""Scope key: the name of the route."""
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _log = logging.getLogger(__name__)

@@ -66,6 +66,8 @@ def _headers(error: Exception) -> Headers:
             extra = [(b"www-authenticate", "Bearer")]
         case errors.MismatchingUploadOffset():
             extra = [(b"upload-offset", str(error.expected_offset)), (b"upload-complete", "?0")]
+        case errors.NotHttp() | errors.CodingUnknown() | errors.HeadTooLarge():
+            extra = [(b"connection", "close")]
         case errors.MethodNotAllowed():
             extra = [(b"allow", ", ".join(error.allowed))]
         case _:

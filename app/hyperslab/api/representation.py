@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from hyperslab.api.conditional import UNCONDITIONAL
+from hyperslab.api.exchange import Exchange
+from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
-from hyperslab.api.replay import Sources
-from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Headers, Pieces, Response, http_date
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.errors import ChangedWhileRead
 
 _PIECE: Final = 1 << 20
 """Size of a piece handed to the server, of a body in memory (benchmark ``http``)."""
@@ -65,7 +66,7 @@ class Representation:
     sources: Sources | None = None
     cost: Headers = ()
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: Exchange) -> Response:
         """The response to a request, with the first piece of its body read. Raises `PreconditionFailed`,
         `RangeNotSatisfiable`, `Overloaded`, and errors of the read."""
         conditions, body, etag = request.conditions, self.body, self.etag
@@ -100,7 +101,7 @@ class Representation:
             if request.method == "HEAD":  # the size is unknown before the body is made (RFC 9110 §9.3.2)
                 nothing = None if size is None else Pieces(size, _cut(()), 0)
                 return Response(200, (*headers, *self.cost, *body.cost()), nothing)
-            return await self._streamed(request, Response(status, headers), part, layout)
+            return await self._streamed(request, status, headers, part, layout)
         if layout is not None:
             parts = _parts(lambda piece, _: iter((memoryview(body)[piece.start : piece.stop],)), layout, Cancel())
             pieces = Pieces(layout.nbytes, _cut(parts), request.context.options.idle_seconds)
@@ -116,7 +117,9 @@ class Representation:
         headers = (*self.headers, *content.headers)
         return replace(self, etag=etag, body=content.data, headers=headers, sources=sources, cost=content.cost)
 
-    async def _streamed(self, request: Request, head: Response, part: ByteRange, layout: Multipart | None) -> Response:
+    async def _streamed(
+        self, request: Exchange, status: int, headers: Headers, part: ByteRange, layout: Multipart | None
+    ) -> Response:
         """The first piece is read before the status line is sent."""
         body = self.body
         assert isinstance(body, Body) and body.open is not None  # noqa: PT018 - the one belongs to the other
@@ -135,14 +138,29 @@ class Representation:
                 piece = await request.run(next, pieces, None) if left > 0 else None
 
         sent = Pieces(nbytes, read_on(piece, nbytes), request.context.options.idle_seconds)
-        return replace(head, headers=(*head.headers, *self.cost, *body.cost()), body=sent)
+        return Response(status, (*headers, *self.cost, *body.cost()), sent)
 
 
 Reply = Response | Representation
-"""Result of a route."""
 
 
-def in_memory(request: Request, data: Buffer) -> Buffer | Pieces:
+async def respond(request: Exchange, make: Callable[[], Awaitable[Reply]]) -> Response:
+    """The response to a read, of what ``make`` returns; made again a few times if data is written meanwhile."""
+
+    async def attempt() -> Response:
+        reply = await make()
+        return reply if isinstance(reply, Response) else await reply.respond(request)
+
+    for _ in range(8):
+        try:
+            return await attempt()
+        except ChangedWhileRead:
+            await request.aclose()  # release the budget
+    request.is_last_try = True
+    return await attempt()
+
+
+def in_memory(request: Exchange, data: Buffer) -> Buffer | Pieces:
     """A body in memory; a large one is sent in pieces."""
     if len(data) <= _PIECE:
         return data

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from starlette.types import Message, Scope, Send
+import starlette.responses
+from starlette.types import Message, Receive, Scope, Send
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays.chunks import ReadCost
@@ -26,22 +26,20 @@ Buffer = bytes | memoryview
 
 PATIENCE: Final = "hyperslab.patience"
 """Application state: seconds until a server may disconnect an idle client."""
-REPLAY: Final = "hyperslab.replay"
-"""Application state: a function that returns head and body of a stored response to a GET, by its target and headers, or
-None."""
-WAS_TRIED: Final = "hyperslab.was_tried"
-"""Scope key: the cache has no response to the request."""
+ENDING: Final = "hyperslab.ending"
+"""Application state: an `Event` set when the process is about to end."""
+HELD: Final = "hyperslab.held"
+"""Scope key: an `AsyncExitStack` that is closed when the response has been sent, or failed."""
+METHOD: Final = "hyperslab.method"
+"""Scope key: the method as sent; HEAD is routed as GET."""
 REFUSED: Final = "hyperslab.refused"
-"""Scope key: the error for a malformed request."""
-CONNECTION: Final = "hyperslab.connection"
-"""Scope key, on our own server: ``hang_up()`` discards unsent data, ``say_why(reason)`` sets the reason in the status
-line."""
+"""Scope key: the error for a request that goes no further."""
 
 
 class Pieces:
     """A body of ``size`` bytes (None: unknown), sent in pieces no faster than the client receives it.
 
-    A client that accepts no piece within ``patience`` seconds is disconnected.
+    The response ends if the client accepts no piece within ``patience`` seconds; `protocol` disconnects it.
     """
 
     def __init__(self, size: int | None, pieces: AsyncIterator[Buffer], patience: float) -> None:
@@ -49,7 +47,7 @@ class Pieces:
         self._pieces = pieces
         self._patience = patience
 
-    async def send(self, start: Message, scope: Scope, send: Send) -> None:
+    async def send(self, start: Message, send: Send) -> None:
         """Send the head and all pieces; returns when the client has made room for the last one.
 
         A server's ``send`` returns when a piece is queued, so the next one is read during its transmission; it waits
@@ -61,8 +59,6 @@ class Pieces:
                 async with asyncio.timeout(self._patience):
                     await send(message)
             except TimeoutError as error:
-                if CONNECTION in scope:  # else the server closes the connection once all is sent
-                    scope[CONNECTION].hang_up()
                 raise Cancelled from error
 
         await hand_over(start)
@@ -75,27 +71,28 @@ class Pieces:
         await hand_over({"type": "http.response.body", "body": b""})
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A response with a complete head; ``body`` None: of unknown size, for HEAD."""
+class Response(starlette.responses.Response):
+    """A response with a complete head; ``content`` None: of unknown size, for HEAD."""
 
-    status: int
-    headers: Headers
-    body: Buffer | Pieces | None = b""
+    def __init__(self, status_code: int = 200, headers: Headers = (), content: Buffer | Pieces | None = b"") -> None:
+        self.status_code = status_code
+        self.raw_headers = [*headers]
+        self.content = content
+        self.background = None
 
-    async def send(self, scope: Scope, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of ASGI
         """Send it; without the body for HEAD."""
-        headers, body = self.headers, self.body
-        if body is not None and self.status not in (204, 304):
-            size = body.size if isinstance(body, Pieces) else len(body)
-            headers = headers if size is None else (*headers, (b"content-length", b"%d" % size))
-        start: Message = {"type": "http.response.start", "status": self.status, "headers": headers}
-        is_wanted = scope["method"] != "HEAD"
-        if is_wanted and isinstance(body, Pieces):
-            await body.send(start, scope, send)
+        headers, content = self.raw_headers, self.content
+        if content is not None and self.status_code not in (204, 304):
+            size = content.size if isinstance(content, Pieces) else len(content)
+            headers = headers if size is None else [*headers, (b"content-length", b"%d" % size)]
+        start: Message = {"type": "http.response.start", "status": self.status_code, "headers": headers}
+        is_wanted = scope.get(METHOD) != "HEAD"
+        if is_wanted and isinstance(content, Pieces):
+            await content.send(start, send)
             return
         await send(start)
-        await send({"type": "http.response.body", "body": body if is_wanted and body else b""})
+        await send({"type": "http.response.body", "body": content if is_wanted and content else b""})
 
 
 def page_response(body: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> Response:
@@ -108,7 +105,12 @@ def page_response(body: bytes, media_type: str, headers: Mapping[str, str], stat
 def json_response(document: Any, *, status: int = 200, headers: Headers = ()) -> Response:
     """A JSON document without a validator."""
     described = ((b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), *headers)
-    return Response(status, described, dump_json(document))
+    return Response(status, described, json_body(document))
+
+
+def json_body(document: Any) -> bytes:
+    """A document as JSON, which ends with a line feed."""
+    return dump_json(document) + b"\n"
 
 
 def strong_etag(version: str) -> str:

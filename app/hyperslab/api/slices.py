@@ -1,4 +1,4 @@
-"""Values of arrays: parser of the query, body, and response of slices and chunks."""
+"""Values of arrays: body and response of slices and chunks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.conditional import UNCONDITIONAL
+from hyperslab.api.exchange import Exchange, runs_on_loop
+from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.params import SliceQuery, ValuesQuery
 from hyperslab.api.ranges import ByteRange
-from hyperslab.api.replay import MAX_KEYS, Sources
 from hyperslab.api.representation import Body, Content, Representation
-from hyperslab.api.request import Context, Query, Request, runs_on_loop
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
+from hyperslab.api.services import Services
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
     TEXT_FORMS,
@@ -44,10 +46,6 @@ from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 
-PARAMETERS: Final = ("field", "format", "dtype", "decode")
-"""Query parameters besides the selection."""
-DECODINGS: Final = ("cf", "none")
-MAX_BINS: Final = 1 << 16
 _MAX_REMOTE_BYTES: Final = 32 << 20
 """Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream (ADR
 0031, benchmark ``objects``)."""
@@ -91,23 +89,22 @@ class ArrayQuery:
 
 
 def array_query(
-    request: Request, array: ArrayNode, items: Sequence[SelectionItem], *, negotiate: bool = True
+    array: ArrayNode, items: Sequence[SelectionItem], query: ValuesQuery, form: str | None, accept: str | None
 ) -> ArrayQuery:
-    """Parse ``field``, ``format`` and ``dtype``; the Accept header too if ``negotiate``. ``items`` may extend into the
-    subarray of the field."""
-    query, metadata = request.query, array.metadata
-    accept = request.header(b"accept") if negotiate else None
-    form = choose_format(query.text("format"), accept, media_types(metadata.dtype.numpy))
-    name, spelled = query.text("field"), query.text("dtype")
+    """``query`` for a selection of an array, in the form that is asked for by name or in an Accept header. ``items``
+    may extend into the subarray of the field."""
+    metadata = array.metadata
+    form = choose_format(form, accept, media_types(metadata.dtype.numpy))
+    name, spelled = query.field, query.dtype
     field = resolve_field(array, name)
     selection, field = select(array, field, items)
     if spelled is not None and field is None:  # whole records cannot be converted
         field = resolve_field(array, name, required=True)
     shape = selection.shape if field is None else selection.shape + field.shape
-    decoder = decoder_of(array, query)
+    decoder = decoder_of(array, query.decode)
     stored = metadata.dtype.numpy if field is None else field.numpy
     dtype = stored if decoder is None else decoder.dtype
-    bins = _bins(query, selection) if not query.values.keys().isdisjoint(("reduce", "bins")) else None
+    bins = _bins(query, selection) if isinstance(query, SliceQuery) else None
     if bins is not None:
         reduced = reduced_dtype(dtype)
         if reduced is None:
@@ -140,27 +137,28 @@ def values_etag(tag: str, words: str) -> str:
     return etag_of(f"{tag} {words}".encode())
 
 
-async def with_inherited(request: Request, array: ArrayNode) -> ArrayNode:
+async def with_inherited(request: Exchange, array: ArrayNode, decode: str) -> ArrayNode:
     """The array, for ``decode=cf`` with the attributes that it inherits."""
-    if not array.may_inherit or request.query.choice("decode", DECODINGS) != "cf":
+    if not array.may_inherit or decode != "cf":
         return array
     return await request.run(request.service.catalog.with_inherited, array)
 
 
-def decoder_of(array: ArrayNode, query: Query) -> Decoder | None:
+def decoder_of(array: ArrayNode, decode: str) -> Decoder | None:
     """The decoder of ``decode=``; None for stored values."""
-    decoder = array.decoder if query.choice("decode", DECODINGS) == "cf" else None
+    decoder = array.decoder if decode == "cf" else None
     return decoder if decoder is not None and decoder.changes else None
 
 
-def _bins(query: Query, selection: Selection) -> int:
-    """``reduce=minmax`` and ``bins=``: number of parts of the last axis, at most its length."""
-    if query.choice("reduce", ("minmax",)) is None:
-        raise BadParameter("bins", query.values["bins"], "reduce=minmax beside it")
-    bins = query.integer("bins", 1024, low=1, high=MAX_BINS)
+def _bins(query: SliceQuery, selection: Selection) -> int | None:
+    """``reduce=minmax`` and ``bins=``: number of parts of the last axis, at most its length; None without them."""
+    if query.reduce is None:
+        if query.bins is not None:
+            raise BadParameter("bins", query.bins, "reduce=minmax beside it")
+        return None
     if not selection.shape:
         raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
-    return min(bins, selection.shape[-1])
+    return min(query.bins or 1024, selection.shape[-1])
 
 
 TEXT_IS_LARGER: Final = 4
@@ -174,7 +172,7 @@ class _Values:
     """
 
     def __init__(
-        self, context: Context, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
+        self, context: Services, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
     ) -> None:
         self._reader = context.service.reader
         self._max_object_bytes = context.options.max_json_bytes  # maximum size of their binary form
@@ -306,14 +304,17 @@ def _sources(plan: ReadPlan) -> Sources | None:
     return Sources(array.mount, keys, versions, plan.touched)
 
 
-async def array_reply(request: Request, array: ArrayNode, items: Sequence[SelectionItem]) -> Response:
+async def array_reply(
+    request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], values: ValuesQuery
+) -> Response:
     """The response for a slice or a chunk.
 
     A small response without conditions or ranges is read at once, and its tag is made of versions read with the data.
     For all others versions are looked up first, so that conditions are checked before any data is read.
     """
-    context, array = request.context, await with_inherited(request, array)
-    query, reader, options = array_query(request, array, items), context.service.reader, context.options
+    context, array = request.context, await with_inherited(request, array, values.decode)
+    reader, options = context.service.reader, context.options
+    query = array_query(array, items, values, values.format, request.header(b"accept"))
     check_form(query.form, query.shape, query.dtype)
     limit = query.max_bytes(options)
     if limit is not None and query.nbytes > limit:
@@ -331,24 +332,24 @@ async def array_reply(request: Request, array: ArrayNode, items: Sequence[Select
     elif not (query.form in TEXT_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
-    values = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
+    read = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
     body: Buffer | Body = b""
     if whole is None:
-        body = values.streamed() if values.is_binary and (ranged or not is_small) else values.whole()
+        body = read.streamed() if read.is_binary and (ranged or not is_small) else read.whole()
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
         media_types(query.dtype)[query.form],
         body,
         headers=array_headers(query.shape, query.dtype),
-        always=caching(array.mount, options, negotiated=request.query.text("format") is None),
+        always=caching(array.mount, options, negotiated=values.format is None),
         sources=_sources(plan),
     )
     if whole is not None:
-        representation = representation.with_content(values.make(Cancel()))
+        representation = representation.with_content(read.make(Cancel()))
     return await representation.respond(request)
 
 
-async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
+async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
     """The response of ``answer`` for the array at ``path``.
 
     An array of a remote store that was opened before is used while its documents are looked up; if they have changed,
@@ -373,7 +374,7 @@ async def answer_from(path: str, request: Request, answer: Callable[[ArrayNode],
     return await answer(checking.result())
 
 
-async def look_up(request: Request, plan: ReadPlan) -> tuple[ReadPlan, str, int]:
+async def look_up(request: Exchange, plan: ReadPlan) -> tuple[ReadPlan, str, int]:
     """`Reader.look_up`, and the tag and the number of cached chunks of the plan: in a thread if there are many chunks,
     and cancelled when the client leaves."""
     reader = request.service.reader

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from starlette.types import Receive
 
 from hyperslab.api.admission import Share
-from hyperslab.api.request import Context, Request
+from hyperslab.api.exchange import Exchange
+from hyperslab.api.services import Services
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, parse_json
 from hyperslab.errors import (
     BadBody,
@@ -86,7 +87,7 @@ reference."""
 
 @asynccontextmanager
 async def received_body(
-    request: Request, *, default_type: str = RAW, max_bytes: int | None = None, extra_bytes: int = 0
+    request: Exchange, *, default_type: str = RAW, max_bytes: int | None = None, extra_bytes: int = 0
 ) -> AsyncIterator[memoryview]:
     """The whole body of a write, writable and counted against the budget of bytes in flight as it arrives; JSON counts
     as the objects parsed from it.
@@ -111,13 +112,13 @@ async def received_body(
         yield body
 
 
-async def json_object(request: Request, *kinds: str, writes: bool = True) -> dict[str, Any]:
-    """The JSON object in the body of a write, with a media type of ``kinds`` or JSON; read only if the store is
-    writable, or the request ``writes`` nothing."""
+async def json_object(request: Exchange, path: str, *kinds: str, writes: bool = True) -> dict[str, Any]:
+    """The JSON object in the body of a write to ``path``, of a media type of ``kinds`` or JSON; read only if the store
+    is writable, or the request ``writes`` nothing."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
-    mount, _ = request.service.catalog.locate(request.tail)
+    mount, _ = request.service.catalog.locate(path)
     if writes:
         mount.check_writable()
     async with received_body(request, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
@@ -127,7 +128,7 @@ async def json_object(request: Request, *kinds: str, writes: bool = True) -> dic
     return document
 
 
-def check_as_is(request: Request) -> None:
+def check_as_is(request: Exchange) -> None:
     """Raise `UnsupportedMediaType` for a compressed body, or `BadParameter` for a partial one."""
     coding = (request.header(b"content-encoding") or "identity").strip().lower()
     if coding != "identity":
@@ -182,7 +183,7 @@ class Body:
         return done
 
 
-async def _read(request: Request, limit: int, patience: float, share: Share) -> memoryview:
+async def _read(request: Exchange, limit: int, patience: float, share: Share) -> memoryview:
     """Read the body. For a stated length the whole buffer is reserved at once, but memory is used only as it fills;
     ``share`` grows with received bytes."""
     body, text = Body(request.receive), request.header(b"content-length")
@@ -217,17 +218,17 @@ async def _read(request: Request, limit: int, patience: float, share: Share) -> 
     return buffer.data[:size]
 
 
-def max_json_bytes(context: Context) -> int:
+def max_json_bytes(context: Services) -> int:
     """Maximum size of a JSON body with values or points."""
     return min(context.options.max_upload_bytes, _room_for_json(context))
 
 
-def _room_for_json(context: Context) -> int:
+def _room_for_json(context: Services) -> int:
     """Size of JSON whose parsed form fits into the memory budget."""
     return max(64 << 10, context.admission.limit // _JSON_GROWTH)
 
 
-def max_value_bytes(request: Request) -> int:
+def max_value_bytes(request: Exchange) -> int:
     """Maximum bytes of values in a body of the request's media type."""
     if media_type(request) != JSON:
         return request.context.options.max_upload_bytes
@@ -235,7 +236,7 @@ def max_value_bytes(request: Request) -> int:
     return max(1, max_json_bytes(request.context) // 8)
 
 
-def media_type(request: Request) -> str | None:
+def media_type(request: Exchange) -> str | None:
     """The Content-Type without parameters, in lower case; None if the client did not choose one."""
     text = request.header(b"content-type")
     kind = None if text is None else text.partition(";")[0].strip().lower()

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.api.request import Request
+from hyperslab.api.exchange import Exchange
+from hyperslab.api.params import Casting
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import check_countable
@@ -44,9 +45,6 @@ from hyperslab.wire.times import cast_times, count_of
 
 Codecs = Sequence[Mapping[str, Any]]
 
-_CASTINGS: Final = ("safe", "same_kind", "unsafe")
-"""Allowed conversions of an npy body, in numpy's terms; NaN never becomes an integer."""
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -70,15 +68,14 @@ def target(array: ArrayNode, shape: tuple[int, ...], field: Field | None) -> Tar
     return Target(parse_dtype(field.json), shape + field.shape, inner, ())
 
 
-def check_kind(request: Request, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
-    """Refuse an unsupported media type or ``casting`` before the body is read."""
+def check_kind(request: Exchange, kinds: tuple[str, ...] = (RAW, NPY, JSON, OBJECTS)) -> None:
+    """Refuse an unsupported media type before the body is read."""
     kind = media_type(request)
     if kind not in (None, *kinds):
         raise UnsupportedMediaType(str(kind), list(kinds))
-    request.query.choice("casting", _CASTINGS)
 
 
-def check_headers(request: Request, wanted: Target) -> None:
+def check_headers(request: Exchange, wanted: Target) -> None:
     """Check shape and dtype headers of the client, if sent. Raises `BadBody`."""
     shape = _stated_shape(request)
     if shape is not None and shape not in (list(wanted.shape), list(wanted.inner)):
@@ -94,7 +91,7 @@ def check_headers(request: Request, wanted: Target) -> None:
             raise BadBody(ARRAY_DTYPE, expected, dtype)
 
 
-def _stated_shape(request: Request) -> Any:
+def _stated_shape(request: Exchange) -> Any:
     """The shape in the client's headers, or None. Raises `BadBody`."""
     text = request.header(ARRAY_SHAPE.lower().encode())
     try:
@@ -103,8 +100,9 @@ def _stated_shape(request: Request) -> Any:
         raise BadBody(f"{ARRAY_SHAPE} is not JSON", "a list of sizes", text) from error
 
 
-def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[Any]:
+def parse_values(request: Exchange, body: memoryview, wanted: Target, casting: Casting) -> NDArray[Any]:
     """The values of a body with checked media type and headers, of ``wanted.shape``, or one item to be broadcast.
+    ``casting``: allowed conversions of an npy body, in numpy's terms; NaN never becomes an integer.
 
     A body without a Content-Type is raw. Raises `BadBody` with the expected and the found form.
     """
@@ -112,7 +110,7 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
     if kind == JSON:
         return values_from_json(parse_json_body(body), wanted)
     if kind == NPY:
-        return cast(request, parse_npy(io.BytesIO(body)), wanted, "the npy body")
+        return cast(parse_npy(io.BytesIO(body)), wanted, casting, "the npy body")
     if wanted.dtype.numpy.hasobject:
         return parse_objects(body, wanted)
     if kind == OBJECTS:
@@ -125,11 +123,11 @@ def parse_values(request: Request, body: memoryview, wanted: Target) -> NDArray[
     return np.frombuffer(body, dtype).reshape(wanted.shape) if expected else np.zeros(wanted.shape, dtype)
 
 
-def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: int) -> NDArray[Any]:
+def appended_values(request: Exchange, body: memoryview, array: ArrayNode, axis: int, casting: Casting) -> NDArray[Any]:
     """The values of a body to append along ``axis``, with as many rows as it holds; raises as `parse_values`."""
     kind, metadata = media_type(request) or RAW, array.metadata
     if kind == NPY:
-        return _cast(parse_npy(io.BytesIO(body)), metadata.dtype.numpy, request)
+        return _cast(parse_npy(io.BytesIO(body)), metadata.dtype.numpy, casting)
     if kind == JSON:
         part = parse_json_body(body)
         for _ in range(axis):
@@ -143,7 +141,7 @@ def appended_values(request: Request, body: memoryview, array: ArrayNode, axis: 
         rows = _rows(request, array, axis, number=len(body), each=metadata.itemsize, unit="bytes")
     wanted = target(array, _with_rows(array, axis, rows), None)
     check_headers(request, wanted)
-    return parse_values(request, body, wanted)
+    return parse_values(request, body, wanted, casting)
 
 
 def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:
@@ -151,7 +149,7 @@ def _with_rows(array: ArrayNode, axis: int, rows: int) -> tuple[int, ...]:
     return (*shape[:axis], rows, *shape[axis + 1 :])
 
 
-def _rows(request: Request, array: ArrayNode, axis: int, *, number: int, each: int, unit: str) -> int:
+def _rows(request: Exchange, array: ArrayNode, axis: int, *, number: int, each: int, unit: str) -> int:
     """The number of rows in a body of ``number`` units, of which an item takes ``each``; for rows without items, the
     number stated by the client."""
     row = prod(_with_rows(array, axis, 1)) * each
@@ -168,23 +166,22 @@ def _rows(request: Request, array: ArrayNode, axis: int, *, number: int, each: i
     return rows
 
 
-def cast(request: Request, values: NDArray[Any], wanted: Target, what: str) -> NDArray[Any]:
+def cast(values: NDArray[Any], wanted: Target, casting: Casting, what: str) -> NDArray[Any]:
     """Values of an npy file in the target's dtype; raises `BadBody` for another shape, a conversion forbidden by
     numpy's rule ``casting=``, NaN as an integer, units of time too far apart, or invalid text."""
     if values.shape not in (wanted.shape, wanted.inner):
         raise BadBody(f"the shape of {what}", list(wanted.shape), list(values.shape))
-    return _cast(values, wanted.dtype.numpy, request)
+    return _cast(values, wanted.dtype.numpy, casting)
 
 
-def _cast(values: NDArray[Any], dtype: np.dtype[Any], request: Request) -> NDArray[Any]:
+def _cast(values: NDArray[Any], dtype: np.dtype[Any], casting: Casting) -> NDArray[Any]:
     if values.dtype == dtype:
         return values
     if values.dtype == npy_dtype(dtype):
         return np.asarray(values, order="C").view(dtype)  # keeps 0-d arrays
     expected, found = dtype_to_json(dtype), dtype_to_json(values.dtype)
-    casting = request.query.choice("casting", _CASTINGS) or "safe"
     try:
-        if not np.can_cast(values.dtype, bare_dtype(dtype), casting=casting):  # type: ignore[arg-type]
+        if not np.can_cast(values.dtype, bare_dtype(dtype), casting=casting):
             raise BadBody(f"dtype of the body, under casting={casting} (safe, same_kind, unsafe)", expected, found)
         if values.dtype.kind in "fc" and dtype.kind in "iu" and not np.isfinite(values).all():
             raise BadBody("NaN and infinity cannot become integers", expected, found)

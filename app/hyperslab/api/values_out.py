@@ -203,7 +203,7 @@ def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
     """Values in a form of ``format=``; raises `NotRepresentable`."""
     match form:
         case "json":
-            return encode_json(values)
+            return encode_json(values) + b"\n"
         case "csv":
             return encode_csv(values)
         case _ if values.dtype.hasobject:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from hyperslab.api.conditional import Conditions
-from hyperslab.api.request import Request
+from hyperslab.api.exchange import Exchange
+from hyperslab.api.node_documents import document_etag
 from hyperslab.api.response import Response, strong_etag
-from hyperslab.api.routes.metadata import document_etag
 from hyperslab.api.slices import values_etag
 from hyperslab.api.values_out import MEDIA_TYPES
 from hyperslab.arrays.create import NodeCheck
@@ -27,7 +27,7 @@ def written_response(tag: str, chunks: int) -> Response:
     return Response(204, ((b"etag", values_etag(tag, "raw").encode()), (b"array-chunks", b"written=%d" % chunks)))
 
 
-def values_check(request: Request) -> Precondition | None:
+def values_check(request: Exchange) -> Precondition | None:
     """Precondition for a box or points: the tag of any of their forms matches, as clients read one of them before they
     write. ``If-None-Match: *`` holds if none of their chunks was ever written."""
     conditions = _conditions(request)
@@ -36,7 +36,7 @@ def values_check(request: Request) -> Precondition | None:
     return lambda tag, exists: _check_tags(conditions, [values_etag(tag, form) for form in MEDIA_TYPES], exists=exists)
 
 
-def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
+def chunk_check(request: Exchange, coords: Coords) -> ChunkCheck | None:
     """Precondition for one chunk: the tag of its stored bytes or of its decoded values matches; the latter changes if a
     resize moves the edge of the array."""
     conditions = _conditions(request, with_times=True)
@@ -52,13 +52,13 @@ def chunk_check(request: Request, coords: Coords) -> ChunkCheck | None:
     return check
 
 
-def key_check(request: Request) -> KeyCheck | None:
+def key_check(request: Exchange) -> KeyCheck | None:
     """Precondition for a key of the store: the tag of its bytes, or its time of modification."""
     conditions = _conditions(request, with_times=True)
     return None if conditions is None else partial(_check_entry, conditions)
 
 
-def node_check(request: Request) -> NodeCheck | None:
+def node_check(request: Exchange) -> NodeCheck | None:
     """Precondition for a node: the tag of its document, for a group also that of the document without children, for
     records also those with the schema of a field.
 
@@ -84,7 +84,7 @@ def node_check(request: Request) -> NodeCheck | None:
     return check
 
 
-def _conditions(request: Request, *, with_times: bool = False) -> Conditions | None:
+def _conditions(request: Exchange, *, with_times: bool = False) -> Conditions | None:
     """The conditions of a write, None without any. Times of modification exist only for keys; elsewhere their
     conditions are ignored (RFC 9110 §13.1.4)."""
     found = request.conditions

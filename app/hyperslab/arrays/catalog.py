@@ -49,6 +49,7 @@ class Catalog:
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
+        self._key_forms: VersionedCache[listing.KeyForm] = VersionedCache(4 << 20)
         self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
@@ -330,9 +331,24 @@ class Catalog:
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
+        node = self._with_keys(node)
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node
+
+    def _with_keys(self, node: Node) -> Node:
+        """An array with the keys under which its chunks lie, looked up once where the service itself appends."""
+        if not isinstance(node, ArrayNode):
+            return node
+
+        def look() -> tuple[listing.KeyForm, str, int]:
+            return listing.key_form(node.mount, node.prefix, node.metadata), node.data_id, _NODE_OVERHEAD
+
+        if OWN_MEMBER in node.metadata.document:
+            form, problem = self._key_forms.load((node.mount.name, node.prefix), node.data_id, look).value
+        else:
+            form, problem = look()[0]
+        return replace(node, metadata=node.metadata.with_keys(*form), problems=() if problem is None else (problem,))
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
         """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only
@@ -341,7 +357,10 @@ class Catalog:
         for root, known in self._consolidated_above(mount, rest, []):
             node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
             if node is not None:
-                return node
+                name, version = (mount.name, f"{rest}/.zmetadata"), node.version
+                kept = self._nodes.get(name, version) or self._with_keys(node)
+                self._nodes.put(name, version, kept, _NODE_OVERHEAD)
+                return kept
         assumed = any(path.startswith(prefix) for path in mount.assume_metadata)
         if not assumed and not (mount.store.capabilities.listable and self._is_implicit_group(mount, rest)):
             raise NodeNotFound(mount.path(prefix))

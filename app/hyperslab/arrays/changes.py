@@ -1,8 +1,8 @@
 """Change log: the keys of a store that any worker or replica has put or deleted.
 
 The log is a bounded object in the store itself. It is written only while there are subscribers: they renew a watch mark
-in the store, which writers look up. Entries are keys, not values, so their order and repetition do not matter: the
-value is read when the change is delivered.
+in the store, which writers look up. Entries are keys and versions, not values, so their order and repetition do not
+matter: the value is read when the change is delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from posixpath import commonpath
 from threading import Lock, Thread
-from typing import Final
+from typing import Final, NamedTuple
 
 from hyperslab.engine.jsontext import distinct, dump_json, parse_object
 from hyperslab.errors import HyperslabError, InDoubt
@@ -32,29 +32,37 @@ LOOK_AFTER: Final = 1.0
 """Seconds for which the watch mark of a remote store is cached."""
 
 
+class Entry(NamedTuple):
+    """A key that changed; one that ends in ``/`` (or is empty) stands for everything below. ``version``: its new one,
+    "" if it was deleted, None if that is not known. ``created``: it was absent before. ``foreign``: another program has
+    changed it, as a scan has found."""
+
+    key: str
+    version: str | None = None
+    created: bool = False
+    foreign: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Content of a log: the entries numbered ``next - len(entries)`` to ``next``, exclusive.
-
-    An entry is a key that changed. One that ends in ``/`` (or is empty) stands for everything below, a leading ``+``
-    for a key that was absent before. ``generation`` changes if the log was lost and begun again.
-    """
+    """Content of a log: the entries numbered ``next - len(entries)`` to ``next``, exclusive. ``generation`` changes if
+    the log was lost and begun again."""
 
     generation: str
     next: int
-    entries: tuple[str, ...]
+    entries: tuple[Entry, ...]
 
-    def since(self, generation: str, position: int) -> tuple[str, ...] | None:
+    def since(self, generation: str, position: int) -> tuple[Entry, ...] | None:
         """The entries from a position on; None if some have been dropped."""
         count = self.next - position
         if generation != self.generation or not 0 <= count <= len(self.entries):
             return None
         return self.entries[len(self.entries) - count :]
 
-    def with_entries(self, entries: Sequence[str]) -> Log:
+    def with_entries(self, entries: Sequence[Entry]) -> Log:
         """The log with entries added at the end, and the oldest dropped if there are too many."""
         kept = (*self.entries, *entries)[-MAX_ENTRIES:]
-        while sum(map(len, kept)) > MAX_ENTRIES * 512:
+        while sum([len(entry.key) for entry in kept]) > MAX_ENTRIES * 512:
             kept = kept[len(kept) // 2 :]
         return Log(self.generation, self.next + len(entries), kept)
 
@@ -71,7 +79,7 @@ class ChangeLog:
         self.writable = writable
         self._remote = not store.capabilities.cheap_stat
         self._lock = Lock()
-        self._pending: list[str] = []
+        self._pending: list[Entry] = []
         self._flushing = False
         self._mark: tuple[str | None, float] = (None, 0.0)  # version of the watch mark, and when it was first seen
         self._looked = float("-inf")
@@ -79,12 +87,12 @@ class ChangeLog:
         if writable:
             store.observer = self.record
 
-    def record(self, key: str, *, created: bool) -> None:
+    def record(self, key: str, *, created: bool, version: str | None = None, foreign: bool = False) -> None:
         """Log a changed key, within some milliseconds, if there are subscribers."""
         if has_hidden_segment(key) or not self._is_watched():
             return
         with self._lock:
-            self._pending.append(f"+{key}" if created else key)
+            self._pending.append(Entry(key, version, created, foreign))
             if self._flushing:
                 return
             self._flushing = True
@@ -144,7 +152,7 @@ class ChangeLog:
                     self._flushing = False
                     return
             if len(entries) > MAX_ENTRIES:
-                entries = [as_prefix(commonpath([entry.removeprefix("+") for entry in entries]))]
+                entries = [Entry(as_prefix(commonpath([entry.key for entry in entries])))]
             try:
                 with self._store.lock(_LOG):
                     stored = self._store.get(_LOG)
@@ -172,6 +180,6 @@ def _parsed(stored: Stored) -> Log:
     """The log; a new one if it is invalid, so that all subscribers read everything again."""
     document = parse_object(stored.data) or {}
     with suppress(KeyError, TypeError, ValueError):
-        entries = tuple(map(str, document["entries"]))
+        entries = tuple([Entry(str(k), v and str(v), bool(c), bool(f)) for k, v, c, f in document["entries"]])
         return Log(str(document["generation"]), max(int(document["next"]), len(entries)), entries[-MAX_ENTRIES:])
     return new_log()

@@ -152,7 +152,7 @@ class FaceReader(KeyReader):
         metadata, document = array.metadata, array_document(array, 2)
         of_image = self._image_axes(array, self._catalog.find_node) is not None
         document["dimension_separator"] = v2_separator(metadata, of_image=of_image)
-        names = metadata.dimension_names if metadata.rank else ()  # xarray requires an empty list
+        names = array.axis_names if metadata.rank else ()  # xarray requires an empty list
         attributes = v2_attributes(array.attributes, names)
         missing, is_fill = v2_missing(attributes, metadata)
         if DIMENSIONS not in attributes or of_image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from threading import Event, Lock, Thread
 from typing import Any, Final, TypeAlias
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.changes import ChangeLog, Log, new_log
+from hyperslab.arrays.changes import ChangeLog, Entry, Log, new_log
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFound
@@ -21,6 +22,10 @@ from hyperslab.wire import format_selection
 
 _SCAN_AFTER: Final = 5.0
 """Seconds between two scans for changes by other programs."""
+_MAX_LEFT: Final = 32
+"""Paths without subscribers of which it is kept what was seen."""
+_MAX_STATES: Final = 1000
+"""States of a path that are known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +89,29 @@ class ChangeFeed:
         Raises `BadParameter` for an invalid id, and `StoreError`.
         """
         own = object()
-        if since is not None and not since.rpartition("-")[2].isdecimal():
+        head, _, position = ("--0" if since is None else since).rpartition("-")
+        if not position.isdecimal():
             raise BadParameter("since", since, "expected the id of an event")
+        generation, _, state = head.partition("-")
         self._log.watch()
         with self._lock:
             self._scanner.explain(self._advance())
             log = self._state[1]
-            now = self._id(log.next)
-            if since is not None and since != now:
-                generation, _, position = since.rpartition("-")
-                entries = log.since(generation, int(position))
-                missed = [Change(now, {"path": path, "unknown": True})]
-                deliver(missed if entries is None else _changes_for(path, self._changes(entries, since, OrderedDict())))
+            is_sure = self._scanner.begin(path, None if since is None else state, is_new=not self._follows(path))
+            now = self._scanner.stamped(path, self._id(log.next))
+            if since is not None:
+                entries, before = log.since(generation, int(position)), f"{generation}-{position}"
+                missed = _changes_for(path, self._changes(entries or (), before, OrderedDict()))
+                if entries is None or not is_sure:
+                    missed = [replace(change, id=before) for change in missed]
+                    missed.append(Change(self._id(log.next), {"path": path, "unknown": True}))
+                if missed:
+                    deliver(self._stamped(path, missed))
             if not self._subscribers:  # the first subscriber has read nothing older than this
                 self._known.clear()
                 with suppress(HyperslabError):
                     node = self._catalog.open_node(path)
                     self._known[node.path] = node
-            if not self._follows(path):
-                self._scanner.begin(path)
             self._subscribers[own] = (path, deliver)
             start = not self._running
             self._running = True
@@ -137,24 +146,23 @@ class ChangeFeed:
             self._woken.wait(tick)
             self._woken.clear()
 
-    def _report_foreign(self, keys: Iterable[str]) -> None:
+    def _report_foreign(self, keys: Mapping[str, str | None]) -> None:
         """Report changes by other programs: through the log, so that disconnected subscribers and those of other
         replicas see them, or if it is read-only, to the present subscribers."""
         touched: dict[str, _NodeChange] = {}
-        for key in keys:
-            self._add_entry(touched, key)
+        for key, version in keys.items():
+            before = len(touched)
+            self._add_entry(touched, Entry(key, version or "", foreign=True))
+            if self._log.writable and (len(touched) > before or len(keys) <= 100):
+                self._log.record(key, created=False, version=version or "", foreign=True)
         if self._log.writable:
-            for path in touched:
-                prefix = as_prefix(path.partition("/")[2])
-                self._scanner.report(prefix)
-                self._log.record(prefix, created=False)
             return
         with self._lock:
             at = self._id(self._state[1].next)
             found = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
             self._deliver([Change(at, data) for data in found if data is not None])
 
-    def _advance(self) -> Sequence[str]:
+    def _advance(self) -> Sequence[Entry]:
         """Read the log, deliver its new entries, and return them. The caller holds the lock."""
         before = self._state[1]
         self._state = self._log.read(self._state)
@@ -163,7 +171,7 @@ class ChangeFeed:
             return ()
         entries = after.since(before.generation, before.next)
         if entries is None:  # it was lost, or more came at once than is kept
-            entries = ("",) if self._state[0] is not None or before.next else ()
+            entries = (Entry(""),) if self._state[0] is not None or before.next else ()
         if entries:
             self._deliver(self._changes(entries, self._id(before.next), self._known))
         return entries
@@ -171,12 +179,15 @@ class ChangeFeed:
     def _deliver(self, changes: Sequence[Change]) -> None:
         for path, deliver in self._subscribers.values():
             if found := _changes_for(path, changes):
-                deliver(found)
+                deliver(self._stamped(path, found))
+
+    def _stamped(self, path: str, changes: Iterable[Change]) -> list[Change]:
+        return [replace(change, id=self._scanner.stamped(path, change.id)) for change in changes]
 
     def _id(self, position: int) -> str:
         return f"{self._state[1].generation}-{position}"
 
-    def _changes(self, entries: Iterable[str], before: str, known: _Known) -> list[Change]:
+    def _changes(self, entries: Iterable[Entry], before: str, known: _Known) -> list[Change]:
         """One change for each node in log entries. All but the last have the id before them, so a subscriber that is
         cut off in between gets all of them again."""
         after = self._id(self._state[1].next)
@@ -186,8 +197,8 @@ class ChangeFeed:
         found = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
         return [Change(after if i == len(found) - 1 else before, data) for i, data in enumerate(found)]
 
-    def _add_entry(self, touched: dict[str, _NodeChange], entry: str) -> None:
-        key = entry.removeprefix("+")
+    def _add_entry(self, touched: dict[str, _NodeChange], entry: Entry) -> None:
+        key = entry.key
         folder, _, name = key.rpartition("/")
         path = self._mount.path(as_prefix(folder))
         if not name:
@@ -197,11 +208,14 @@ class ChangeFeed:
             if name != ".zmetadata":
                 node = touched.setdefault(path, _NodeChange())
                 node.documents.add(name)
-                node.created |= entry != key and name != ".zattrs"
+                node.created |= entry.created and name != ".zattrs"
+                node.unknown |= entry.foreign
         elif (array := self._array_above(key)) is not None:
             coords = array.metadata.stored_grid.parse_key(key[len(array.prefix) :])
             if coords is not None:  # else beyond a shape that is not published, or not a chunk
-                touched.setdefault(array.path, _NodeChange()).coords.add(coords)
+                node = touched.setdefault(array.path, _NodeChange())
+                node.coords.add(coords)
+                node.unknown |= entry.foreign
 
     def _array_above(self, key: str) -> ArrayNode | None:
         with suppress(BrokenData):
@@ -246,57 +260,89 @@ class ChangeFeed:
 
 class _Scanner:
     """Finds changes by other programs: keys below some paths whose version differs from the previous scan's, and that
-    no log entry explains a second later."""
+    no log entry names a second later.
+
+    The *state* of a path is a digest of what a scan has seen. Ids of events have it: a subscriber who comes back to
+    another state than this process has seen since may have missed changes.
+    """
 
     def __init__(self, catalog: Catalog, mount: MountedStore) -> None:
         self._catalog = catalog
         self._mount = mount
         self._seen: dict[str, dict[str, str]] = {}
-        self._explained: set[str] = set()
-        self._reported: set[str] = set()
+        self._states: dict[str, list[str]] = {}  # by path, since its scans began; what the last one saw is not reported
+        self._left = OrderedDict[str, None]()  # paths without subscribers
+        self._explained: dict[str, set[str]] = {}  # versions that were logged since the last scan, by key
+        self._explained_before: dict[str, set[str]] = {}
         self._suspects: set[str] = set()
         self._next = time.monotonic()
 
-    def begin(self, path: str) -> None:
-        """Compare the next scan of a path with what is there now."""
+    def begin(self, path: str, state: str | None, *, is_new: bool) -> bool:
+        """Scan a path, for its first subscriber (``is_new``) or another one, who comes back to a ``state`` (None: who
+        does not). Returns whether scans find all changes since."""
+        self._left.pop(path, None)
+        known = self._states.get(path, [])
+        if known and (state is None or state in known):
+            if is_new:
+                self._next = time.monotonic()
+            return True
+        if known and not is_new:
+            return False
         self._seen[path] = self._versions(path)
+        self._states[path] = [_digest(self._seen[path])]
+        return state in (None, *self._states[path])
 
     def end(self, path: str) -> None:
-        """Forget a path that is not scanned any more."""
-        self._seen.pop(path, None)
+        """Take note that a path has no subscribers; what was seen is kept for a while."""
+        self._left[path] = None
+        while len(self._left) > _MAX_LEFT:
+            oldest, _ = self._left.popitem(last=False)
+            self._seen.pop(oldest, None)
+            self._states.pop(oldest, None)
 
-    def explain(self, entries: Iterable[str]) -> None:
-        """Take note of log entries. Those that were reported here explain no later change."""
-        keys = {entry.removeprefix("+") for entry in entries}
-        self._explained |= keys - self._reported
-        self._reported -= keys
+    def stamped(self, path: str, position: str) -> str:
+        """An id, from a generation and a position in the log, with the latest state of which all changes are logged."""
+        generation, _, number = position.rpartition("-")
+        return f"{generation}-{self._states.get(path, [''])[-2:][0]}-{number}"
 
-    def report(self, key: str) -> None:
-        """Take note of a key that is about to be logged because this scan found it."""
-        self._reported.add(key)
+    def explain(self, entries: Iterable[Entry]) -> None:
+        """Take note of log entries: versions that need no report."""
+        for key, version, _, _ in entries:
+            if version is not None:
+                self._explained.setdefault(key, set()).add(version)
 
-    def scan(self, paths: Iterable[str]) -> set[str]:
-        """Keys with unexplained changes. Most calls are too early and scan nothing."""
+    def scan(self, paths: Iterable[str]) -> Mapping[str, str | None]:
+        """Keys with unexplained changes, and their versions (None: absent). Most calls are too early and scan
+        nothing."""
         began = time.monotonic()
         if began < self._next:
-            return set()
+            return {}
         if self._suspects:
-            foreign, self._suspects = self._unexplained(self._suspects), set()
+            keys = sorted(self._suspects)
+            now = dict(zip(keys, self._mount.store.versions("", keys), strict=True))
+            foreign = {key: version for key, version in now.items() if not self._is_explained(key, version)}
+            self._suspects, self._explained_before = set(), {}
             self._next = began + _SCAN_AFTER
             return foreign
         for path in paths:
-            now, before = self._versions(path), self._seen.get(path)
+            found, before = self._versions(path), self._seen.get(path)
             if before is not None:  # else its last subscriber has left meanwhile
-                changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
-                self._suspects |= self._unexplained(changed)
-                self._seen[path] = now
-        self._explained.clear()
+                changed = {key for key in found.keys() | before.keys() if found.get(key) != before.get(key)}
+                self._suspects |= {key for key in changed if not self._is_explained(key, found.get(key))}
+                self._seen[path] = found
+                self._states[path] = [*self._states[path][-_MAX_STATES:], _digest(found)]
+        self._explained_before, self._explained = self._explained, {}
         ended = time.monotonic()
         self._next = ended + (1.0 if self._suspects else max(_SCAN_AFTER, 20 * (ended - began)))
-        return set()
+        return {}
 
-    def _unexplained(self, keys: set[str]) -> set[str]:
-        return {key for key in keys - self._explained if not any(above in self._explained for above in prefixes(key))}
+    def _is_explained(self, key: str, version: str | None) -> bool:
+        for each in (self._explained, self._explained_before):
+            if (version or "") in each.get(key, ()):
+                return True
+            if version is None and any("" in each.get(above, ()) for above in prefixes(key)):
+                return True
+        return False
 
     def _versions(self, path: str) -> dict[str, str]:
         store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
@@ -307,6 +353,10 @@ class _Scanner:
             keys = self._mount.document_keys(prefix)
             found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
         return dict(found)
+
+
+def _digest(versions: Mapping[str, str]) -> str:
+    return hashlib.blake2b(repr(sorted(versions.items())).encode(), digest_size=6).hexdigest()
 
 
 def _changes_for(path: str, changes: Sequence[Change]) -> list[Change]:

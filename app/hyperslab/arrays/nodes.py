@@ -127,8 +127,8 @@ class MountedStore:
 
     ``fill_missing``: missing chunks read as the fill value; else they are an error. ``metadata_key`` replaces
     ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, which replace stored ones.
-    ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``versions``: cached
-    versions of its keys.
+    ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``dimension_separator``:
+    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys.
     """
 
     name: str
@@ -139,6 +139,7 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
+    dimension_separator: Literal[".", "/"] | None = None
     versions: VersionBook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +231,8 @@ class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
 
     ``documents``: keys and versions (None: absent) of its documents; empty without documents of its own. ``also``: v2
-    keys hidden by its own Zarr v3 document. The shape includes the ``head``, which writers open the array without.
+    keys hidden by its own Zarr v3 document. ``problems``: what was tolerated. The shape includes the ``head``, which
+    writers open the array without.
     """
 
     mount: MountedStore
@@ -242,6 +244,7 @@ class ArrayNode:
     documents: Mapping[str, str | None]
     also: tuple[str, ...] = ()
     head: Head | None = None
+    problems: tuple[str, ...] = ()
     kind: ClassVar[Literal["array"]] = "array"
     implicit: ClassVar[bool] = False
 
@@ -283,15 +286,23 @@ class ArrayNode:
             raise ChunkCorrupt(key, None, reason) from error
 
     @property
+    def axis_names(self) -> tuple[str | None, ...] | None:
+        """A name or None for each axis: that of Zarr v3, else that of ``_ARRAY_DIMENSIONS``, which counts in both
+        formats; None without any name."""
+        listed = self.attributes.get("_ARRAY_DIMENSIONS")
+        nothing: list[Any] = [None] * self.metadata.rank
+        listed = listed if isinstance(listed, list) and len(listed) == self.metadata.rank else nothing
+        stored = self.metadata.dimension_names or nothing
+        names = [own or (other if isinstance(other, str) else None) for own, other in zip(stored, listed, strict=True)]
+        return (
+            tuple(names) if any(names) or (names == listed == [] and "_ARRAY_DIMENSIONS" in self.attributes) else None
+        )
+
+    @property
     def dimension_names(self) -> tuple[str, ...] | None:
-        """Dimension names from ``_ARRAY_DIMENSIONS``, or from Zarr v3; None if absent or invalid."""
-        if self.metadata.zarr_format == 3:
-            known = self.metadata.dimension_names or ()
-            return tuple([name for name in known if name is not None]) if known and None not in known else None
-        names = self.attributes.get("_ARRAY_DIMENSIONS")
-        if not isinstance(names, list) or len(names) != len(self.metadata.shape):
-            return None
-        return tuple(names) if all(isinstance(name, str) for name in names) else None
+        """The names of all axes; None if one has no name."""
+        names = self.axis_names
+        return None if names is None or None in names else tuple([name for name in names if name is not None])
 
     @property
     def may_inherit(self) -> bool:

@@ -101,6 +101,7 @@ class Resizer:
             self.clear_beyond(array, turn)
             clearer = Clearer(self._reader, array, turn.check)
             clearer.clear_edges(now)
+            clearer.clear_whole(now)
             clearer.fill_doubt(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             return documents.publish_metadata(array, with_own(metadata, extent=None)) is not None
@@ -220,6 +221,20 @@ class Clearer:
             self._reader.check_chunk(self._array, writing=True)
             self._pool.each(batch, len(batch), clear, nbytes=self._writer.memory)
 
+    def clear_whole(self, shape: Shape) -> None:
+        """Remove whole stored objects beyond the array's shape that a larger ``shape`` would show: other programs may
+        have left them there."""
+        beyond = self._stored(larger(self._grid.shape, shape))
+        left = {coords: version for coords, version in beyond if coords not in self._grid}
+
+        def clear(coords: Coords) -> None:
+            if self._shared:
+                self._set_to_fill(coords, left[coords])
+            else:
+                self._writer.delete(coords)
+
+        self._pool.each(list(left), len(left), clear)
+
     def fill_doubt(self, shape: Shape) -> None:
         """Store fill values in absent chunks that a larger ``shape`` would show and a late request may still store; its
         condition then fails. Raises `WriteConflict` for more chunks than one write may touch."""
@@ -251,6 +266,8 @@ class Clearer:
         boxes = list(_cut_boxes(before, grid))
         if sum(prod(map(len, box)) for box in boxes) <= 10_000:  # else a listing is faster
             yield from ((coords, version) for coords, version in self._stored_in(boxes) if version is not None)
+            return
+        if not array.mount.store.capabilities.listable:
             return
         old, whole = replace(grid, shape=before), _whole_chunks(before, grid)
         for entry in array.mount.store.list_prefix(array.prefix):

@@ -21,7 +21,7 @@ from hyperslab.engine.indexing import ChunkBlock, ChunkProjection, ShardParts, S
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.runs import Run, merge_runs
 from hyperslab.engine.sharding import Extent, Index, ShardLevel, chunks_in
-from hyperslab.errors import ChunkCorrupt, StoreError
+from hyperslab.errors import ChangedWhileRead, ChunkCorrupt, StoredTooLarge
 from hyperslab.storage.base import MAX_ATTEMPTS, Entry, VersionConflict
 from hyperslab.storage.base import Part as StoredPart
 
@@ -134,7 +134,13 @@ class ShardReader(ChunkReader):
             found, version = version, array.mount.versions.look_up(array.prefix, [key])[0]
             if version == found:
                 return version
-        raise StoreError(self._store.name, key, "it changed again and again while it was read")
+        start, stored = perf_counter(), self._fetch_whole(shard)
+        cost.add(bytes_read=0 if stored is None else len(stored.data), fetch=perf_counter() - start)
+        version, rest = None if stored is None else stored.entry.version, self._split(parts.parts, most)
+        while boxes := list(islice(rest, _MAX_CHUNKS // most)):
+            groups = [self._group(chunks, block, version) for chunks, block in boxes]
+            self._place_whole(shard, groups, None if stored is None else stored.data, version, out)
+        return version
 
     def locate(self, coords: Coords, wanted: tuple[int, int] | None) -> Located | None:
         """Location of a chunk, with its ``wanted`` bytes (start and stop); None if it was never written. Codecs of a
@@ -160,7 +166,28 @@ class ShardReader(ChunkReader):
             except VersionConflict:
                 pass
             known = None
-        raise StoreError(self._store.name, key, "it changed again and again while it was read")
+        whole = self._fetch_whole(shard)
+        if whole is None:
+            return None
+        around, origins = (0, whole.entry.size), self._within(shard, np.array([coords], np.int64))
+        for level in shard.levels:
+            index = level.parse_index(whole.between(*level.index_place(around, key)), key)
+            (within,) = level.extents(index, level.positions(origins), around[1] - around[0], key)
+            if within is None:
+                return None
+            around = around[0] + within[0], around[0] + within[1]
+        return Located(whole.entry, around, StoredPart(whole.entry, around[0], whole.between(*around)))
+
+    def _fetch_whole(self, shard: _Shard) -> StoredPart | None:
+        """All of a stored object, in one request, when it has changed at each attempt to read parts of it. Raises
+        `ChangedWhileRead` if it is too large for that."""
+        most = shard.levels[0].max_stored_bytes
+        if self._metadata.shard_nbytes > _WHOLE_BYTES:
+            raise ChangedWhileRead(f"{shard.key!r} changed again and again while it was read")
+        part = self._store.get_part(shard.key, 0, most + 1)
+        if part is not None and part.entry.size > most:
+            raise StoredTooLarge(shard.key, part.entry.size, most)
+        return part
 
     def is_full(self, parts: StoredParts[Projection], version: str | None) -> bool:
         """Whether all these chunks are in the shard of this version, by its index alone; False if it has changed."""
@@ -249,15 +276,22 @@ class ShardReader(ChunkReader):
             self._place_groups(key, groups, None, out)
             return None
         fetched = perf_counter()
-        found, index, size = chunks_in(shard.levels, self._origins(shard, groups), stored.data, key)
-        held = _with_size(index, size)
-        self._cache.put(self._array.cache_key(key), stored.version, held, held.nbytes)
-        each = iter(found)
-        for group in groups:
-            group.data = group.spread(each)
-        self._place_groups(key, groups, stored.version, out)
+        self._place_whole(shard, groups, stored.data, stored.version, out)
         cost.add(bytes_read=len(stored.data), fetch=fetched - start, decode=perf_counter() - fetched)
         return stored.version
+
+    def _place_whole(
+        self, shard: _Shard, groups: Sequence[_Group], data: Buffer | None, version: str | None, out: NDArray
+    ) -> None:
+        """Decode and place chunks of a stored object that is in memory, and cache its index; None: it is absent."""
+        if data is not None and version is not None:
+            found, index, size = chunks_in(shard.levels, self._origins(shard, groups), data, shard.key)
+            held = _with_size(index, size)
+            self._cache.put(self._array.cache_key(shard.key), version, held, held.nbytes)
+            each = iter(found)
+            for group in groups:
+                group.data = group.spread(each)
+        self._place_groups(shard.key, groups, version, out)
 
     def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[Wanted], top: _Top) -> list[_Found]:
         """Locations of chunks that are not cached, or of the needed parts of them."""

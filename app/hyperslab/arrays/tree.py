@@ -124,11 +124,13 @@ def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int
 @dataclass(slots=True)
 class Survey:
     """Counts of a store's contents, for people. ``skipped``: paths by reason of what is broken, ``unserved`` of what
-    has no key; ``whole`` is False if time ran out; ``example`` can be read in every format."""
+    has no key; ``problems`` of arrays that were read all the same; ``whole`` is False if time ran out; ``example`` can
+    be read in every format."""
 
     groups: int = 0
     arrays: int = 0
     skipped: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
     unserved: dict[str, list[str]] = field(default_factory=dict)
     whole: bool = True
     example: ArrayNode | None = None
@@ -146,6 +148,9 @@ class Survey:
         for reason, paths in chain(self.skipped.items(), self.unserved.items()):
             shown = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
             yield f"skipped {least}{len(paths)}: {reason} ({shown})"
+        yield from (f"problem: {problem}" for problem in self.problems[:10])
+        if len(self.problems) > 10:
+            yield f"problem: {len(self.problems) - 10} more such arrays"
 
 
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
@@ -186,6 +191,7 @@ def _count(catalog: Catalog, path: str, found: Survey) -> None:
         found.groups += not node.implicit
         return
     found.arrays += 1
+    found.problems += node.problems
     dtype = node.metadata.dtype
     if found.example is None and not dtype.numpy.hasobject and not dtype.fields and 0 not in node.metadata.shape:
         found.example = node

@@ -159,7 +159,7 @@ def _microseconds(numbers: NDArray, step: int) -> NDArray:
     unless the unit is milliseconds or less.
     """
     exact = numbers.astype(np.longdouble) * (step / 1000)
-    counts = np.rint(exact).astype(np.int64)
+    counts: NDArray = np.rint(exact).astype(np.int64)
     if step > 10**6:
         counts = np.where(counts % 10**6 == 1, np.floor(exact).astype(np.int64), counts)
         counts = np.where(counts % 10**6 == 10**6 - 1, np.ceil(exact).astype(np.int64), counts)

@@ -152,12 +152,19 @@ class ArrayMetadata:
         document = {**self.document, "shape": list(shape)}
         if self.zarr_format == 2:
             document["chunks"] = list(self.chunks)  # see `parse_chunks`
-            return self.from_document(document, ".zarray")
+            return self.from_document(document, ".zarray").with_keys(self.grid.prefix, self.grid.separator)
         if self.coding_of is not None:
             raise BadDefinition("shape", "the chunks of a rectilinear grid are listed, and end with the array")
         grid = replace(self.grid, shape=shape)
         stored = replace(self.stored_grid, shape=shape) if self.levels else grid
         return replace(self, shape=shape, grid=grid, stored_grid=stored, document=document)
+
+    def with_keys(self, prefix: str, separator: Separator) -> ArrayMetadata:
+        """The metadata with other keys of chunks than the document states."""
+        if (prefix, separator) == (self.grid.prefix, self.grid.separator):
+            return self
+        grid, stored = (replace(grid, prefix=prefix, separator=separator) for grid in (self.grid, self.stored_grid))
+        return replace(self, dimension_separator=separator, grid=grid, stored_grid=stored)
 
     def coding(self, coords: Coords) -> Coding:
         """The coding of the object at a position of `stored_grid`."""

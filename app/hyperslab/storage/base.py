@@ -16,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from hyperslab.errors import ReadOnly, StoreDenied, StoreError
+from hyperslab.errors import ChangedWhileRead, ReadOnly, StoreDenied
 from hyperslab.storage.config import StoreConfig, public_url
 from hyperslab.storage.keys import printable
 from hyperslab.storage.locks import KeyedLocks
@@ -169,16 +169,17 @@ MAX_ATTEMPTS: Final = 3
 
 
 class Observer(Protocol):
-    """Callback for each key or prefix that was put or deleted; ``created``: it was absent before."""
+    """Callback for each key or prefix that was put or deleted; ``created``: it was absent before; ``version``: that of
+    the value that was put, "" for none, None if it is not known what is stored."""
 
-    def __call__(self, key: str, *, created: bool) -> None: ...
+    def __call__(self, key: str, *, created: bool, version: str | None = None) -> None: ...
 
 
 class Store(ABC):
     """Store of versioned values by key. Synchronous and thread-safe.
 
     Keys are normalised by `storage.keys`. Prefixes are ``""`` or end in ``/``. All methods raise `errors.StoreError` if
-    the store fails.
+    the store fails, and those that read `errors.ChangedWhileRead` if a value changes at each attempt.
 
     ``concurrent``: several requests of a call run concurrently on up to ``width`` threads of the store. Tasks there
     must be single requests: waiting for another task could deadlock.
@@ -235,7 +236,11 @@ class Store(ABC):
         Raises `VersionConflict` if the key does not have the ``version``.
         """
         requests = merge(ranges) or [(0, 1)]  # at least one, for the version
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS + 1):
+            if attempt == MAX_ATTEMPTS:  # it has changed at each attempt: all in one request
+                requests = [(requests[0][0], requests[-1][1])]
+                if requests[0][1] - requests[0][0] > MAX_BYTES:
+                    break
             parts = list(self._map(lambda request: self.get_part(key, *request), requests))
             found = [part for part in parts if part is not None]
             if not found:
@@ -248,7 +253,7 @@ class Store(ABC):
                 return [
                     next((part.between(*bounds) for part in found if part.start <= bounds[0]), b"") for bounds in ranges
                 ]
-        raise StoreError(self.name, key, "it changed again and again while it was read")
+        raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 
     @abstractmethod
     def stat(self, key: str) -> Entry | None:
@@ -256,15 +261,19 @@ class Store(ABC):
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
         """The last ``nbytes`` bytes of a value, or all of a shorter one."""
+        size = 0
         for _ in range(MAX_ATTEMPTS):
             entry = self.stat(key)
             if entry is None:
                 return None
-            start = max(0, entry.size - nbytes)
-            part = self.get_part(key, start, max(entry.size, 1))
+            size, start = entry.size, max(0, entry.size - nbytes)
+            part = self.get_part(key, start, max(size, 1))
             if part is None or part.entry.version == entry.version:
                 return part
-        raise StoreError(self.name, key, "it changed again and again while it was read")
+        part = self.get_part(key, 0, MAX_BYTES) if size <= MAX_BYTES else None  # all of it in one request
+        if size > MAX_BYTES or (part is not None and part.entry.size > MAX_BYTES):
+            raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
+        return part
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002 - others list it
         """The version of each key (None: absent) below ``prefix``, by stats or a listing, whichever is cheaper; as
@@ -424,7 +433,8 @@ class Store(ABC):
                 self.observer(key, created=False)
             raise
         if self.observer is not None:
-            self.observer(key, created=created)
+            version = result if isinstance(result, str) else None if result is None else ""
+            self.observer(key, created=created, version=version)
         return result
 
     def _require_writable(self) -> None:

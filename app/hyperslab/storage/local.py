@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from hyperslab.errors import StoreDenied, StoredTooLarge, StoreError
+from hyperslab.errors import ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_BYTES,
@@ -254,7 +254,7 @@ class LocalStore(Store):
             if before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
                 return before, found
             time.sleep(0.01)
-        raise StoreError(self.name, key, "another program is rewriting it in place")
+        raise ChangedWhileRead(f"another program is rewriting {key!r} in place")
 
     def _is_file(self, key: str, stat: os.stat_result) -> bool:
         """Whether it is a file and not a folder; raises for anything else, which must not look like absence."""

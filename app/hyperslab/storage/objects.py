@@ -18,7 +18,7 @@ import obstore
 import urllib3
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import BadPath, StoreDenied, StoredTooLarge, StoreError
+from hyperslab.errors import BadPath, ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -252,7 +252,7 @@ class ObjectStore(Store):
             if self._deletes.is_tombstone(path, result.meta):
                 return None
             return Part(self._entry(result.meta), result.range[0], memoryview(result.bytes()))
-        raise StoreError(self.name, key, "it changed again and again while it was read")
+        raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 
     def _decoded(self, key: str, result: GetResult, encodings: Sequence[str], max_bytes: int) -> Part:
         """A whole value that was stored with content encodings, as HTTP clients see it."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,6 +18,8 @@ from hyperslab.tiles.pyramid import Region, Span, TileGrid, level_index
 from hyperslab.tiles.query import TileQuery
 
 _MAX_CHANNELS = 16
+_ACROSS: Final = ("x", "lon", "longitude", "col", "cols", "column", "columns", "width")
+_DOWN: Final = ("y", "lat", "latitude", "row", "rows", "line", "lines", "height")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,21 @@ class Frame:
         parts = zip(starts, spans, self.scale, strict=True)
         return Region(*(Span(start / scale, span.step / scale, span.count) for start, span, scale in parts))
 
+    @property
+    def at_middle(self) -> list[int]:
+        """Axes along which the index is the middle, as by default."""
+        return [
+            i for i, index in enumerate(self.indices) if index is not None and index == self.image.axes[i].size // 2 > 0
+        ]
+
+    def has_indices(self, sizes: Sequence[int]) -> bool:
+        """Whether an image of these sizes, by axis, has the indices and channels of this plane."""
+        return all(
+            (axis == self.channel_axis and max(self.channels) < size) or (index is not None and index < size)
+            for axis, (index, size) in enumerate(zip(self.indices, sizes, strict=True))
+            if axis not in self.plane
+        )
+
     def levels_of(self, image: Image) -> list[Level]:
         """The levels of an image that have the indices and channels of this plane: the finest, and some others."""
         outside = [
@@ -82,9 +99,8 @@ class Frame:
 
     @property
     def cell_shape(self) -> tuple[int, int]:
-        """Height and width of one image, in cells."""
-        rows, columns = self.plane
-        return self.image.axes[rows].size, self.image.axes[columns].size
+        """Height and width of one image, of a mosaic the largest known, in cells."""
+        return _cell_shape(self.image, self.plane)
 
 
 def make_frame(image: Image, query: TileQuery) -> Frame:
@@ -132,12 +148,20 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
 
 
 def _default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
-    """The last two spatial axes, else the last two that are not channels."""
+    """The last two spatial axes, else the last two that are not channels; but columns run along x and rows along y,
+    whatever the order of axes, so that a third axis of space is not one of them."""
+    found = [*range(len(axes))]
     for types in ({"space"}, {"space", None}, {"space", "time", None}):
-        found = [i for i, axis in enumerate(axes) if axis.type in types]
-        if len(found) >= 2:
-            return found[-2], found[-1]
-    return len(axes) - 2, len(axes) - 1
+        chosen = [i for i, axis in enumerate(axes) if axis.type in types]
+        if len(chosen) >= 2:
+            found = chosen
+            break
+    across = next((i for i in reversed(found) if axes[i].name.lower() in _ACROSS), None)
+    down = next((i for i in reversed(found) if axes[i].name.lower() in _DOWN), None)
+    rest = [i for i in found if i not in (across, down)]
+    if across is None and down is None:
+        return found[-2], found[-1]
+    return (rest[-1] if down is None else down), (rest[-1] if across is None else across)
 
 
 def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
@@ -194,10 +218,10 @@ def _choose_channels(image: Image, channel: int | None, requested: list[int]) ->
     axis = Axis("c", "channel", None, 1) if channel is None else image.axes[channel]
     if requested:
         return tuple(_wrapped(image, axis, index) for index in requested)
-    if channel is not None and image.omero is not None:
+    if channel is not None and image.omero is not None and not image.is_rgb:
         active = [i for i, c in enumerate(image.omero.channels[: axis.size]) if c.active]
         return tuple(active[:_MAX_CHANNELS]) or (0,)
-    return (0, 1, 2) if channel == len(image.axes) - 1 and image.is_rgb else (0,)
+    return (0, 1, 2) if channel is not None and image.is_rgb else (0,)
 
 
 def _wrapped(image: Image, axis: Axis, index: int) -> int:
@@ -208,13 +232,18 @@ def _wrapped(image: Image, axis: Axis, index: int) -> int:
     return wrapped
 
 
+def _cell_shape(image: Image, plane: tuple[int, int]) -> tuple[int, int]:
+    shapes = [tuple(axis.size for axis in image.axes), *image.shapes.values()]
+    return max(shape[plane[0]] for shape in shapes), max(shape[plane[1]] for shape in shapes)
+
+
 def _layout(image: Image, plane: tuple[int, int], tile_size: int) -> tuple[TileGrid, tuple[int, int] | None]:
     """The tile grid of a plane or a whole mosaic, and the mosaic's pitch.
 
     The gap between images is at least a hundredth of their size, and wide enough that images start on whole pixels at
     every zoom at which an image is larger than a pixel.
     """
-    height, width = (image.axes[axis].size for axis in plane)
+    height, width = _cell_shape(image, plane)
     if image.mosaic is None:
         return TileGrid(height, width, tile_size), None
     coarsest = 1

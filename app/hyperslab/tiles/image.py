@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as field_of
 from math import ceil
 from typing import Any, Literal
 
@@ -16,7 +18,7 @@ from hyperslab.errors import FieldUnknown, NotRepresentable
 from hyperslab.tiles.colour import RGBA
 from hyperslab.tiles.ome import Mosaic, Omero, guess_type
 
-Kind = Literal["array", "multiscale", "labels", "plate", "well"]
+Kind = Literal["array", "multiscale", "labels", "plate", "well", "collection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Level:
 class Image:
     """Image with levels, finest first; ``dtype`` is that of a scalar value.
 
-    The axes of a field's subarray follow the array's. A plate or a well has a ``mosaic``; axes and dtype are those of
-    one of its images, and assumed of the others.
+    The axes of a field's subarray follow the array's. A plate, a well or a collection has a ``mosaic``; axes and dtype
+    are those of one of its images, and assumed of the others. ``shapes`` are those of some of its images, by path.
     """
 
     path: str
@@ -63,13 +65,17 @@ class Image:
     omero: Omero | None = None
     image_label: Mapping[float, RGBA] | None = None
     mosaic: Mosaic | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field_of(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
     def is_rgb(self) -> bool:
-        """Whether the last axis holds RGB or RGBA samples."""
-        shape = tuple(axis.size for axis in self.axes)
-        return self.omero is None and self.axes[-1].type == "channel" and _looks_like_rgb(shape, self.dtype)
+        """Whether the channels are red, green and blue, and perhaps opacity: three or four of uint8 that have no
+        colours of their own, nor names of something else."""
+        sizes = [axis.size for axis in self.axes if axis.type == "channel"]
+        channels = () if self.omero is None else self.omero.channels
+        own = any(channel.color or not _RGB_LABEL.fullmatch(channel.label) for channel in channels)
+        return sizes in ([3], [4]) and self.dtype == np.uint8 and self.image_label is None and not own
 
     @property
     def mount(self) -> MountedStore:
@@ -96,11 +102,14 @@ class Image:
         return tuple([min(size, max(1, ceil((axis.size - start) / each))) for axis, size, each, start in parts])
 
 
+_RGB_LABEL = re.compile(r"((ch|chan|channel)?[ _:]*\d*)|[rgba]|red|green|blue|alpha", re.IGNORECASE)
+
+
 def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = ()) -> Image:
     """An array as an image of one level. ``field`` defaults to the first with values that have a brightness.
 
-    Axes are named after the array's dimensions if all of these have distinct names, else ``d0``, ``d1``, …, as are the
-    axes of a field's subarray. Raises `FieldUnknown` and `NotRepresentable`.
+    Axes are named after the array's dimensions, and ``d0``, ``d1``, … where these have none or one that is there
+    before, as are the axes of a field's subarray. Raises `FieldUnknown` and `NotRepresentable`.
     """
     fields = node.metadata.dtype.fields
     if field is None:
@@ -114,27 +123,51 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
     if reason is not None:
         raise NotRepresentable(node.metadata.dtype.json if chosen is None else chosen.json, "a picture", reason)
     shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
-    names = [f"d{i}" for i in range(len(shape))]
-    dimensions = node.dimension_names or ()
-    types: list[str | None] = [None] * len(shape)
-    named = [*dimensions, *names[len(dimensions) :]]
-    if dimensions and all(named) and len(set(named)) == len(named):
-        names, types = named, [guess_type(name) for name in named]
-    if _looks_like_rgb(shape, dtype) and types[-1] is None and "channel" not in types:
-        types[-1] = "channel"
+    facts = plain_axes(node.attributes, node.axis_names or (), shape)
+    if _looks_like_rgb(shape, dtype) and facts[-1].type is None and "channel" not in [axis.type for axis in facts]:
+        facts[-1] = replace(facts[-1], type="channel")
     name = node.path.rpartition("/")[2]
     return Image(
         path=node.path,
         kind="array",
         name=name,
-        axes=tuple(Axis(name, kind, None, size) for name, kind, size in zip(names, types, shape, strict=True)),
+        axes=tuple(facts),
         levels=(Level(name, node, (1.0,) * len(shape), (0.0,) * len(shape)),),
         dtype=dtype,
         version=joined_versions(node.version),
         field=chosen,
         fields=tuple(f.name for f in fields),
-        problems=problems,
+        problems=problems + node.problems,
     )
+
+
+def plain_axes(attributes: Mapping[str, Any], dimensions: Sequence[str | None], shape: Sequence[int]) -> list[Axis]:
+    """The axes of an array: names, then sizes of cells as funlib.persistence writes them: ``axis_names``, of which
+    those without space end in ``^``; ``voxel_size``, ``units`` and ``offset`` of the others."""
+    names = [*dimensions, *[None] * (len(shape) - len(dimensions))]
+    listed = attributes.get("axis_names")
+    if not (isinstance(listed, list) and len(listed) == len(shape) and all(isinstance(n, str) for n in listed)):
+        listed = []
+    if listed and not any(names):
+        names = [name.removesuffix("^") for name in listed]
+    axes: list[Axis] = []
+    for i, (name, size) in enumerate(zip(names, shape, strict=True)):
+        is_new = bool(name) and name not in [axis.name for axis in axes]
+        axes.append(Axis(name, guess_type(name), None, size) if name and is_new else Axis(f"d{i}", None, None, size))
+    if listed:
+        spatial = [i for i, name in enumerate(listed) if not name.endswith("^")]
+        sizes, starts, units = (attributes.get(member) for member in ("voxel_size", "offset", "units"))
+        for place, i in enumerate(spatial):
+            step, start, unit = (_entry(values, place, len(spatial)) for values in (sizes, starts, units))
+            step, start = (value if type(value) in (int, float) else None for value in (step, start))
+            unit = unit if isinstance(unit, str) and unit else None
+            kind = axes[i].type or "space"
+            axes[i] = replace(axes[i], type=kind, unit=unit, scale=step or None, translation=start if step else None)
+    return axes
+
+
+def _entry(values: Any, place: int, count: int) -> Any:
+    return values[place] if isinstance(values, list) and len(values) == count else None
 
 
 def _why_undrawable(dtype: np.dtype[Any]) -> str | None:

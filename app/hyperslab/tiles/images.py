@@ -12,6 +12,7 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
+from hyperslab.engine.dtypes import kind_of
 from hyperslab.errors import BadMetadata, BadPath, BrokenData, FieldUnknown, Impossible, NodeNotFound, WrongKind
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
@@ -20,6 +21,8 @@ from hyperslab.tiles.pyramid import axis_factor, axis_offset
 
 _FIRST_CELLS: Final = 8
 """The number of a mosaic's images to try in order, before evenly spaced others: a plate may be partly written."""
+_MEASURED: Final = 16
+"""The number of a mosaic's images whose shapes are looked at."""
 _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """Errors of one level or image that leave the others usable. A failing store is not among them: it is not absence."""
 
@@ -42,7 +45,7 @@ class Images:
         self._open_images: VersionedCache[_Open] = VersionedCache(4096)
 
     def open(self, path: str, field: str | None = None, *, single: bool = False) -> Image:
-        """The image at a path; of a collection the first.
+        """The image at a path.
 
         Raises `NodeNotFound`, `WrongKind` (a group that is not an image, or with ``single``, one that holds several:
         nested ones could refer to each other in a circle), `FieldUnknown`, `NotRepresentable` (values without a
@@ -65,7 +68,9 @@ class Images:
             complete = len(image.levels) == len(ome.multiscale.datasets)  # a missing level may appear any time
             nodes: list[Node] = [node, *(level.array for level in image.levels)]
             return self._cache((path, field), image, nodes) if complete else image
-        return self._open_series(node, field) if ome.is_collection else self._salvage(node, field, ome.problems)
+        return (
+            self._open_series(path, node, field, ome) if ome.is_collection else self._salvage(node, field, ome.problems)
+        )
 
     def cached(self, path: str, field: str | None) -> Image | None:
         """The image from the cache, without a check that it is current."""
@@ -167,6 +172,7 @@ class Images:
             problem, usable = _extent_problem(level, axes)
             problems += [f"level {dataset.path!r} {problem}"] if problem else []
             levels += [level] if usable else []
+            problems += array.problems
         return replace(
             image,
             path=group.path,
@@ -194,24 +200,36 @@ class Images:
                 continue
         raise BadMetadata(group.attributes_key, None, "; ".join(problems) or "it names no image")
 
-    def _open_series(self, group: GroupNode, field: str | None) -> Image:
-        """The first readable image of a bioformats2raw collection; without a list of names, number 0."""
+    def _open_series(self, path: str, group: GroupNode, field: str | None, ome: Ome) -> Image:
+        """The images of a bioformats2raw collection as a mosaic, or the only one; without a list of names, number 0."""
         series = self._group_or_none(f"{group.path}/OME")
         problems: list[str] = []
-        names = ome_zarr.series_paths(series.attributes, problems) if series is not None else ()
-        for name in (names or ("0",))[:8]:
+        names = (ome_zarr.series_paths(series.attributes, problems) if series is not None else ()) or ("0",)
+
+        def look(name: str) -> Image | Exception:
             try:
-                image = self.open(f"{group.path}/{name}", field, single=True)
+                return self.open(f"{group.path}/{name}", field, single=True)
             except _UNREADABLE as error:
-                problems.append(f"image {name!r}: {error}")
-            else:
-                return replace(image, problems=(*image.problems, *problems))
-        raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
+                return error
+
+        assert group.mount is not None  # the root of all stores has no attributes
+        found = dict(zip(names, group.mount.each(look, names[:_MEASURED]), strict=False))
+        problems += [f"image {name!r}: {error}" for name, error in found.items() if isinstance(error, Exception)]
+        images = {name: image for name, image in found.items() if isinstance(image, Image)}
+        if len(names) == len(found) and len(images) == 1:
+            (image,) = images.values()
+            return replace(image, problems=(*image.problems, *problems))
+        rest = [name for name in names[len(found) :] if not set(name.split("/")) & {"", ".", ".."}]
+        if not images and not rest:
+            raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
+        ome = replace(ome, problems=(*ome.problems, *problems))
+        return self._open_mosaic(path, group, field, ome, ome_zarr.square("collection", [*images, *rest]))
 
     # --- plates and wells --------------------------------------------------------------------------------------
 
     def _open_mosaic(self, path: str, group: GroupNode, field: str | None, ome: Ome, mosaic: Mosaic) -> Image:
-        """A plate or a well, with axes, levels and dtype of the first image found; at most 200 are tried."""
+        """A plate, a well or a collection, with axes, levels and dtype of the first image found; at most 200 are tried,
+        and the shapes of up to 16 looked at, so that the largest of them fits into its place."""
         cells = tuple(replace(cell, path=f"{group.path}/{cell.path}") for cell in mosaic.cells)
         first, others = cells[:_FIRST_CELLS], cells[_FIRST_CELLS:]
         tried = (*first, *others[:: max(1, -(-len(others) // (200 - _FIRST_CELLS)))])
@@ -227,6 +245,12 @@ class Images:
                 raise FieldUnknown(group.path, field, [*self.open(path).fields])
             problem = f"none of {len(tried)} images that were looked for is there, of {len(cells)} in all"
             raise BadMetadata(group.attributes_key, mosaic.kind, problem)
+        wells = cells[:: max(1, -(-len(cells) // _MEASURED))]
+        shapes = {
+            cell.path: tuple(axis.size for axis in other.axes)
+            for cell, other in zip(wells, self._open_cells(group.mount, wells, field), strict=True)
+            if other is not None and len(other.axes) == len(template.axes)
+        }
         problems = ome.problems
         if place >= len(first):
             problems += (
@@ -239,6 +263,7 @@ class Images:
             name=mosaic.name or group.path.rpartition("/")[2],
             version=joined_versions(group.version, template.version),
             mosaic=replace(mosaic, cells=cells),
+            shapes=shapes,
             problems=problems + template.problems,
         )
         found = self._open_images.any_version((tried[place].path, field, "cell"))
@@ -252,25 +277,32 @@ class Images:
 
 
 def _mismatch(array: ArrayNode, first: ArrayNode) -> str | None:
-    """The reason why a level does not match the first, if any."""
+    """The reason why a level does not match the first, if any. Numbers of other dtypes do: writers store means as
+    floats, or coarse labels in fewer bits."""
     if len(array.metadata.shape) != len(first.metadata.shape):
         return f"{len(array.metadata.shape)} axes, the first level has {len(first.metadata.shape)}"
     dtypes = [node.metadata.dtype.json for node in (array, first)]
     # byte order may differ, except in records: all levels are read with the fields of the first
     plain, plain_first = (dtype.lstrip("<>|") if isinstance(dtype, str) else dtype for dtype in dtypes)
-    return None if plain == plain_first else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
+    kinds = [
+        kind_of(node.metadata.dtype.numpy) if isinstance(node.metadata.dtype.json, str) else ""
+        for node in (array, first)
+    ]
+    are_numbers = all(kind and kind in "biuf" for kind in kinds) or kinds == ["c", "c"]
+    return None if plain == plain_first or are_numbers else f"dtype {dtypes[0]}, the first level has {dtypes[1]}"
 
 
 def _axes(plain: Sequence[Axis], multiscale: Multiscale, finest: Dataset, problems: list[str]) -> tuple[Axis, ...]:
     """Axes of a pyramid; ``plain`` are those of its first array.
 
-    Without usable metadata they are named after the last of t, c, z, y, x, or if more than five, like plain ones.
+    Without usable metadata those of early versions are named after the last of t, c, z, y, x, others like plain ones.
     """
     rank, facts = len(plain), multiscale.axes
     if facts is not None and len(facts) != rank:
         problems.append(f"{multiscale.where}.axes: {len(facts)} axes are named, the array has {rank}")
         facts = None
-    if facts is None and rank <= 5:
+    is_early = multiscale.version in (None, "0.1", "0.2")  # always t, c, z, y, x, of which some leave out the first
+    if facts is None and rank <= 5 and (is_early or rank in (2, 5)):
         facts = tuple(AxisFacts(name, guess_type(name), None) for name in "tczyx"[5 - rank :])
     elif facts is None:
         facts = tuple(AxisFacts(axis.name, axis.type, None) for axis in plain)

@@ -11,6 +11,7 @@ from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import TileGrid
 from hyperslab.tiles.query import TileQuery
@@ -176,9 +177,14 @@ def _mosaic(frame: Frame) -> Json:
     if mosaic is None or frame.cell_pitch is None:
         return document
     (pitch_y, pitch_x), (height, width) = frame.cell_pitch, frame.cell_shape
+
+    def size(cell: Cell) -> Json:
+        shape = frame.image.shapes.get(cell.path)
+        rows, columns = (height, width) if shape is None else (shape[frame.plane[0]], shape[frame.plane[1]])
+        return {"width": columns, "height": rows}
+
     document["images"] = [
-        {"path": c.path, "x": c.column * pitch_x, "y": c.row * pitch_y, "width": width, "height": height}
-        for c in mosaic.cells
+        {"path": c.path, "x": c.column * pitch_x, "y": c.row * pitch_y, **size(c)} for c in mosaic.cells
     ]
     if mosaic.names is not None:
         rows, columns = mosaic.names

@@ -1,8 +1,8 @@
 """Parser of OME-Zarr metadata: the attributes of a group as frozen records. Pure.
 
-Follows version 0.4 of the specification (https://ngff.openmicroscopy.org/0.4/); 0.1 to 0.3 and the attributes of 0.5
-(nested in ``ome``) are accepted. A broken member is left out and reported in `Ome.problems`. In the order of the
-specification: ``multiscales``, ``omero``, ``image-label``, ``plate`` and ``well``.
+Follows version 0.4 of the specification (https://ngff.openmicroscopy.org/0.4/); 0.1 to 0.3, the attributes of 0.5
+(nested in ``ome``) and the coordinate systems of 0.6 are accepted. A broken member is left out and reported in
+`Ome.problems`. In the order of the specification: ``multiscales``, ``omero``, ``image-label``, ``plate`` and ``well``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
@@ -21,7 +21,7 @@ from hyperslab.tiles.colour import RGBA
 T = TypeVar("T")
 Problems = list[str]
 
-VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5")
+VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6")
 _MISSING: Final = object()
 _AXIS_TYPES: Final = {
     **dict.fromkeys(("x", "y", "z", "row", "rows", "col", "cols", "column", "columns", "line", "lines"), "space"),
@@ -66,7 +66,7 @@ class Multiscale:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Range of the values (``min`` to ``max``) and contrast limits (``start`` to ``end``)."""
+    """Contrast limits (``start`` to ``end``), and the range of the values (``min`` to ``max``), by default the same."""
 
     min: float
     max: float
@@ -106,10 +106,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Mosaic:
-    """Images on a sparse grid: the wells of a plate, with the ``names`` of its rows and columns, or the fields of a
-    well."""
+    """Images on a sparse grid: the wells of a plate, with the ``names`` of its rows and columns, the fields of a well,
+    or the images of a collection."""
 
-    kind: Literal["plate", "well"]
+    kind: Literal["plate", "well", "collection"]
     name: str | None
     rows: int
     columns: int
@@ -292,15 +292,17 @@ class Member:
         return self.text()
 
     def version(self) -> str | None:
-        """The version of the specification; for others than `VERSIONS` the one it starts with, None if unknown."""
+        """The version of the specification, without what marks a draft or a flavour (``0.6.dev3``,
+        ``0.5-dev-spatialdata``); for others than `VERSIONS` the one it starts with, None if unknown."""
         if not self.is_given:
             return None
         if self.value in VERSIONS:
             return str(self.value)
-        match = re.match(r"0\.[1-5](?![0-9])", str(self.value))
-        read_as = f": read as {match[0]}" if match else ""
-        self.report(f"{shown(self.value)} is none of {', '.join(VERSIONS)}{read_as}")
-        return match[0] if match else None
+        match = re.match(r"(0\.[1-6])(?![0-9])([-.]?(?:dev|rc|a|b)[-.\w]*$)?", str(self.value))
+        if match is None or match[2] is None:
+            read_as = f": read as {match[1]}" if match else ""
+            self.report(f"{shown(self.value)} is none of {', '.join(VERSIONS)}{read_as}")
+        return match[1] if match else None
 
     def lenient(self, parse: Callable[[Member], T]) -> T | None:
         """The parsed member; if ``parse`` raises `ValueError`, None, and the error becomes a problem."""
@@ -342,10 +344,10 @@ def parse_multiscales(member: Member, outer_version: Any) -> Multiscale | None:
 
 def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
     version = entry.get("version", outer_version).version()
-    axes = entry.lenient(lambda e: _parse_axes(e, version))
+    axes = entry.lenient(lambda e: _parse_axes(_intrinsic(e), version))
     rank = None if axes is None else len(axes)
-    needs_scale = version in ("0.4", "0.5") or (version is None and axes is not None)
-    outer = _parse_transformations(entry, rank)
+    needs_scale = version in ("0.4", "0.5", "0.6") or (version is None and axes is not None)
+    outer = _parse_transformations(_without_other_systems(entry), rank)
 
     def parse_dataset(dataset: Member) -> Dataset:
         path = dataset["path"].path()
@@ -359,12 +361,38 @@ def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
     return Multiscale(entry.where, entry["name"].text_or(""), version, axes, datasets, entry["type"].text_or(None))
 
 
+def _intrinsic(entry: Member) -> Member:
+    """The member with ``axes``: in 0.6 the coordinate system that the datasets are transformed to, else the first."""
+    if not entry["coordinateSystems"].is_given:
+        return entry
+    systems = entry["coordinateSystems"].list(at_least=1)
+    outputs = []
+    for dataset in entry["datasets"].value if isinstance(entry["datasets"].value, list) else ():
+        steps = dataset.get("coordinateTransformations") if isinstance(dataset, Mapping) else None
+        last = steps[-1] if isinstance(steps, list) and steps else None
+        output = last.get("output") if isinstance(last, Mapping) else None
+        outputs.append(output.get("name") if isinstance(output, Mapping) else output)
+    named = (system for system in systems if isinstance(system.value, Mapping) and system.value.get("name") in outputs)
+    system = next(named, systems[0])
+    return replace(system, value={**system.object(), "datasets": entry["datasets"].value})
+
+
+def _without_other_systems(entry: Member) -> Member:
+    """The entry without transformations to other coordinate systems (0.6, and spatialdata before): they move all levels
+    alike."""
+    steps = entry["coordinateTransformations"].value
+    if not isinstance(steps, list):
+        return entry
+    own = [step for step in steps if not (isinstance(step, Mapping) and "output" in step)]
+    return replace(entry, value={**entry.object(), "coordinateTransformations": own if own or not steps else None})
+
+
 def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | None:
     datasets = entry["datasets"].value
     looks_like_0_4 = isinstance(datasets, list) and any(
         isinstance(dataset, Mapping) and "coordinateTransformations" in dataset for dataset in datasets
     )
-    if not entry["axes"].is_given and version not in ("0.4", "0.5") and not looks_like_0_4:
+    if not entry["axes"].is_given and version not in ("0.4", "0.5", "0.6") and not looks_like_0_4:
         return None
     members = entry["axes"].list(at_least=1)
     axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(members)]
@@ -392,42 +420,56 @@ def _parse_axis(axis: Member, unnamed: str) -> AxisFacts:
 
 
 def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
-    """Scale and translation; None for each that is absent, broken, or not of length ``rank``."""
+    """Scale and translation; None for each that is absent, broken, or not of length ``rank``. A ``sequence`` of 0.6 is
+    taken as a whole or not at all."""
     transformations = entry["coordinateTransformations"]
     if not transformations.is_given:
         return None, None
     before = len(entry.problems)
-    found: dict[str, tuple[float, ...]] = {}
+    found: dict[str, _Transformation] = {}
 
     def parse(item: Member) -> bool:
-        kind, numbers = _parse_transformation(item, rank)
-        if kind in found:
+        kind, step = _parse_transformation(item, rank)
+        if kind in found and kind != "identity":
             raise item.error(f"{kind} is there twice")
-        found[kind] = numbers
+        found[kind] = step
         return True
 
     transformations.lenient(lambda t: t.usable(parse))
-    if "scale" not in found and len(entry.problems) == before:
+    if not found.keys() & {"scale", "sequence", "identity"} and len(entry.problems) == before:
         transformations.report("scale is missing")
-    return found.get("scale"), found.get("translation")
+    whole: _Transformation = (None, None)
+    for kind in ("sequence", "scale", "translation"):
+        whole = _compose(whole, found.get(kind, (None, None)))
+    if whole[0] is None and rank is not None and found.keys() & {"identity", "sequence"}:
+        whole = (1.0,) * rank, whole[1]
+    return whole
 
 
-def _parse_transformation(item: Member, rank: int | None) -> tuple[Literal["scale", "translation"], tuple[float, ...]]:
+def _parse_transformation(item: Member, rank: int | None) -> tuple[str, _Transformation]:
     kind = item.get("type", None).value
+    if kind == "identity":
+        return kind, (None, None)
+    if kind == "sequence":
+        whole: _Transformation = (None, None)
+        for step in item["transformations"].list():
+            whole = _compose(whole, _parse_transformation(step, rank)[1])
+        return kind, whole
     if kind not in ("scale", "translation"):
-        raise item["type"].error(f"expected scale or translation, found {shown(kind)}")
+        raise item["type"].error(f"expected scale, translation, identity or sequence, found {shown(kind)}")
     numbers = item[kind].list(at_least=1)
     if rank not in (None, len(numbers)):
         raise item[kind].error(f"expected {rank} numbers, one for each axis, found {len(numbers)}")
-    return kind, tuple([float(number.number()) for number in numbers])
+    values = tuple([float(number.number()) for number in numbers])
+    return kind, ((values, None) if kind == "scale" else (None, values))
 
 
 def _compose(inner: _Transformation, outer: _Transformation) -> _Transformation:
-    """The level's transformation followed by the pyramid's."""
+    """A transformation followed by another, such as that of a level by the pyramid's."""
     scale, translation = inner
     outer_scale, outer_translation = outer
-    if scale is not None and outer_scale is not None:
-        scale = tuple(a * b for a, b in zip(scale, outer_scale, strict=True))
+    if outer_scale is not None:
+        scale = tuple(a * b for a, b in zip(scale or (1.0,) * len(outer_scale), outer_scale, strict=True))
         translation = tuple(a * b for a, b in zip(translation, outer_scale, strict=True)) if translation else None
     if outer_translation is not None:
         translation = translation or (0.0,) * len(outer_translation)
@@ -453,25 +495,39 @@ def _parse_channel(channel: Member) -> OmeroChannel:
     active, inverted = (channel[m].optional(Member.flag) for m in ("active", "inverted"))
     return OmeroChannel(
         label=channel["label"].text_or(""),
-        color=channel["color"].lenient(_parse_colour),
-        window=channel["window"].lenient(_parse_window),
+        color=channel["color"].optional(_parse_colour),
+        window=channel["window"].optional(_parse_window),
         active=active is not False,
         inverted=bool(inverted),
     )
 
 
 def _parse_colour(colour: Member) -> str:
-    match = re.fullmatch(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?", colour.text_or(""))
+    match = re.fullmatch(r"#?([0-9A-Fa-f]{6})([0-9A-Fa-f]{2})?", colour.text_or("").strip())
     if match is None:
         raise colour.mismatch("six hexadecimal digits")
     return match[1].upper()
 
 
 def _parse_window(window: Member) -> Window:
-    start, end, low, high = (window[member].number() for member in ("start", "end", "min", "max"))
-    if start >= end:
-        raise window.error(f"start {start} is not below end {end}")
-    return Window(low, high, start, end)
+    """A window; of contrast limits and range, each stands for the other if that is missing or broken."""
+    limits, span = (_parse_pair(window, *names) for names in (("start", "end"), ("min", "max")))
+    limits, span = limits or span, span or limits
+    if limits is None or span is None:
+        raise window.error("neither start and end nor min and max can be used")
+    return Window(*span, *limits)
+
+
+def _parse_pair(window: Member, low: str, high: str) -> tuple[float, float] | None:
+    """Two numbers in order; None if one is missing or broken."""
+    first, last = (window[name].optional(Member.number) for name in (low, high))
+    if first is None or last is None:
+        return None
+    if first >= last:
+        if low == "start":
+            window.report(f"start {first} is not below end {last}")
+        return None
+    return first, last
 
 
 # --- image-label -----------------------------------------------------------------------------------------------
@@ -518,21 +574,28 @@ def parse_plate(block: Member) -> Mosaic:
 
 
 def parse_well(block: Member) -> Mosaic:
-    """The images of a well, arranged in a near-square (OME-Zarr 0.4, 3.8); raises `ValueError` if none is valid."""
+    """The images of a well (OME-Zarr 0.4, 3.8); raises `ValueError` if none is valid."""
     block["version"].version()
     images = block["images"].usable(_parse_field)
     if not images:
         raise block["images"].error("none can be used")
+    return square("well", images)
+
+
+def square(kind: Literal["well", "collection"], images: Sequence[str]) -> Mosaic:
+    """Images in a near-square, row by row."""
     columns = max(1, round(len(images) ** 0.5 + 0.49))
     cells = tuple(Cell(image, *divmod(i, columns)) for i, image in enumerate(images))
-    return Mosaic("well", None, -(-len(images) // columns), columns, cells)
+    return Mosaic(kind, None, -(-len(images) // columns), columns, cells)
 
 
 def _parse_names(member: Member) -> tuple[str, ...]:
     """Names of rows or columns; a broken one keeps its position, as an empty string."""
     names: list[str] = []
     for item in member.list(at_least=1):
-        name = item.lenient(lambda i: _checked(i["name"], i["name"].text())) or ""
+        name = item.lenient(lambda i: i["name"].text()) or ""
+        if name:
+            item["name"].lenient(partial(_checked, name=name))
         if name and name in names:
             item.report(f"{shown(name)} is there twice")
         names.append(name)
@@ -545,14 +608,26 @@ def _checked(member: Member, name: str) -> str:
     return name
 
 
+def _check_inside(member: Member, path: str) -> None:
+    """Raise `ValueError` for a path that is none, or leads out of the group."""
+    if set(path.split("/")) & {"", ".", ".."}:
+        raise member.error(f"{shown(path)} is no path below the group")
+
+
 def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, paths_only: bool) -> Cell:
     """A well; missing or broken indices follow from its path. ``paths_only``: the version has no indices."""
     path = well["path"].text()
-    match = re.fullmatch(r"([A-Za-z0-9]+)/([A-Za-z0-9]+)", path)
+    _check_inside(well["path"], path)
+    match = re.fullmatch(r"([^/]+)/([^/]+)", path)
     if match is None:
-        raise well["path"].error(f"{shown(path)} is not of the form row/column")
+        problem = f"{shown(path)} is not of the form row/column"
+        if not (well["rowIndex"].is_given and well["columnIndex"].is_given):
+            raise well["path"].error(problem)
+        well["path"].report(problem)
     places = []
-    for member, known, name in zip(("rowIndex", "columnIndex"), names, match.groups(), strict=True):
+    for member, known, name in zip(
+        ("rowIndex", "columnIndex"), names, match.groups() if match else (None, None), strict=True
+    ):
         try:
             place = well[member].integer(at_least=0)
             if place >= len(known):
@@ -576,6 +651,8 @@ def _check_acquisition(entry: Member) -> int:
 
 
 def _parse_field(image: Member) -> str:
-    path = _checked(image["path"], image["path"].path())
+    path = image["path"].path()
+    _check_inside(image["path"], path)
+    image["path"].lenient(lambda member: _checked(member, path))
     image["acquisition"].optional(Member.integer)
     return path

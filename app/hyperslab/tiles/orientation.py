@@ -63,8 +63,9 @@ def find_orientation(frame: Frame, catalog: Catalog, reader: Reader) -> Orientat
 
 def _steps(image: Image, axis: Axis, catalog: Catalog, reader: Reader, problems: list[str]) -> _Steps:
     """From the scale of a pyramid, or from the coordinate array (a sibling with the axis's name) of a plain array."""
-    if image.kind != "array":
-        return _Steps(axis.scale, axis.unit)
+    if image.kind != "array" or axis.scale is not None:  # a picture's own axes run right and down
+        sign = 0 if not axis.scale else 1 if axis.scale > 0 else -1
+        return _Steps(abs(axis.scale or 0) or None, axis.unit, sign, downwards=True)
     parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
     unknown = _Steps(None, None)
     if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= 1 << 20:  # larger ones are slow

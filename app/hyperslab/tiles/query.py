@@ -1,15 +1,15 @@
-"""Parser of tile queries; values are checked against the image later."""
+"""Query parameters of tiles; values are checked against the image later."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from hyperslab.engine.jsontext import parse_json
-from hyperslab.errors import BadParameter
 from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
 
 Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
@@ -17,77 +17,8 @@ Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
 Rescale = tuple[float, float] | Literal["auto", "dtype", "minmax"]
 Component = Literal["abs", "real", "imag", "phase"]
 
-COMPONENTS: Final = ("abs", "real", "imag", "phase")
 MAX_ASPECT: Final = 1000.0
 """The largest ratio of the height of a cell to its width, and the inverse of the smallest."""
-
-
-@dataclass(frozen=True, slots=True)
-class TileQuery:
-    """Query parameters by name; ``selection`` are those named after axes.
-
-    ``c``, ``color``, ``rescale`` and ``invert`` are repeatable and correspond in order; a single value of the last
-    three applies to all channels.
-    """
-
-    selection: tuple[tuple[str, int], ...] = ()
-    axes: tuple[str, str] | None = None
-    flip: tuple[str, ...] | Literal["auto"] = ()
-    aspect: float | Literal["auto"] = 1.0
-    field: str | None = None
-    c: tuple[int, ...] = ()
-    color: tuple[RGB, ...] = ()
-    rescale: tuple[Rescale, ...] = ()
-    invert: tuple[bool, ...] = ()
-    gamma: float = 1.0
-    colormap_name: str | None = None
-    colormap: Colormap | None = None
-    nodata: float | None = None
-    component: Component | None = None
-    decode: Literal["cf", "none"] = "none"
-    labels: bool | None = None
-    opacity: float = 1.0
-    bg: RGB | None = None
-    quality: int = 85
-    scheme: Literal["xyz", "tms"] = "xyz"
-    tile_size: int = 256
-    overlap: int = 0
-    empty: Literal["404", "204", "transparent"] = "404"
-    format: Literal["png", "jpg", "webp"] = "png"
-    size: int = 256
-    bins: int = 256
-    v: str | None = None
-
-
-def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
-    """The query from its decoded pairs, in order; raises `BadParameter`.
-
-    Unknown names are axes; ``sel=name:index`` selects along axes named like a parameter.
-    """
-    single: dict[str, Any] = {}
-    repeated: dict[str, list[Any]] = {}
-    for name, text in pairs:
-        if name in _REPEATED:
-            repeated.setdefault(name, []).append(_parsed(name, text, *_REPEATED[name]))
-        elif name == "sel":
-            axis, _, index = text.rpartition(":")
-            repeated.setdefault("selection", []).append((axis, _parsed(name, index, *_INDEX)))
-        elif name not in _SINGLE:
-            repeated.setdefault("selection", []).append((name, _parsed(name, text, *_INDEX)))
-        elif name in single:
-            raise BadParameter(name, text, "the parameter once")
-        else:
-            single[name] = _parsed(name, text, *_SINGLE[name])
-    return TileQuery(**single | {name: tuple(values) for name, values in repeated.items()})
-
-
-def _parsed(name: str, text: str, parse: Callable[[str], Any], expected: str) -> Any:
-    try:
-        return parse(text)
-    except (ValueError, KeyError) as error:
-        detail = _WINDOW if str(error) == _WINDOW else expected
-        raise BadParameter(name, text[:200], detail) from error
-
 
 # --- values ----------------------------------------------------------------------------------------------------
 
@@ -115,6 +46,14 @@ def _within(low: float, high: float, parse: Callable[[str], float] = _number) ->
         return value
 
     return parse_bounded
+
+
+def _nodata(text: str) -> float:
+    return math.nan if text.lower() == "nan" else _number(text)
+
+
+def _aspect(text: str) -> float | Literal["auto"]:
+    return "auto" if text == "auto" else _within(1 / MAX_ASPECT, MAX_ASPECT)(text)
 
 
 def _flag(text: str) -> bool:
@@ -171,54 +110,164 @@ def _rgba(value: Any) -> RGBA:
     return red, green, blue, alpha
 
 
-_Parser = tuple[Callable[[str], Any], str]
-"""A parser that raises `ValueError`, and a description of valid values."""
+def _each(parse: Callable[[str], Any], expected: str, *, many: bool = False) -> PlainValidator:
+    """A validator of text, or of each of several texts, that says what was ``expected``; a pair of values such as
+    ``axes`` comes as a list of one text."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except (ValueError, KeyError) as error:
+            raise ValueError(_WINDOW if str(error) == _WINDOW else expected) from error
+
+    def parsed_all(texts: Any) -> Any:
+        listed = [texts] if isinstance(texts, str) else texts
+        return tuple([parsed(text) for text in listed]) if many else parsed(listed[0])
+
+    return PlainValidator(parsed_all)
 
 
-def _choice(*choices: str) -> _Parser:
-    return dict(zip(choices, choices, strict=True)).__getitem__, f"one of {', '.join(choices)}"
+def _choice(*choices: str) -> PlainValidator:
+    return _each(dict(zip(choices, choices, strict=True)).__getitem__, f"one of {', '.join(choices)}")
 
 
-def _between(low: int, high: int) -> _Parser:
-    return _within(low, high, _integer), f"an integer from {low} to {high}"
+def _schema(kind: str, **members: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": kind, **members})
 
 
-_INDEX: Final = (_integer, "an index along an axis of the picture (it is none of the parameters)")
-_FLAG: Final = (_flag, "true or false")
-_COLOUR: Final = (parse_colour, "a colour of three or six hexadecimal digits")
+def _schemas(kind: str, **members: Any) -> WithJsonSchema:
+    return WithJsonSchema({"type": "array", "items": {"type": kind, **members}})
 
-_REPEATED: Final[Mapping[str, _Parser]] = {
-    "c": (_integer, "the index of a channel"),
-    "color": _COLOUR,
-    "rescale": (_rescale, "two numbers low,high, or one of auto, dtype, minmax"),
-    "invert": _FLAG,
-}
-_SINGLE: Final[Mapping[str, _Parser]] = {
-    "axes": (_plane, "the names of two different axes, for example z,x: rows first"),
-    "flip": (_flip, "auto, none, or axes of the plane, for example lat"),
-    "aspect": (
-        lambda text: text if text == "auto" else _within(1 / MAX_ASPECT, MAX_ASPECT)(text),
-        f"auto, or the height of a cell divided by its width, from {1 / MAX_ASPECT:g} to {MAX_ASPECT:g}",
-    ),
-    "field": (_text, "the name of a field"),
-    "gamma": (_within(0.01, 100), "a number from 0.01 to 100"),
-    "colormap_name": (_text, "the name of a colour map"),
-    "colormap": (_colormap, "two or more colours, or a JSON object with a colour for each value"),
-    "nodata": (lambda text: math.nan if text.lower() == "nan" else _number(text), "a number, or nan"),
-    "component": _choice(*COMPONENTS),
-    "decode": _choice("cf", "none"),
-    "labels": _FLAG,
-    "opacity": (_within(0, 1), "a number from 0 to 1"),
-    "bg": _COLOUR,
-    "quality": _between(1, 100),
-    "scheme": _choice("xyz", "tms"),
-    "tile_size": _between(64, 1024),
-    "overlap": _between(0, 16),
-    "empty": _choice("404", "204", "transparent"),
-    "format": _choice("png", "jpg", "webp"),
-    "size": _between(16, 2048),
-    "bins": _between(2, 4096),
-    "v": (_text, "any text"),
-}
-PARAMETERS: Final = frozenset(_REPEATED) | frozenset(_SINGLE) | {"sel"}
-"""All parameter names; other names are axes."""
+
+def _integers(low: int, high: int) -> tuple[PlainValidator, WithJsonSchema]:
+    parse = _within(low, high, _integer)
+    return _each(parse, f"an integer from {low} to {high}"), _schema("integer", minimum=low, maximum=high)
+
+
+def _options(*choices: str) -> tuple[PlainValidator, WithJsonSchema]:
+    return _choice(*choices), _schema("string", enum=[*choices])
+
+
+def _axis_and_index(text: str) -> tuple[str, int]:
+    axis, _, index = text.rpartition(":")
+    return axis, _integer(index)
+
+
+_COLOUR: Final = "a colour of three or six hexadecimal digits"
+_HEX: Final = "^#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6})$"
+_INDEX: Final = "an index along an axis of the picture (it is none of the parameters)"
+_FLAG: Final = (_each(_flag, "true or false"), _schema("boolean"))
+_NAME: Final = _schema("string", minLength=1)
+
+# --- queries ---------------------------------------------------------------------------------------------------
+
+
+class TileQuery(BaseModel):
+    """Query parameters of all resources of a picture; other names are axes.
+
+    ``c``, ``color``, ``rescale`` and ``invert`` are repeatable and correspond in order; a single value of the last
+    three applies to all channels.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    __pydantic_extra__: dict[str, Annotated[tuple[int, ...], _each(_integer, _INDEX, many=True)]] = Field(init=False)
+
+    field: Annotated[str | None, _each(_text, "the name of a field"), _NAME] = None
+    """One field of a structured dtype; its subarray dimensions follow the array's."""
+    axes: Annotated[
+        tuple[str, str] | None,
+        _each(_plane, "the names of two different axes, for example z,x: rows first"),
+        _schema("string", examples=["z,x"], pattern="^[^,]+,[^,]+$"),
+    ] = None
+    """Rows and columns of the picture, for example `z,x`. Any other axis takes its name as parameter."""
+    flip: Annotated[
+        tuple[str, ...] | Literal["auto"],
+        _each(_flip, "auto, none, or axes of the plane, for example lat"),
+        _schema("string", examples=["auto"]),
+    ] = ()
+    """Axes of the plane that run backwards, `auto` (by their coordinates), or `none`, as by default."""
+    aspect: Annotated[
+        float | Literal["auto"],
+        _each(
+            _aspect,
+            f"auto, or the height of a cell divided by its width, from {1 / MAX_ASPECT:g} to {MAX_ASPECT:g}",
+        ),
+        WithJsonSchema(
+            {"anyOf": [{"type": "number", "minimum": 1 / MAX_ASPECT, "maximum": MAX_ASPECT}, {"const": "auto"}]}
+        ),
+    ] = 1.0
+    """Height of a cell divided by its width, or `auto` (by scales or coordinates); 1 by default."""
+    sel: Annotated[
+        tuple[tuple[str, int], ...],
+        _each(_axis_and_index, _INDEX, many=True),
+        _schemas("string", pattern="^.*:-?[0-9]{1,18}$"),
+    ] = ()
+    """`name:index` for axes whose name is that of a parameter."""
+    c: Annotated[tuple[int, ...], _each(_integer, "the index of a channel", many=True), _schemas("integer")] = ()
+    """Channels; `color`, `rescale` and `invert` belong to them in order."""
+    decode: Annotated[Literal["cf", "none"], *_options("cf", "none")] = "none"
+    """`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates."""
+    v: Annotated[str | None, _each(_text, "any text"), _NAME] = None
+    """Any text: what has it may be kept for ever."""
+    color: Annotated[tuple[RGB, ...], _each(parse_colour, _COLOUR, many=True), _schemas("string", pattern=_HEX)] = ()
+    """Hexadecimal, `00FF00`."""
+    rescale: Annotated[
+        tuple[Rescale, ...],
+        _each(_rescale, "two numbers low,high, or one of auto, dtype, minmax", many=True),
+        _schemas("string", pattern=r"^(auto|dtype|minmax|-?[0-9]+(\.[0-9]+)?,-?[0-9]+(\.[0-9]+)?)$"),
+    ] = ()
+    """`low,high`, or `auto`, `dtype`, `minmax`."""
+    invert: Annotated[tuple[bool, ...], _each(_flag, "true or false", many=True), _schemas("boolean")] = ()
+    """Exchange light and dark."""
+    colormap_name: Annotated[
+        str | None, _each(_text, "the name of a colour map"), _schema("string", examples=["viridis", "magma_r"])
+    ] = None
+    """Of matplotlib, also with `_r`; for a single channel."""
+    colormap: Annotated[
+        Colormap | None,
+        _each(_colormap, "two or more colours, or a JSON object with a colour for each value"),
+        _schema("string", examples=["000000,FF0000"]),
+    ] = None
+    """Colours to run through, or a JSON object from values to colours."""
+    gamma: Annotated[
+        float, _each(_within(0.01, 100), "a number from 0.01 to 100"), _schema("number", minimum=0.01, maximum=100)
+    ] = 1.0
+    """Below 1 brightens."""
+    nodata: Annotated[float | None, _each(_nodata, "a number, or nan"), _schema("number")] = None
+    """A value that is not shown; NaN never is."""
+    component: Annotated[Component | None, *_options("abs", "real", "imag", "phase")] = None
+    """Of complex values."""
+    labels: Annotated[bool | None, *_FLAG] = None
+    """Each value is a label with its own colour."""
+    opacity: Annotated[float, _each(_within(0, 1), "a number from 0 to 1"), _schema("number", minimum=0, maximum=1)] = (
+        1.0
+    )
+    """0 to 1."""
+    bg: Annotated[RGB | None, _each(parse_colour, _COLOUR), _schema("string", pattern=_HEX)] = None
+    """What is not shown becomes this colour."""
+    quality: Annotated[int, *_integers(1, 100)] = 85
+    """Of jpg and webp."""
+    tile_size: Annotated[int, *_integers(64, 1024)] = 256
+    """In pixels."""
+    scheme: Annotated[Literal["xyz", "tms"], *_options("xyz", "tms")] = "xyz"
+    """`tms` counts y from below."""
+    overlap: Annotated[int, *_integers(0, 16)] = 0
+    """Pixels that tiles share with their neighbours."""
+    empty: Annotated[Literal["404", "204", "transparent"], *_options("404", "204", "transparent")] = "404"
+    """What there is outside the picture."""
+    format: Annotated[Literal["png", "jpg", "webp"], *_options("png", "jpg", "webp")] = "png"
+    """Of the tiles of a Deep Zoom image."""
+    size: Annotated[int, *_integers(16, 2048)] = 256
+    """Longer side of a thumbnail, or width of a legend."""
+    bins: Annotated[int, *_integers(2, 4096)] = 256
+    """How many bins of a histogram."""
+
+    @property
+    def selection(self) -> tuple[tuple[str, int], ...]:
+        """Axes and indices: of parameters named after axes, and of ``sel``."""
+        named = [(name, index) for name, indices in (self.__pydantic_extra__ or {}).items() for index in indices]
+        return (*named, *self.sel)
+
+
+REPEATABLE: Final = ("c", "color", "rescale", "invert", "sel")
+"""Parameters that may be given more than once."""

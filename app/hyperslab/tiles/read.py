@@ -154,7 +154,13 @@ class RegionReader:
                 values = np.empty(part.shape + whole.inner_shape, whole.dtype)
                 self._reader.fill_slab(whole, part, values, cost=cost, cancel=cancel)
             values = _arranged(frame, block.level, items, values)
-            values, hidden = plain_numbers(values if decoder is None else decoder(values), nodata)
+            own, is_other = decoder, values.dtype.newbyteorder("<") != frame.image.dtype.newbyteorder("<")
+            if decoder is not None and is_other:  # packed in another way
+                own = block.level.array.decoder.without_times()
+            elif as_labels and values.dtype.kind == "f" and frame.image.dtype.kind in "iu":
+                limits = np.iinfo(frame.image.dtype)
+                values = np.rint(values).clip(limits.min, limits.max).astype(frame.image.dtype)
+            values, hidden = plain_numbers(values if own is None else own(values), nodata)
             if has_mean:
                 return mean(values, hidden, rows, block.columns)
             hidden = None if hidden is None else nearest(hidden, rows, block.columns)
@@ -186,13 +192,20 @@ class RegionReader:
         image = self._images.open_cell(cell.path, frame.image.field_name)
         if image is None or len(image.axes) != len(frame.image.axes):
             return []
-        axes = zip(image.axes, frame.image.axes, strict=True)
-        if any(a.name != b.name or (a.size != b.size and a.type not in ("space", "time")) for a, b in axes):
+        if any(a.name != b.name for a, b in zip(image.axes, frame.image.axes, strict=True)):
             return []
-        rows, columns = frame.plane
-        shape = min(frame.cell_shape[0], image.axes[rows].size), min(frame.cell_shape[1], image.axes[columns].size)
-        overlap = _overlaps(shape, cell, pitch, region)
-        return [] if overlap is None else self._blocks(frame, image, *overlap, cancel)
+        if not frame.has_indices([axis.size for axis in image.axes]):
+            return []
+        shape = image.axes[frame.plane[0]].size, image.axes[frame.plane[1]].size
+        # an image that is larger than its place is reduced to it
+        times = max(1.0, *(size / most for size, most in zip(shape, frame.cell_shape, strict=True)))
+        place = max(1, int(shape[0] / times)), max(1, int(shape[1] / times))
+        overlap = _overlaps(place, cell, pitch, region)
+        if overlap is None:
+            return []
+        spans = (overlap[0].rows, overlap[0].columns)
+        scaled = Region(*(Span(span.start * times, span.step * times, span.count) for span in spans))
+        return self._blocks(frame, image, scaled if times > 1 else overlap[0], overlap[1], cancel)
 
     def _blocks(
         self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None

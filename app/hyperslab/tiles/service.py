@@ -212,16 +212,17 @@ class Tiles:
         Raises the errors of `Images.open`, `make_frame`, ``first`` and ``second``, in this order.
         """
         if "auto" in (query.flip, query.aspect):
-            frame = make_frame(self.images.open(path, query.field), query)
+            frame = self._frame(self.images.open(path, query.field), query)
             found = find_orientation(frame, self.images.catalog, self.arrays)
             flip = found.flip if query.flip == "auto" else query.flip
-            query = replace(query, flip=flip, aspect=found.aspect if query.aspect == "auto" else query.aspect)
+            aspect = found.aspect if query.aspect == "auto" else query.aspect
+            query = query.model_copy(update={"flip": flip, "aspect": aspect})
         image: Image | None = None
         guess: Frame | None = None
         cached = self.images.cached(path, query.field)
         if cached is not None and cached.mount.is_remote:
             with suppress(HyperslabError):  # the current image may have such a plane
-                guess = make_frame(cached, query)
+                guess = self._frame(cached, query)
 
         def open_image(_: Frame) -> Image:
             return self.images.open(path, query.field)
@@ -234,11 +235,14 @@ class Tiles:
             image = opened.result()
             if image is guess.image:
                 return guess, results[0].result(), results[1].result()
-        frame = make_frame(image or self.images.open(path, query.field), query)
+        frame = self._frame(image or self.images.open(path, query.field), query)
         if not frame.image.mount.is_remote:
             return frame, first(frame), second(frame)
         results = concurrently(frame, first, second)
         return frame, results[0].result(), results[1].result()
+
+    def _frame(self, image: Image, query: TileQuery) -> Frame:
+        return self.statistics.first_plane(make_frame(image, query), query)
 
 
 def _to_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:
@@ -247,16 +251,21 @@ def _to_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDA
         counts = _rounded(values, np.dtype(np.int64)) if values.dtype.kind == "f" else values
         return counts if hidden is None else np.where(hidden, np.iinfo(np.int64).min, counts)
     if dtype.kind in "biu":
-        return _rounded(values, dtype) if values.dtype.kind == "f" else values
+        if values.dtype.kind == "f":
+            return _rounded(values, dtype)
+        if "b" in (dtype.kind, values.dtype.kind) or np.can_cast(values.dtype, dtype, "safe"):
+            return values.astype(dtype, copy=False)
+        stored, shown = np.iinfo(values.dtype), np.iinfo(dtype)  # of a level of another dtype
+        return np.clip(values, max(stored.min, shown.min), min(stored.max, shown.max)).astype(dtype)
     if dtype.kind in "fc":
         values = values.astype(dtype, copy=False)
     return values if hidden is None else np.where(hidden, values.dtype.type(np.nan), values)
 
 
 def _rounded(values: NDArray, dtype: np.dtype[Any]) -> NDArray:
-    """The nearest integers; those of 64 bits are clipped to the floats within their range."""
+    """The nearest integers, clipped to the range of the dtype; of 64 bits, to the floats in it."""
     whole = np.rint(values)
-    if dtype.itemsize == 8:
+    if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        whole = np.clip(whole, info.min, np.nextafter(float(info.max), 0))
+        whole = np.clip(whole, info.min, info.max if dtype.itemsize < 8 else np.nextafter(float(info.max), 0))
     return np.asarray(whole.astype(dtype))

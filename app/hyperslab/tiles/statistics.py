@@ -26,6 +26,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Image, Level
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.ome import OmeroChannel
+from hyperslab.tiles.pyramid import level_index
 from hyperslab.tiles.query import Component, Rescale, TileQuery
 from hyperslab.tiles.read import one_component, plain_numbers
 from hyperslab.tiles.resample import NDArray
@@ -37,10 +38,8 @@ Window = tuple[float, float]
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
 _MAX_CHUNKS: Final = 1 << 12
-_SECONDS: Final = 1.0
-"""Seconds until a sample is revalidated: windows need not follow every write."""
 _REMOTE_SECONDS: Final = 4.0
-"""The same for remote stores, where revalidation takes some 60 requests."""
+"""Seconds until a sample of a remote store is revalidated, which takes some 60 requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,9 @@ class Statistics:
         self._images = images
         self._reader = reader
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
+        self._planned: VersionedCache[tuple[list[ReadPlan], bool]] = VersionedCache(256)
+        self._revalidated: VersionedCache[Sample] = VersionedCache(32 << 20)
+        self._planes: VersionedCache[tuple[int | None, ...]] = VersionedCache(4 << 20)
         self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
     def windows(
@@ -131,29 +133,85 @@ class Statistics:
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
         damaged."""
-        seconds = _REMOTE_SECONDS if subject.image.mount.is_remote else _SECONDS
-        version = f"{subject.image.version} {time.monotonic() // seconds}"
+        image = subject.image
+        if image.mount.is_remote:
+            version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
+
+            def revalidate() -> tuple[Sample, str, int]:
+                sample = self._current(subject, cancel)
+                return sample, version, sample.values.nbytes + 1024
+
+            return self._revalidated.load(subject.key, version, revalidate).value
+        return self._current(subject, cancel)
+
+    def _current(self, subject: Subject, cancel: Cancel | None) -> Sample:
+        """The sample of the present versions of its chunks."""
+        plans, exact = self._plans(subject, cancel)
+        tag = _tag_of(plans)
 
         def load() -> tuple[Sample, str, int]:
-            plans, exact = self._plans(subject, cancel)
-            tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-            sample = self._samples.any_version(subject.key)
-            if sample is None or sample.tag != tag:
-                small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
-                with nullcontext() if small else self._large_reads:
-                    sample = self._take(subject, plans, exact, tag, cancel)
-            return sample, version, sample.values.nbytes + 1024
+            small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
+            with nullcontext() if small else self._large_reads:
+                sample = self._take(subject, plans, exact, cancel)
+            return sample, sample.tag, sample.values.nbytes + 1024
 
-        return self._samples.load(subject.key, version, load).value
+        return self._samples.load(subject.key, tag, load).value
 
-    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, tag: str, cancel: Cancel | None) -> Sample:
-        """Read a sample; if all its chunks are damaged, single chunks of each level, coarsest first."""
+    def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
+        """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
+        in the middle: writers pad arrays to whole shards.
+
+        Of remote stores only shards are looked at. A plane without data anywhere is looked for again after a while.
+        """
+        image, named = frame.image, {name for name, _ in query.selection}
+        level = _sampled_level(image, 0)
+        is_padded = bool(level.array.metadata.levels) or not image.mount.is_remote
+        axis = next((i for i in frame.at_middle if image.axes[i].name not in named), None)
+        if axis is None or not is_padded or image.mosaic is not None or image.is_empty:
+            return frame
+        key = (image.path, image.field_name, frame.plane, frame.indices, axis)
+        versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
+        indices = next((found for v in versions if (found := self._planes.get(key, v)) is not None), None)
+        if indices is None:
+            chosen = next((i for i in _likely(image.axes[axis].size) if self._has_data(frame, level, axis, i)), None)
+            indices = tuple([chosen if i == axis and chosen is not None else at for i, at in enumerate(frame.indices)])
+            self._planes.put(key, versions[chosen is None], indices, 256)
+        return replace(frame, indices=indices)
+
+    def _has_data(self, frame: Frame, level: Level, axis: int, index: int) -> bool:
+        """Whether something other than the fill value is found in a plane of a level, or cannot be read."""
+        array, shape = level.array, frame.image.level_extent(level)
+        fixed: dict[int, int] = {}
+        for i, at in enumerate(frame.indices[: len(shape)]):
+            if at is not None:
+                place = level_index(index if i == axis else at, level.factors[i], level.offsets[i], shape[i])
+                if place is None:
+                    return False
+                fixed[i] = place
+        boxes = sample_boxes(shape, array.metadata.chunks, fixed, max_cells=1 << 18, max_chunks=64)
+        plans = [self._reader.plan(array, normalise(box, array.metadata.shape), frame.image.field) for box in boxes]
+        fill = array.metadata.fill if frame.image.field is None else np.zeros((), frame.image.dtype)
+        for plan in self._reader.look_up_together(plans):
+            if not any((plan.versions or {}).values()):
+                continue
+            try:
+                values = self._reader.read(plan)[0]
+            except ChunkCorrupt:
+                return True
+            if not np.array_equal(np.broadcast_to(fill, values.shape).tobytes(), values.tobytes()):
+                return True
+        return False
+
+    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, cancel: Cancel | None) -> Sample:
+        """Read a sample, whose tag is that of the versions that were read; if all its chunks are damaged, single chunks
+        of each level, coarsest first."""
         levels = range(len(subject.image.levels))
         others = ((finer, self._plans(subject, cancel, finer, single=True)[0]) for finer in levels)
-        damage: ChunkCorrupt | None = None
+        damage, tag = None, ""
         for finer, each in chain([(0, plans)], others):
-            parts, error = self._read_all(each, subject, cancel)
+            parts, error, found = self._read_all(each, subject, cancel)
             damage = damage or error
+            tag = tag or _tag_of(found)
             if damage is None:
                 return _summary(parts, exact=exact, tag=tag, level=_sampled_level(subject.image, finer).array.path)
             if parts:
@@ -171,9 +229,16 @@ class Statistics:
         if image.mosaic is not None:
             cells = image.mosaic.cells[:: max(1, len(image.mosaic.cells) // 6)]
             opened = image.mount.each(lambda cell: self._images.open_cell(cell.path, image.field_name), cells, cancel)
-            images = [one for one in opened if one is not None and len(one.axes) == len(image.axes)] or images
-        plans: list[ReadPlan] = []
-        size = 0
+            channel = subject.channel or (0, -1)
+            images = [
+                one
+                for one in opened
+                if one is not None and len(one.axes) == len(image.axes) and one.axes[channel[0]].size > channel[1]
+            ] or images
+        key, plans, size = (subject.key, finer, single), list[ReadPlan](), 0
+        known = self._planned.get(key, image.version) if image.mosaic is None else None
+        if known is not None:
+            return self._reader.look_up_together(known[0], cancel), known[1]
         for one in images:
             level = _sampled_level(one, finer)
             array = level.array
@@ -188,20 +253,24 @@ class Statistics:
             )
             plans += [self._reader.plan(array, normalise(box, metadata.shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
-        plans = self._reader.look_up_together(plans, cancel)
-        whole = sum(plan.selection.size for plan in plans) == size
-        return plans, whole and image.mosaic is None
+        whole = sum(plan.selection.size for plan in plans) == size and image.mosaic is None
+        self._planned.put(key, image.version, (plans, whole), 1)
+        return self._reader.look_up_together(plans, cancel), whole
 
     def _read_all(
         self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None
-    ) -> tuple[list[NDArray], ChunkCorrupt | None]:
-        """The finite values of each plan in one dimension, without damaged ones, and the first of their errors."""
+    ) -> tuple[list[NDArray], ChunkCorrupt | None, list[ReadPlan]]:
+        """The finite values of each plan in one dimension, without damaged ones, the first of their errors, and the
+        plans with the versions that were read."""
 
-        def read(plan: ReadPlan) -> NDArray | ChunkCorrupt:
+        def read(plan: ReadPlan) -> tuple[NDArray | ChunkCorrupt, ReadPlan]:
             try:
-                values = self._reader.read(plan, cancel)[0]
+                values, plan = self._reader.read(plan, cancel)
             except ChunkCorrupt as error:
-                return error
+                return error, plan
+            return finite(values, plan), plan
+
+        def finite(values: NDArray, plan: ReadPlan) -> NDArray:
             values = values if subject.decoder is None else subject.decoder(values)
             rank = len(plan.array.metadata.shape)
             if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
@@ -211,9 +280,18 @@ class Statistics:
             values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
             return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
-        found = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
-        error = next((each for each in found if isinstance(each, ChunkCorrupt)), None)
-        return [each for each in found if not isinstance(each, ChunkCorrupt)], error
+        done = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
+        error = next((each for each, _ in done if isinstance(each, ChunkCorrupt)), None)
+        return [each for each, _ in done if not isinstance(each, ChunkCorrupt)], error, [plan for _, plan in done]
+
+
+def _tag_of(plans: Sequence[ReadPlan]) -> str:
+    return hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
+
+
+def _likely(size: int) -> Iterator[int]:
+    """Indices to look for data at: the middle, the first, and the middles of parts, to a 64th of an axis."""
+    yield from dict.fromkeys([size // 2, 0, *(size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))])
 
 
 def _sampled_level(image: Image, finer: int) -> Level:

@@ -55,14 +55,17 @@ class Assets:
 
 
 @cache
-def load() -> Assets:
-    """Load all files from the package."""
+def load(folder: Path = STATIC) -> Assets:
+    """Load all files of a folder of the package; large ones are stored compressed, as ``….gz``."""
     files: dict[str, Asset] = {}
     digest = hashlib.sha256()
-    for path in sorted(STATIC.rglob("*")):
-        if path.is_file() and path.suffix in _MEDIA_TYPES:
-            name, body = path.relative_to(STATIC).as_posix(), path.read_bytes()
-            gzipped = gzip.compress(body, 6, mtime=0)
-            files[name] = Asset(body, gzipped if len(gzipped) < len(body) else None, _MEDIA_TYPES[path.suffix])
+    for path in sorted(folder.rglob("*")):
+        name, is_compressed = path.relative_to(folder).as_posix().removesuffix(".gz"), path.suffix == ".gz"
+        suffix = Path(name).suffix
+        if path.is_file() and suffix in _MEDIA_TYPES:
+            stored = path.read_bytes()
+            body = gzip.decompress(stored) if is_compressed else stored
+            gzipped = stored if is_compressed else gzip.compress(body, 6, mtime=0)
+            files[name] = Asset(body, gzipped if len(gzipped) < len(body) else None, _MEDIA_TYPES[suffix])
             digest.update(name.encode() + b"\0" + body)
     return Assets(digest.hexdigest()[:16], files)

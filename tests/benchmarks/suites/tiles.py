@@ -20,7 +20,6 @@ from PIL import Image
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.tiles.colour import named_lut
 from hyperslab.tiles.encode import encode_picture
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.render import Indexed, Planes, Raster, to_planes
 from hyperslab.tiles.service import Tiles
 from tests.arrays.support import service_on
@@ -30,7 +29,7 @@ from tests.benchmarks.report import NONE, amount, ratio, times
 from tests.benchmarks.sockets import connected
 from tests.benchmarks.suite import Bench, Measurement, Outcome, Suite, Table, Target
 from tests.benchmarks.suites.reading import INSTALL, peer
-from tests.tiles.support import Array, Query, write_image
+from tests.tiles.support import Array, Query, parse_query, write_image
 
 COLD: Final = "cold"
 CHUNKS_CACHED: Final = "chunks cached"

@@ -20,11 +20,11 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.engine.selection import normalise
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
 from tests.benchmarks.programs import Sample, take_turns
 from tests.benchmarks.report import geometric_mean, times
 from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, Table, Target
+from tests.tiles.support import parse_query
 
 _BLOSC: Final = ("lz4-1M", "zstd-1M", "lz4-4M")
 CONSTANTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {

@@ -7,27 +7,46 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Event
-from typing import Any, Final
+from typing import Annotated, Any
 
-from hyperslab.api.request import Request
-from hyperslab.api.response import Headers, Pieces, Response
+from fastapi import APIRouter, Query, Request
+
+from hyperslab import errors
+from hyperslab.api import docs
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.params import ChangesQuery, NodePath
+from hyperslab.api.response import ENDING, Headers, Pieces, Response, json_body
+from hyperslab.api.routing import Route
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.feed import Change
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
-ENDING: Final = "hyperslab.ending"
-"""Application state: an `Event` set when the process is about to end."""
+router = APIRouter(prefix="/v1/changes", tags=["metadata"], default_response_class=Response, route_class=Route)
 
 
-async def get_changes(request: Request) -> Response:
-    """Answer GET: server-sent events, or JSON with the events of the next 30 seconds at most."""
-    request.query.only({"since"})
-    since, accept = request.query.text("since") or request.header(b"last-event-id") or None, request.header(b"accept")
+@router.get(
+    "/{path:node}",
+    name="changes",
+    summary="Follow changes below a path, as server-sent events or by long polling",
+    responses=docs.problems(errors.NodeNotFound)
+    | {
+        200: docs.answer(
+            "Events, for as long as the connection lasts; with `Accept: application/json` those of now.",
+            docs.content(EVENTS, JSON),
+        )
+    },
+    openapi_extra=docs.headers(docs.header("Last-Event-ID", "The same as `since`.")),
+)
+async def get_changes(request: Request, path: NodePath, query: Annotated[ChangesQuery, Query()]) -> Response:
+    """With `Accept: application/json` the answer has the events of the next 30 seconds at most, and `next`, from which
+    the next request goes on."""
+    asked = exchange(request)
+    since, accept = query.since or asked.header(b"last-event-id") or None, asked.header(b"accept")
     ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
-    cancel = await request.hold(0)
-    inbox = await request.enter_async_context(_subscription(request, request.tail, since))
+    cancel = await asked.hold(0)
+    inbox = await asked.enter_async_context(_subscription(asked, path, since))
 
     def is_over() -> bool:
         return ending.is_set() or cancel.is_set()
@@ -35,7 +54,7 @@ async def get_changes(request: Request) -> Response:
     if not accepts(accept, EVENTS) and accepts(accept, JSON):
         found = await inbox.next(30 if since else 0, is_over)
         events = [{"id": event.id, **event.data} for event in found]
-        return Response(200, _headers(JSON), dump_json({"events": events, "next": inbox.id}))
+        return Response(200, _headers(JSON), json_body({"events": events, "next": inbox.id}))
 
     async def stream() -> AsyncIterator[bytes]:
         yield _event("ready", inbox.id, {})
@@ -43,7 +62,13 @@ async def get_changes(request: Request) -> Response:
             found = await inbox.next(15, is_over)
             yield b"".join(_event("change", each.id, each.data) for each in found) or b":\n\n"
 
-    return Response(200, _headers(EVENTS), Pieces(None, stream(), request.context.options.idle_seconds))
+    return Response(200, _headers(EVENTS), Pieces(None, stream(), asked.context.options.idle_seconds))
+
+
+@router.get("", name="changes", include_in_schema=False)
+async def get_all_changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> Response:
+    """Of all stores."""
+    return await get_changes(request, "", query)
 
 
 def _headers(media_type: str) -> Headers:
@@ -92,7 +117,7 @@ class _Inbox:
 
 
 @asynccontextmanager
-async def _subscription(request: Request, path: str, since: str | None) -> AsyncIterator[_Inbox]:
+async def _subscription(request: Exchange, path: str, since: str | None) -> AsyncIterator[_Inbox]:
     """Subscription to the stores of a path. Raises `NodeNotFound` for an unknown store, and `BadParameter`."""
     feeds, store = request.service.feeds, path.partition("/")[0]
     if path and store not in feeds:

@@ -1,154 +1,199 @@
-"""``GET /v1/metadata/{path}``: the document of an array or a group."""
+"""``/v1/metadata/{path}``: documents of arrays and groups; creation, change and deletion of nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from functools import partial
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from hyperslab.api.options import ApiOptions
-from hyperslab.api.representation import Reply, Representation
-from hyperslab.api.request import Request
-from hyperslab.api.response import caching, etag_of
-from hyperslab.api.slices import DECODINGS
-from hyperslab.arrays.faces import forms
-from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
-from hyperslab.arrays.plan import resolve_field
-from hyperslab.arrays.tree import Matches, find
-from hyperslab.engine.fill_value import format_fill_value
-from hyperslab.engine.jsontext import dump_json
-from hyperslab.engine.schema import schema_document
-from hyperslab.errors import WrongKind
-from hyperslab.tiles.ome import read_ome
-from hyperslab.wire import JSON
+from fastapi import APIRouter, Query, Request
 
-PREFIX: Final = "/v1/metadata"
+from hyperslab import errors
+from hyperslab.api import docs
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_etag, group_document
+from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
+from hyperslab.api.representation import Reply, Representation, respond
+from hyperslab.api.response import Response, caching, json_body, json_response
+from hyperslab.api.routing import Route
+from hyperslab.api.upload import json_object
+from hyperslab.api.writing import node_check
+from hyperslab.arrays.delete import Remainder
+from hyperslab.arrays.documents import checked_attributes
+from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.tree import find
+from hyperslab.errors import BadDefinition, BadParameter, WrongKind
+from hyperslab.wire import JSON, MERGE_PATCH
 
-_NO_CHILDREN: Final = Children((), None)
+router = APIRouter(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
+
+DOCUMENT = docs.content(JSON)
+REFUSALS = docs.problems(
+    errors.NodeNotFound,
+    errors.NodeExists,
+    errors.BadDefinition,
+    errors.ReadOnly,
+    errors.WriteForbidden,
+    errors.ForeignOrigin,
+    errors.PreconditionFailed,
+    errors.WriteConflict,
+    errors.BadMetadata,
+)
 
 
-async def get_metadata(request: Request) -> Reply:
-    """Answer GET and HEAD."""
-    query, context = request.query, request.context
-    query.only(("field", "limit", "cursor", "decode", "search"))
-    most = context.options.max_listed
-    search = query.text("search")
-    limit = query.integer("limit", most, low=0 if search is None else 1, high=most)
-    cursor, field = query.text("cursor"), query.text("field")
-    node = await request.open_node(request.tail)
-    decoded = isinstance(node, ArrayNode) and query.choice("decode", DECODINGS) == "cf"
-    if isinstance(node, ArrayNode) and search is not None:
+@router.get(
+    "/{path:node}",
+    name="metadata",
+    tags=["metadata"],
+    summary="Describe an array or a group",
+    responses=docs.problems(errors.NodeNotFound, errors.WrongKind, errors.FieldUnknown, errors.BadMetadata)
+    | docs.found(DOCUMENT),
+    openapi_extra=docs.headers(*docs.READING),
+)
+async def get_metadata(request: Request, path: NodePath, query: Annotated[MetadataQuery, Query()]) -> Response:
+    """An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. A
+    group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. Without a path: the
+    stores."""
+    asked = exchange(request)
+    most = asked.context.options.max_listed
+    least = 0 if query.search is None else 1
+    limit = most if query.limit is None else query.limit
+    if not least <= limit <= most:
+        raise BadParameter("limit", str(limit), f"an integer from {least} to {most}")
+    return await respond(asked, lambda: _document(asked, path, query, limit, most))
+
+
+@router.get("", name="metadata", include_in_schema=False)
+async def get_stores(request: Request, query: Annotated[MetadataQuery, Query()]) -> Response:
+    """The stores."""
+    return await get_metadata(request, "", query)
+
+
+async def _document(request: Exchange, path: str, query: MetadataQuery, limit: int, most: int) -> Reply:
+    options, catalog, node = request.context.options, request.service.catalog, await request.open_node(path)
+    if isinstance(node, ArrayNode) and query.search is not None:
         raise WrongKind(node.path, "array", "group")
 
     def describe() -> tuple[str, bytes]:
         if isinstance(node, ArrayNode):
-            document = array_document(node, context.options, request.root_path, field)
-            array = request.service.catalog.with_inherited(node) if decoded else node
-            if decoded:
+            document = array_document(node, options, request.root_path, query.field)
+            array = catalog.with_inherited(node) if query.decode == "cf" else node
+            if query.decode == "cf":
                 document["decoded"] = array.decoder.document(array.attributes)
-            return document_etag(array, field=field), dump_json(document)
-        catalog, listed = request.service.catalog, _NO_CHILDREN
-        if search is not None:
-            listed = find(catalog, node, search, limit=limit, page=most, cursor=cursor)
+            return document_etag(array, field=query.field), json_body(document)
+        listed = NO_CHILDREN
+        if query.search is not None:
+            listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
         elif limit:
-            listed = catalog.children(node, limit=limit, cursor=cursor)
-        return document_etag(node, listed), dump_json(group_document(node, listed, request.root_path))
+            listed = catalog.children(node, limit=limit, cursor=query.cursor)
+        return document_etag(node, listed), json_body(group_document(node, listed, request.root_path))
 
     tag, document = await request.run(describe)  # the time grows with the attributes and the children
-    return Representation(tag, JSON, document, always=caching(node.mount, context.options))
+    return Representation(tag, JSON, document, always=caching(node.mount, options))
 
 
-def document_etag(node: ArrayNode | GroupNode, listed: Children = _NO_CHILDREN, *, field: str | None = None) -> str:
-    """The tag of a node's document, from its metadata, attributes, listed nodes and the field of its schema."""
-    return etag_of(repr((node.path, node.version, listed, field)).encode())
+@router.put(
+    "/{path:inner}",
+    name="metadata",
+    tags=["writing"],
+    summary="Create an array or a group",
+    status_code=201,
+    responses=REFUSALS
+    | {
+        201: docs.answer("The document of what was made.", DOCUMENT, {**docs.TAG, **docs.PLACE}),
+        200: docs.answer("The document of what was there and fits.", DOCUMENT, {**docs.TAG, **docs.PLACE}),
+    },
+    openapi_extra=docs.body(
+        {JSON: {"schema": {"type": "object"}, "example": {"shape": [100, 100], "dtype": "<u2"}}}, *docs.WRITING
+    ),
+)
+async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuery, Query()]) -> Response:
+    """With all its ancestors. The body is the definition: `shape` and `dtype`, and many more members, or those of a
+    group."""
+    asked = exchange(request)
+    definition = await json_object(asked, path, writes=query.mode != "open")  # which may have nothing to store
+    _check_foreign(query.foreign, "mode=replace", allowed=query.mode == "replace")
+    options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": node_check(asked)}
+    make = partial(asked.service.creator.create_node, path, definition, **options)
+    made = await asked.write(path, make)
+    return await _node_answer(asked, made.node, status=201 if made.created else 200, kept=made.kept)
 
 
-def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field: str | None = None) -> dict[str, Any]:
-    """The node document of an array; ``root`` is the prefix of links, ``field`` that of the schema.
-
-    Its members are those of docs/reference/http.md. Raises `FieldUnknown`.
-    """
-    resolve_field(array, field)
-    metadata = array.metadata
-    stored = metadata.document
-    return {
-        "kind": "array",
-        "path": array.path,
-        "zarr_format": metadata.zarr_format,
-        "shape": metadata.shape,
-        "chunks": metadata.chunks,
-        "dtype": metadata.dtype.json,
-        "order": metadata.order,
-        "fill_value": stored.get("fill_value"),
-        "compressor": stored.get("compressor"),
-        "filters": stored.get("filters"),
-        "dimension_separator": metadata.dimension_separator,
-        "dimension_names": array.dimension_names,
-        "attributes": array.attributes,
-        "fields": [
-            {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
-            for part in metadata.dtype.fields
-        ]
-        or None,
-        "nbytes": metadata.nbytes,
-        "chunk_grid": metadata.grid.counts,
-        "schema": schema_document(metadata, field),
-        "limits": {  # null for no limit
-            "max_request_bytes": options.max_upload_bytes,
-            "max_response_bytes": options.max_response_bytes,
-            "max_json_bytes": options.max_json_bytes,
-            "max_csv_bytes": options.max_csv_bytes,
-            "max_points": options.max_points,
+@router.patch(
+    "/{path:inner}",
+    name="metadata",
+    tags=["writing"],
+    summary="Resize an array, merge attributes",
+    responses=REFUSALS | {200: docs.answer("The document as it is now.", DOCUMENT, {**docs.TAG, **docs.PLACE})},
+    openapi_extra=docs.body(
+        {
+            media_type: {"schema": {"type": "object"}, "example": {"attributes": {}}}
+            for media_type in (JSON, MERGE_PATCH)
         },
-        "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
-        **(_v3_members(array) if metadata.zarr_format == 3 else {}),
-    }
+        *docs.WRITING,
+    ),
+)
+async def patch_node(request: Request, path: NodePath, query: Annotated[ChangeQuery, Query()]) -> Response:
+    """`shape`, in which null keeps an axis, and `attributes`, a merge patch (RFC 7396)."""
+    asked = exchange(request)
+    patch = await json_object(asked, path, MERGE_PATCH)
+    unknown = sorted(set(patch) - {"shape", "attributes"})
+    if unknown or not patch:
+        raise BadDefinition(unknown[0] if unknown else "body", "expected the members shape and attributes")
+    attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
+    service, check = asked.service, node_check(asked)
+    change: Callable[[], ArrayNode | GroupNode]
+    if "shape" in patch:
+        sizes = patch["shape"] if isinstance(patch["shape"], list) else None
+        if sizes is None or any(isinstance(n, bool) or not isinstance(n, int | None) for n in sizes):
+            raise BadDefinition("shape", "expected a list of integers, null where an axis keeps its size")
+        bounds = {"expand_only": query.expand_only, "shrink_only": query.shrink_only}
+        change = partial(service.resizer.resize, path, sizes, attributes=attributes, check=check, **bounds)
+    else:
+        change = partial(service.creator.change_attributes, path, attributes or {}, check=check)
+    return await _node_answer(asked, await asked.write(path, change))
 
 
-def _v3_members(array: ArrayNode) -> dict[str, Any]:
-    """Members specific to Zarr v3, as stored; ``shards`` is the shape of a stored object."""
-    metadata = array.metadata
-    names = ("data_type", "codecs", "chunk_grid", "chunk_key_encoding")
-    return {
-        **{name: metadata.document[name] for name in names},
-        "dimension_names": metadata.dimension_names,
-        "shards": metadata.levels[0].shape if metadata.levels else None,
-        "fill_value": format_fill_value(metadata.fill_value),
-        "compressor": metadata.compressor,
-        "filters": metadata.filters,
-        "also": array.also,
-    }
+@router.delete(
+    "/{path:inner}",
+    name="metadata",
+    tags=["writing"],
+    summary="Delete a node",
+    responses=REFUSALS
+    | {
+        200: docs.answer("It is gone; `kept` counts and names the keys that stayed.", DOCUMENT),
+        204: docs.answer("It is gone, with all that was below it."),
+    },
+    openapi_extra=docs.headers(*docs.CONDITIONAL),
+)
+async def delete_node(request: Request, path: NodePath, query: Annotated[DeleteQuery, Query()]) -> Response:
+    """Nodes below it only with `recursive=true`, and other keys than Zarr's only with `foreign=true`."""
+    asked = exchange(request)
+    _check_foreign(query.foreign, "recursive=true", allowed=query.recursive)
+    check, delete = node_check(asked), asked.service.creator.delete
+    kept = await asked.write(path, delete, path, recursive=query.recursive, foreign=query.foreign, check=check)
+    return json_response({"path": path, "kept": asdict(kept)}) if kept.count else Response(204, ())
 
 
-def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[str, Any]:
-    """A group with a page of its children, or of a search; ``next_cursor`` is null on the last page."""
-    member, name = ("matches", "path") if isinstance(listed, Matches) else ("children", "name")
-    document: dict[str, Any] = {
-        "kind": "group",
-        "path": group.path,
-        "zarr_format": group.zarr_format,
-        "attributes": group.attributes,
-        member: [{name: node.name, "kind": node.kind} for node in listed.nodes],
-        "next_cursor": listed.next_cursor,
-        "links": _links(group, root, ("tile",)),
-    }
-    if group.also:
-        document["also"] = group.also
-    ome = read_ome(group.attributes)
-    document["problems"] = [*listed.problems, *group.problems, *ome.problems]
-    if ome.multiscale is not None:
-        found = ome.multiscale
-        axes = None if found.axes is None else [asdict(axis) for axis in found.axes]
-        datasets = [asdict(dataset) for dataset in found.datasets]
-        described = {"name": found.name, "version": found.version, "axes": axes, "datasets": datasets}
-        document["multiscales"] = [{**described, "type": found.downsampling}]
-    return document
+def _check_foreign(foreign: bool, only_with: str, *, allowed: bool) -> None:
+    if foreign and not allowed:
+        raise BadParameter("foreign", "true", f"it together with {only_with}")
 
 
-def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> dict[str, str]:
-    """Absolute paths, valid under any host name."""
-    tail = quote(node.path)
-    links = {"self": f"{root}/v1/metadata/{tail}"}
-    links |= {route: f"{root}/v1/{route}/{tail}" for route in routes}
-    links |= {name: f"{root}/{name}/{tail}" for name in ("zarr", *(f"zarr{number}" for number in forms(node)))}
-    return links | {"view": f"{root}/view/{tail}"}
+async def _node_answer(
+    request: Exchange, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
+) -> Response:
+    node = await request.run(request.service.catalog.whole, node)
+    if isinstance(node, ArrayNode):
+        document, tag = array_document(node, request.context.options, request.root_path), document_etag(node)
+    else:
+        list_children = request.service.catalog.children
+        children = await request.run(list_children, node, limit=request.context.options.max_listed)
+        document, tag = group_document(node, children, request.root_path), document_etag(node, children)
+    if kept is not None and kept.count:
+        document["kept"] = asdict(kept)
+    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
+    headers = ((b"etag", tag.encode()), (b"location", location))
+    return json_response(document, status=status, headers=headers)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any, Final
 
 import numpy as np
+from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 
+from hyperslab.api import docs
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.params import Casting, NodePath, PointsQuery
 from hyperslab.api.representation import in_memory
-from hyperslab.api.request import Request
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
+from hyperslab.api.routing import Route
 from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag, with_inherited
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
@@ -23,23 +27,46 @@ from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.dtypes import Field
-from hyperslab.errors import BadBody, TooLarge, shown
+from hyperslab.errors import BadBody, BadParameter, TooLarge, shown
 from hyperslab.wire import JSON, NPY
 
+COORDINATES: Final = {
+    "type": "object",
+    "required": ["coordinates"],
+    "properties": {"coordinates": {"type": "array"}, "values": {}},
+}
+router = APIRouter(prefix="/v1/points", tags=["points"], default_response_class=Response, route_class=Route)
 
-async def post_points(request: Request) -> Response:
-    """Gather points, or with ``values=true`` write them."""
-    return await (_scatter if request.query.flag("values") else _gather)(request)
+
+@router.post(
+    "/{path:node}",
+    name="points",
+    summary="Gather scattered points",
+    responses=docs.READS
+    | {
+        200: docs.answer("The points.", docs.VALUES, docs.OF_VALUES),
+        204: docs.answer("With `values=1`: they are stored.", headers={**docs.TAG, **docs.CHUNKS}),
+    },
+    openapi_extra=docs.body(
+        {**docs.content(NPY), JSON: {"schema": COORDINATES, "example": {"coordinates": [[0, 0, 0]]}}}, *docs.WRITING
+    ),
+)
+async def post_points(request: Request, path: NodePath, query: Annotated[PointsQuery, Query()]) -> Response:
+    """The body holds integers of shape (points, axes), as npy or as JSON `{"coordinates": [[…], …]}`; negative ones
+    count from the end. The answer has one axis over the points, and then a field's subarray. With `values=1` points are
+    written: the body is the npy of the coordinates and right behind it that of the values (one a point, or one for all;
+    objects in their binary form), or JSON with a member `values`. Conditions and `casting` are for writing, `format` is
+    for reading."""
+    return await (_scatter if query.values else _gather)(exchange(request), path, query)
 
 
-async def _gather(request: Request) -> Response:
+async def _gather(request: Exchange, path: str, query: PointsQuery) -> Response:
     """Read the coordinates, then plan the points."""
-    query = request.query
-    query.only(("field", "format", "decode"))
-    array = await with_inherited(request, await request.open_array(request.tail))
-    decoder = decoder_of(array, query)
-    form = choose_format(query.text("format"), request.header(b"accept"), media_types(array.metadata.dtype.numpy))
-    field = resolve_field(array, query.text("field"))
+    _refuse(query, ("casting",))
+    array = await with_inherited(request, await request.open_array(path), query.decode)
+    decoder = decoder_of(array, query.decode)
+    form = choose_format(query.format, request.header(b"accept"), media_types(array.metadata.dtype.numpy))
+    field = resolve_field(array, query.field)
     rank, options = len(array.metadata.shape), request.context.options
     limit = min(options.max_upload_bytes, 4096 + options.max_points * max(rank, 1) * 32)  # bytes of JSON for an index
     check_kind(request, (NPY, JSON))
@@ -74,18 +101,18 @@ async def _gather(request: Request) -> Response:
     return Response(200, headers, in_memory(request, data))
 
 
-async def _scatter(request: Request) -> Response:
+async def _scatter(request: Exchange, path: str, query: PointsQuery) -> Response:
     """Write points: two npy files, one behind the other (or for objects, the npy file of the coordinates and their
     binary form). Of duplicate points the last one wins."""
-    request.query.only(("field", "values", "casting"))
+    _refuse(query, ("format", "decode"))
     request.context.guard.check_change(request.scope)
-    array = await request.open_array(request.tail)
+    array = await request.open_array(path)
     array.mount.check_writable()
-    field = resolve_field(array, request.query.text("field"))
+    field = resolve_field(array, query.field)
     check_kind(request, (NPY, JSON))
     extra_bytes = request.service.writer.memory(array, request.context.options.max_points)
     async with received_body(request, default_type=JSON, extra_bytes=extra_bytes) as body:
-        points, values = await request.run(_scattered, request, array, body, field=field)
+        points, values = await request.run(_scattered, request, array, body, query.casting, field=field)
         name = None if field is None else field.name
         write = partial(request.service.writer.write_points, array.path, points, values, field=name)
         made_for, check = array.metadata.dtype, values_check(request)
@@ -93,8 +120,16 @@ async def _scatter(request: Request) -> Response:
     return written_response(written.tag, written.chunks)
 
 
+def _refuse(query: PointsQuery, names: tuple[str, ...]) -> None:
+    """Parameters that are for the other direction."""
+    for name in names:
+        if name in query.model_fields_set:
+            expected = "it together with values=1" if name == "casting" else "it without values=1"
+            raise BadParameter(name, getattr(query, name), expected)
+
+
 def _scattered(
-    request: Request, array: ArrayNode, body: memoryview, *, field: Field | None
+    request: Exchange, array: ArrayNode, body: memoryview, casting: Casting, *, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array per axis, and the values."""
     if _kind(request, body) == JSON:
@@ -106,10 +141,10 @@ def _scattered(
     wanted = target(array, (len(points),), field)
     if wanted.dtype.numpy.hasobject:
         return list(points.T), parse_objects(stream.read(), wanted)
-    return list(points.T), cast(request, parse_npy(stream), wanted, "the values")
+    return list(points.T), cast(parse_npy(stream), wanted, casting, "the values")
 
 
-def _kind(request: Request, body: memoryview) -> str:
+def _kind(request: Exchange, body: memoryview) -> str:
     """The media type of a body, detected by its first bytes if not stated."""
     return media_type(request) or (NPY if bytes(body[:6]) == b"\x93NUMPY" else JSON)
 

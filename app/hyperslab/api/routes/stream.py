@@ -9,14 +9,20 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, cast, get_args
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import numpy as np
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hyperslab import errors
+from hyperslab.api import docs
 from hyperslab.api.admission import Share
-from hyperslab.api.request import Request
-from hyperslab.api.response import Headers, Pieces, Response, json_response
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.params import EndStreamQuery, FramesQuery, NodePath, NoQuery, OpenStreamQuery, StreamQuery
+from hyperslab.api.response import Headers, Pieces, Response, json_body, json_response
+from hyperslab.api.routing import Route
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
@@ -27,13 +33,11 @@ from hyperslab.errors import (
     ClientStalled,
     HyperslabError,
     MismatchingUploadOffset,
-    RouteNotFound,
-    StreamNotFound,
     UnsupportedMediaType,
     shown,
 )
 from hyperslab.streams.progress import Progress
-from hyperslab.streams.service import IfExists, Upload
+from hyperslab.streams.service import Upload
 from hyperslab.streams.sessions import LARGEST_PIECE, PIECE_BYTES
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tails import LARGEST_NOTE
@@ -63,85 +67,123 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls a blocking function in a worker thread for writes."""
 
 
-def _progress(request: Request, path: str, key: str | None) -> Progress:
-    return request.context.streams.array(path, key).progress()
+router = APIRouter(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
+
+DOCUMENT = docs.content(JSON)
+REFUSALS = docs.problems(
+    errors.StreamNotFound,
+    errors.StreamConflict,
+    errors.StaleEpoch,
+    errors.MismatchingUploadOffset,
+    errors.CompletedUpload,
+    errors.PartialFrame,
+    errors.StreamFull,
+    errors.QueueFull,
+    errors.ArrayFailed,
+    errors.BadDefinition,
+    errors.BadBody,
+    errors.ReadOnly,
+    errors.WriteForbidden,
+    errors.ForeignOrigin,
+)
 
 
-async def get_stream(request: Request) -> Response:
-    """The state, with the upload headers of the array ``key``; or with ``…/frames`` the metadata of its frames."""
-    key, (path, _, action) = request.query.values.get("key"), request.tail.rpartition("/")
-    known = {"key", "from"} if action == "frames" else {"key"}
-    request.query.only(known)
+class Skip(BaseModel):
+    """Frames that will not come."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    key: str | None = None
+    frames: int = Field(ge=1, lt=2**62)
+    at: int | None = Field(None, ge=0, lt=2**62)
+    reason: str = Field("", max_length=1000)
+
+
+def parse_skip(document: dict[str, Any]) -> Skip:
+    """The body of a skip. Raises `BadDefinition`."""
     try:
-        state = await request.run(request.context.streams.state, request.tail)
-    except StreamNotFound:
-        if action != "frames":
-            raise
-        return await _frame_lines(request, path, key)
+        return Skip.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadDefinition(str(first["loc"][0]), f"{first['msg']}, found {shown(first['input'])}") from error
+
+
+@router.get(
+    "/{path:stream}",
+    name="stream",
+    summary="The state of a stream; with `key` also where the upload of one array stands",
+    responses=docs.problems(errors.StreamNotFound) | {200: docs.answer("The state.", DOCUMENT, docs.UPLOAD)},
+)
+async def get_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
+    """Upload headers are there if `key` names an array, or the stream has one only."""
+    asked = exchange(request)
+    state = await asked.run(asked.context.streams.state, path)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
-    if key is not None or len(state["arrays"]) == 1:
-        headers += _upload_headers(await request.run(_progress, request, request.tail, key), state["state"])
-    return Response(200, headers, dump_json(state))
+    if query.key is not None or len(state["arrays"]) == 1:
+        headers += _upload_headers(await asked.run(_progress, asked, path, query.key), state["state"])
+    return Response(200, headers, json_body(state))
 
 
-async def _frame_lines(request: Request, path: str, key: str | None) -> Response:
-    """Metadata of the durable frames of one array, as JSON lines."""
-    start, streams = request.query.integer("from", 0, low=0, high=2**62), request.context.streams
-    writer = await request.run(streams.array, path, key)
-    durable = (await request.run(writer.read)).end // writer.array.frame_nbytes
-    lines = partial(writer.frame_lines, start, durable)
-    size = await request.run(lambda: sum(map(len, lines())))
-    found = await request.run(lines)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        while (piece := await request.run(next, found, None)) is not None:
-            yield piece
-
-    headers = ((b"content-type", JSON_LINES.encode()), (b"cache-control", b"no-store"))
-    return Response(200, headers, Pieces(size, pieces(), request.context.options.idle_seconds))
-
-
-async def put_stream(request: Request) -> Response:
-    """Open a stream: 201 with its state, or 200 if it is resumed."""
-    query = request.query
-    query.only(("if_exists", "dry_run"))
-    if_exists = cast("IfExists", query.choice("if_exists", get_args(IfExists)) or "error")
-    document = await json_object(request)
-    settings = await request.run(parse_settings, document)
-    opened = await request.write(
-        request.tail, request.context.streams.open, request.tail, settings, if_exists, dry_run=query.flag("dry_run")
-    )
-    place = ((b"location", f"{request.root_path}/v1/stream/{quote(request.tail)}".encode()),) if opened.created else ()
+@router.put(
+    "/{path:stream}",
+    name="stream",
+    summary="Open a stream: all its nodes are made, and empty",
+    status_code=201,
+    responses=REFUSALS
+    | {
+        201: docs.answer("The state of the new stream.", DOCUMENT, {**docs.PLACE, **docs.EPOCH}),
+        200: docs.answer("The state of the one that goes on.", DOCUMENT, docs.EPOCH),
+    },
+    openapi_extra=docs.body(DOCUMENT, *docs.DIGEST),
+)
+async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStreamQuery, Query()]) -> Response:
+    """201 with its state, or 200 if it is resumed. The body is the stream's settings."""
+    asked = exchange(request)
+    settings = await asked.run(parse_settings, await json_object(asked, path))
+    opening = partial(asked.context.streams.open, path, settings, query.if_exists, dry_run=query.dry_run)
+    opened = await asked.write(path, opening)
+    place = ((b"location", f"{asked.root_path}/v1/stream/{quote(path)}".encode()),) if opened.created else ()
     epoch = () if opened.state["state"] == "dry_run" else ((STREAM_EPOCH.lower().encode(), b"%d" % opened.epoch),)
     return json_response(opened.state, status=201 if opened.created else 200, headers=(*place, *epoch))
 
 
-async def patch_stream(request: Request) -> Response:
-    """Append bytes to one array: 204 with the offset when they are stored, 202 with ``ack=memory``."""
-    query = request.query
-    query.only(("key",))
-    key, epoch, offset = query.values.get("key"), _epoch(request), _number(request, UPLOAD_OFFSET, "a number of bytes")
-    completes, kind = request.header(UPLOAD_COMPLETE.lower().encode()), media_type(request)
+@router.patch(
+    "/{path:stream}",
+    name="stream",
+    summary="Send bytes of one array, which are stored when the answer comes",
+    status_code=204,
+    responses=REFUSALS
+    | {
+        204: docs.answer("All of it is stored.", headers=docs.UPLOAD),
+        202: docs.answer("With `ack=memory`: all of it has come.", headers=docs.UPLOAD),
+    },
+    openapi_extra=docs.body(docs.content(RAW, PARTIAL_UPLOAD, NPY), *docs.OFFSETS),
+)
+async def patch_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
+    """Header names and rules are those of the IETF draft *Resumable Uploads for HTTP*."""
+    asked, key = exchange(request), query.key
+    epoch, offset = _epoch(asked), _number(asked, UPLOAD_OFFSET, "a number of bytes")
+    completes, kind = asked.header(UPLOAD_COMPLETE.lower().encode()), media_type(asked)
     if completes not in (None, "?0", "?1"):
         raise BadParameter(UPLOAD_COMPLETE, completes, "?0 or ?1")
     if kind not in (None, PARTIAL_UPLOAD, RAW, NPY):
         raise UnsupportedMediaType(kind or "", [PARTIAL_UPLOAD, RAW, NPY])
-    run: _Run = partial(request.write, f"{request.tail}/{key}")
-    with await run(request.context.streams.upload, request.tail, key, offset, epoch) as upload:
-        length = request.header(b"content-length")
+    run: _Run = partial(asked.write, f"{path}/{key}")
+    with await run(asked.context.streams.upload, path, key, offset, epoch) as upload:
+        length = asked.header(b"content-length")
         known = int(length) if length is not None and length.isdecimal() else None
         if kind != NPY and known is not None:
             upload.check(known)
-        held = request.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
+        held = asked.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
         if held or (known is None and upload.progress.size is not None):
-            async with received_body(request) as body:
+            async with received_body(asked) as body:
                 data = npy_frames(body, upload.progress, offset) if kind == NPY else body
                 upload.check(len(data))
                 await run(upload.append, data)
         else:
-            check_as_is(request)
-            async with request.context.admission.hold() as share:
-                await _receive(request, run, upload, known, share)
+            check_as_is(asked)
+            async with asked.context.admission.hold() as share:
+                await _receive(asked, run, upload, known, share)
         if completes == "?1":
             await run(upload.complete)
     progress = upload.progress
@@ -151,48 +193,119 @@ async def patch_stream(request: Request) -> Response:
     return Response(202, ((UPLOAD_OFFSET.lower().encode(), b"%d" % progress.offset), *headers[1:]))
 
 
-async def post_stream(request: Request) -> Response:
-    """``…/skip``: record missing frames; ``…/flush``: commit whole rows; ``…/frames``: append frames of any arrays."""
-    path, _, action = request.tail.rpartition("/")
-    streams, epoch = request.context.streams, _epoch(request)
-    request.query.only(())
-    if action == "flush":
-        return json_response(await request.write(path, streams.flush, path, epoch))
-    if action == "frames":
-        return await _post_frames(request, path, epoch)
-    if action != "skip":
-        raise RouteNotFound(request.scope["path"])
-    document = await json_object(request)
-    for name in document.keys() - {"key", "frames", "reason", "at"}:
-        raise BadDefinition(name, "is unknown; known are key, frames, reason, at")
-    frames, at = document.get("frames"), document.get("at")
-    if type(frames) is not int or not 1 <= frames < 2**62:
-        raise BadDefinition("frames", f"expected a number of frames, found {shown(frames)}")
-    if at is not None and (type(at) is not int or not 0 <= at < 2**62):
-        raise BadDefinition("at", f"expected the index of a frame, found {shown(at)}")
-    reason, key = document.get("reason", ""), document.get("key")
-    if not isinstance(reason, str) or len(reason) > 1000:
-        raise BadDefinition("reason", "expected a text of at most 1000 characters")
-    if key is not None and not isinstance(key, str):
-        raise BadDefinition("key", f"expected a text, found {shown(key)}")
-    writer = await request.write(path, partial(streams.array, path, key, epoch=epoch, writing=True))
-    await request.write(path, writer.skip, frames, reason, at)
-    return Response(204, _upload_headers(await request.run(writer.progress)))
+@router.delete(
+    "/{path:stream}",
+    name="stream",
+    summary="Finish a stream, or discard it with all that it has made",
+    responses=REFUSALS | {200: docs.answer("The result of each array.", DOCUMENT), 204: docs.answer("It is gone.")},
+    openapi_extra=docs.headers(*docs.SENDER),
+)
+async def delete_stream(request: Request, path: NodePath, query: Annotated[EndStreamQuery, Query()]) -> Response:
+    """Either `finish=true` or `discard=true`."""
+    asked = exchange(request)
+    epoch = _epoch(asked)
+    if query.finish == query.discard:
+        raise BadParameter("finish", request.query_params.get("finish"), "either finish=true or discard=true")
+    if query.pad and query.drop:
+        raise BadParameter("pad", "true", "either pad=true or drop=true")
+    if query.discard:
+        await asked.write(path, asked.context.streams.discard, path, epoch)
+        return Response(204, ())
+    finishing = partial(asked.context.streams.finish, path, pad=query.pad, drop=query.drop, epoch=epoch)
+    return json_response(await asked.write(path, finishing))
 
 
-async def _post_frames(request: Request, path: str, epoch: int | None) -> Response:
-    """Append frames of any arrays in order: 200 with the offset of each array that was named. A problem has these
-    offsets too."""
-    if media_type(request) != FRAMES:
-        raise UnsupportedMediaType(media_type(request) or "", [FRAMES])
-    streams = request.context.streams
-    run: _Run = partial(request.write, path)
+@router.post(
+    "/{path:inner}/flush",
+    name="stream",
+    summary="Store all whole rows in chunks",
+    responses=REFUSALS | {200: docs.answer("The state.", DOCUMENT)},
+    openapi_extra=docs.headers(*docs.SENDER),
+)
+async def flush_stream(
+    request: Request,
+    path: NodePath,
+    query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
+) -> Response:
+    """Readers of chunks see them then; readers of the service see all frames at once."""
+    asked = exchange(request)
+    return json_response(await asked.write(path, asked.context.streams.flush, path, _epoch(asked)))
+
+
+@router.post(
+    "/{path:inner}/skip",
+    name="stream",
+    summary="Note that frames will not come",
+    status_code=204,
+    responses=REFUSALS | {204: docs.answer("It is noted.", headers=docs.UPLOAD)},
+    openapi_extra=docs.body(
+        {JSON: {"schema": Skip.model_json_schema(), "example": {"frames": 1}}}, *docs.SENDER, *docs.DIGEST
+    ),
+)
+async def skip_frames(
+    request: Request,
+    path: NodePath,
+    query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
+) -> Response:
+    """They read as fill values."""
+    asked, streams = exchange(request), request.app.state.services.streams
+    epoch = _epoch(asked)
+    skip = parse_skip(await json_object(asked, path))
+    writer = await asked.write(path, partial(streams.array, path, skip.key, epoch=epoch, writing=True))
+    await asked.write(path, writer.skip, skip.frames, skip.reason, skip.at)
+    return Response(204, _upload_headers(await asked.run(writer.progress)))
+
+
+@router.get(
+    "/{path:inner}/frames",
+    name="stream",
+    summary='Metadata of the frames of one array, as JSON lines `{"key", "frame", "metadata"}`',
+    responses=docs.problems(errors.StreamNotFound)
+    | {200: docs.answer("Those of the frames that are stored.", docs.content(JSON_LINES))},
+)
+async def get_frames(request: Request, path: NodePath, query: Annotated[FramesQuery, Query()]) -> Response:
+    """Frames that have no metadata are left out."""
+    asked = exchange(request)
+    writer = await asked.run(asked.context.streams.array, path, query.key)
+    durable = (await asked.run(writer.read)).end // writer.array.frame_nbytes
+    lines = partial(writer.frame_lines, query.start, durable)
+    size = await asked.run(lambda: sum(map(len, lines())))
+    found = await asked.run(lines)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while (piece := await asked.run(next, found, None)) is not None:
+            yield piece
+
+    headers = ((b"content-type", JSON_LINES.encode()), (b"cache-control", b"no-store"))
+    return Response(200, headers, Pieces(size, pieces(), asked.context.options.idle_seconds))
+
+
+@router.post(
+    "/{path:inner}/frames",
+    name="stream",
+    summary="Send whole frames of any arrays, with metadata",
+    responses=REFUSALS | {200: docs.answer("The offset of each array; a problem has them, too.", DOCUMENT)},
+    openapi_extra=docs.body(docs.content(FRAMES), *docs.SENDER, *docs.DIGEST),
+)
+async def post_frames(
+    request: Request,
+    path: NodePath,
+    query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
+) -> Response:
+    """Frames of any arrays in order: 200 with the offset of each array that was named. A problem has these offsets
+    too."""
+    asked = exchange(request)
+    epoch = _epoch(asked)
+    if media_type(asked) != FRAMES:
+        raise UnsupportedMediaType(media_type(asked) or "", [FRAMES])
+    streams = asked.context.streams
+    run: _Run = partial(asked.write, path)
     await run(streams.check, path, epoch)
     uploads: dict[str, Upload] = {}
     error: HyperslabError | None = None
     try:
-        async with _checked(request) as body, request.context.admission.hold() as share:
-            entries = _Entries(body, request.context.options.idle_seconds)
+        async with _checked(asked) as body, asked.context.admission.hold() as share:
+            entries = _Entries(body, asked.context.options.idle_seconds)
             with ExitStack() as stack:
                 while (key := await entries.key()) is not None:
                     if key not in uploads:
@@ -207,27 +320,15 @@ async def _post_frames(request: Request, path: str, epoch: int | None) -> Respon
     offsets = {}
     for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await request.run(_progress, request, path, name)).offset}
+            offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).offset}
     if error is not None:
         error.extra = {"arrays": offsets}
         raise error
     return json_response({"arrays": offsets})
 
 
-async def delete_stream(request: Request) -> Response:
-    """Finish a stream, or discard it."""
-    query, epoch = request.query, _epoch(request)
-    query.only(("finish", "discard", "pad", "drop"))
-    finish, discard, pad, drop = (query.flag(name, bare=False) for name in ("finish", "discard", "pad", "drop"))
-    if finish == discard:
-        raise BadParameter("finish", query.values.get("finish"), "either finish=true or discard=true")
-    if pad and drop:
-        raise BadParameter("pad", "true", "either pad=true or drop=true")
-    if discard:
-        await request.write(request.tail, request.context.streams.discard, request.tail, epoch)
-        return Response(204, ())
-    finishing = partial(request.context.streams.finish, request.tail, pad=pad, drop=drop, epoch=epoch)
-    return json_response(await request.write(request.tail, finishing))
+def _progress(request: Exchange, path: str, key: str | None) -> Progress:
+    return request.context.streams.array(path, key).progress()
 
 
 class _Entries:
@@ -282,7 +383,7 @@ class _Entries:
 
 
 @asynccontextmanager
-async def _checked(request: Request) -> AsyncIterator[Body]:
+async def _checked(request: Exchange) -> AsyncIterator[Body]:
     """The body as it arrives, or if it has a digest, after that was verified."""
     check_as_is(request)
     if request.header(CONTENT_DIGEST.lower().encode()) is None:
@@ -292,7 +393,7 @@ async def _checked(request: Request) -> AsyncIterator[Body]:
             yield Body(request.receive, body)
 
 
-async def _receive(request: Request, run: _Run, upload: Upload, length: int | None, share: Share) -> None:
+async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | None, share: Share) -> None:
     """Store a body piece by piece, receiving the next piece meanwhile; of a broken one, all that arrived. Pieces of a
     long body end with a group of rows, which then goes to chunks directly. The stream's memory covers buffers of one
     request; larger ones, and those of others, are admitted."""
@@ -360,11 +461,11 @@ def _upload_headers(progress: Progress, state: str = "open") -> Headers:
     )
 
 
-def _epoch(request: Request) -> int | None:
+def _epoch(request: Exchange) -> int | None:
     return _number(request, STREAM_EPOCH, "the number that opening the stream has given")
 
 
-def _number(request: Request, name: str, expected: str) -> int | None:
+def _number(request: Exchange, name: str, expected: str) -> int | None:
     text = request.header(name.lower().encode())
     if text is None:
         return None

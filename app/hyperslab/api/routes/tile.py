@@ -6,89 +6,295 @@ The last segments of a path name the resource; all before them is the node's pat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from secrets import token_bytes
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
-from hyperslab.api.replay import Sources
-from hyperslab.api.representation import Body, Content, Reply, Representation
-from hyperslab.api.request import Request, query_pairs
-from hyperslab.api.response import Headers, Response, array_headers, caching, cost_headers, etag_of, immutable_for
+from fastapi import APIRouter, Path, Query, Request
+
+from hyperslab import errors
+from hyperslab.api import docs
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.middleware.replay import Sources
+from hyperslab.api.params import NodePath
+from hyperslab.api.representation import Body, Content, Reply, Representation, respond
+from hyperslab.api.response import (
+    Headers,
+    Response,
+    array_headers,
+    caching,
+    cost_headers,
+    etag_of,
+    immutable_for,
+    json_body,
+)
+from hyperslab.api.routing import Route
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
-from hyperslab.engine.jsontext import dump_json
-from hyperslab.errors import ChangedWhileRead, RouteNotFound, TileNotFound
+from hyperslab.errors import ChangedWhileRead, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.encode import MEDIA_TYPES
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
-from hyperslab.tiles.query import TileQuery, parse_query
+from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.service import Encoded, Rendering, Tiles
-from hyperslab.wire import JSON
+from hyperslab.wire import JSON, NPY, RAW
 
 T = TypeVar("T")
 
-_PICTURE: Final = r"\.(?P<fmt>png|jpe?g|webp)"
+router = APIRouter(prefix="/v1/tile", tags=["tile"], default_response_class=Response, route_class=Route)
+iiif_router = APIRouter(prefix="/v1/tile/iiif", tags=["tile"], default_response_class=Response, route_class=Route)
+"""Not of a service with a store called ``iiif``, which hides this alias."""
+
+REFUSALS = docs.problems(
+    errors.NodeNotFound,
+    errors.TileNotFound,
+    errors.WrongKind,
+    errors.NotRepresentable,
+    errors.FieldUnknown,
+    errors.PreconditionFailed,
+    errors.TooLarge,
+    errors.ChunkCorrupt,
+)
+NOTHING = {204: docs.answer("Nothing is there, and `empty=204` has asked for this.")}
+READING = docs.headers(*docs.READING)
+
+Zoom = Annotated[int, Path(description="0 is one tile; `maxzoom` the full resolution.")]
+Cell = Annotated[int, Path(description="Counts from the top left.")]
+Picture = Annotated[Literal["png", "jpg", "jpeg", "webp"], Path(description="The form of the picture.")]
+Drawn = Annotated[
+    Literal["png", "jpg", "jpeg", "webp", "npy", "raw"], Path(description="The form of the picture, or of its values.")
+]
+Tile = Annotated[TileQuery, Query()]
 
 
-async def get_tile(request: Request) -> Reply:
-    """Answer GET and HEAD."""
-    tail = request.tail
-    # a store of this name takes precedence
-    is_iiif = tail.startswith("iiif/") and "iiif" not in request.service.catalog.mounts
-    for pattern, route in _IIIF_ROUTES if is_iiif else _ROUTES:
-        match = pattern.fullmatch(tail)
-        if match is not None:
-            text = request.scope["query_string"].decode("latin-1")
-            query = parse_query(query_pairs(request.scope["query_string"], 200))
-            tile = _TileRequest(request.context.tiles, request, match["path"], query, f"?{text}" if text else "")
-            return await route(tile, match)
-    raise RouteNotFound(f"/v1/tile/{tail}")
+@router.get(
+    "/{path:inner}/{z:zoom}/{x:cells}/{y:cells}.{form:numbers}",
+    name="tile",
+    summary="Draw a tile",
+    responses=REFUSALS | NOTHING | docs.found({**docs.PICTURES, **docs.content(RAW, NPY)}, docs.OF_VALUES),
+    openapi_extra=READING,
+)
+async def get_tile(request: Request, path: NodePath, z: Zoom, x: Cell, y: Cell, form: Drawn, query: Tile) -> Response:
+    """Any axis but those of the plane takes its name as parameter. npy, raw: values."""
+    tile = _TileRequest(request, path, query)
+    draw, place, fmt = tile.tiles.tile, (z, x, y), form.replace("jpeg", "jpg")
+    return await tile.picture(fmt, lambda cancel: draw(path, query, place, fmt, cancel), query.empty)
 
 
-@dataclass(frozen=True, slots=True)
+@router.get(
+    "/{path:inner}/info.json",
+    name="tile",
+    summary="Describe a picture",
+    responses=REFUSALS | docs.found(docs.content(JSON)),
+    openapi_extra=READING,
+)
+async def get_info(request: Request, path: NodePath, query: Tile) -> Response:
+    """Axes, levels, channels, windows; a TileJSON too."""
+    tile = _TileRequest(request, path, query)
+    info = partial(info_document, tile.tiles, path, query, tile.url(path), tile.suffix)
+    return await tile.document(lambda: tile.run(lambda cancel: info(cancel=cancel)))
+
+
+@router.get(
+    "/{path:inner}/thumbnail.{form:picture}",
+    name="tile",
+    summary="Draw the whole plane",
+    responses=REFUSALS | docs.found(docs.PICTURES, docs.TAG | docs.COST),
+    openapi_extra=READING,
+)
+async def get_thumbnail(request: Request, path: NodePath, form: Picture, query: Tile) -> Response:
+    """As .png, .jpg or .webp."""
+    tile, fmt = _TileRequest(request, path, query), form.replace("jpeg", "jpg")
+    return await tile.picture(fmt, lambda cancel: tile.tiles.thumbnail(path, query, fmt, cancel))
+
+
+@router.get(
+    "/{path:inner}/histogram.json",
+    name="tile",
+    summary="Count values",
+    responses=REFUSALS | docs.found(docs.content(JSON)),
+    openapi_extra=READING,
+)
+async def get_histogram(request: Request, path: NodePath, query: Tile) -> Response:
+    """Of the coarsest level."""
+    tile = _TileRequest(request, path, query)
+    return await tile.document(lambda: tile.run(partial(histogram_document, tile.tiles, path, query)))
+
+
+@router.get(
+    "/{path:inner}/legend.png",
+    name="tile",
+    summary="Draw the colours",
+    responses=REFUSALS | docs.found(docs.content("image/png")),
+    openapi_extra=READING,
+)
+async def get_legend(request: Request, path: NodePath, query: Tile) -> Response:
+    """As a bar, low values on the left."""
+    tile = _TileRequest(request, path, query)
+    return await tile.document(lambda: tile.asked.run(tile.tiles.legend, path, query), "image/png")
+
+
+@router.get(
+    "/{path:inner}.dzi",
+    name="tile",
+    summary="Deep Zoom descriptor",
+    responses=REFUSALS | docs.found(docs.content("application/xml")),
+    openapi_extra=READING,
+)
+async def get_dzi(request: Request, path: NodePath, query: Tile) -> Response:
+    """Its tiles lie at `{path}_files/`; viewers send its query with every tile."""
+    tile = _TileRequest(request, path, query)
+
+    async def document() -> bytes:
+        return dzi_document((await tile.frame()).grid, overlap=query.overlap, fmt=query.format).encode()
+
+    return await tile.document(document, "application/xml")
+
+
+@router.get(
+    "/{path:inner}_files/{level:zoom}/{x:cell}_{y:cell}.{form:picture}",
+    name="tile",
+    summary="Deep Zoom tile",
+    responses=REFUSALS | NOTHING | docs.found(docs.PICTURES, docs.OF_VALUES),
+    openapi_extra=READING,
+)
+async def get_dzi_tile(
+    request: Request,
+    path: NodePath,
+    level: Annotated[int, Path(description="0 is one pixel.")],
+    x: Cell,
+    y: Cell,
+    form: Picture,
+    query: Tile,
+) -> Response:
+    """Cut at the edges."""
+    tile, fmt = _TileRequest(request, path, query), form.replace("jpeg", "jpg")
+
+    def choose(frame: Frame) -> Region:
+        region = frame.grid.deep_zoom_region(level, y, x, overlap=query.overlap)
+        if region is None:
+            raise TileNotFound(path, f"{level}/{x}_{y}", "the image has no such tile")
+        return region
+
+    draw = tile.tiles.region
+    return await tile.picture(fmt, lambda cancel: draw(path, query, fmt, choose, cancel), query.empty)
+
+
+@iiif_router.get(
+    "/{path:inner}/info.json",
+    name="tile",
+    summary="IIIF Image API 3",
+    responses=REFUSALS | docs.found(docs.content("application/ld+json")),
+    openapi_extra=READING,
+)
+async def get_iiif_info(request: Request, path: NodePath, query: Tile) -> Response:
+    """The description of the image service, level 2."""
+    tile = _TileRequest(request, path, query)
+
+    async def document() -> bytes:
+        frame = await tile.frame()
+
+        def allows(region: Region) -> bool:
+            return tile.tiles.reader.excess(frame, region) is None
+
+        return json_body(iiif.info_document(frame.grid, tile.url(f"iiif/{path}"), allows))
+
+    return await tile.document(document, 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"')
+
+
+@iiif_router.get(
+    "/{path:inner}/{region:last}/{size:last}/{rotation:last}/{quality:last}.{form:last}",
+    name="tile",
+    summary="IIIF image",
+    responses=REFUSALS | docs.found(docs.PICTURES, docs.TAG | docs.COST),
+    openapi_extra=READING,
+)
+async def get_iiif_image(
+    request: Request,
+    path: NodePath,
+    region: Annotated[str, Path(examples=["full", "0,0,64,64", "pct:0,0,50,50"])],
+    size: Annotated[str, Path(examples=["max", "64,", "pct:50"])],
+    rotation: Annotated[str, Path(examples=["0", "!90"])],
+    quality: Annotated[str, Path(examples=["default", "gray"])],
+    form: Annotated[str, Path(examples=["png", "jpg"])],
+    query: Tile,
+) -> Response:
+    """A part of the image in any size up to its own; see the IIIF Image API 3.0."""
+    wanted = iiif.parse_request(region, size, rotation, f"{quality}.{form}")
+    tile = _TileRequest(request, path, query)
+    draw = partial(tile.tiles.region, finish=wanted.transform, label=wanted.label)
+
+    def choose(frame: Frame) -> Region:
+        return wanted.region(frame.grid)
+
+    return await tile.picture(wanted.fmt, lambda cancel: draw(path, query, wanted.fmt, choose, cancel))
+
+
+@iiif_router.get(
+    "/{path:inner}",
+    name="tile",
+    summary="Lead to the description of an IIIF image",
+    status_code=303,
+    responses=REFUSALS | {303: docs.answer("See `info.json`.", headers=docs.PLACE)},
+)
+async def get_iiif_base(request: Request, path: NodePath, query: Tile) -> Response:
+    """The base URI of the image redirects to its description (Image API 3.0 §2)."""
+    tile = _TileRequest(request, path, query)
+    await tile.frame()
+    target = tile.url(f"iiif/{path}/info.json") + tile.suffix
+    return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
+
+
 class _TileRequest:
-    """A request for a resource of the node at ``path``; ``suffix``: its query as sent, with its question mark."""
+    """A request for a resource of the picture at ``path``; ``suffix``: its query as sent, with its question mark."""
 
-    tiles: Tiles
-    request: Request
-    path: str
-    query: TileQuery
-    suffix: str
+    def __init__(self, request: Request, path: str, query: TileQuery) -> None:
+        self.asked = exchange(request)
+        self.tiles: Tiles = self.asked.context.tiles
+        self.path = path
+        self.query = query
+        text = request.scope["query_string"].decode("latin-1")
+        self.suffix = f"?{text}" if text else ""
 
     async def run(self, fn: Callable[[Cancel], T]) -> T:
         """Call a slow function in a thread, cancelled when the client leaves."""
-        async with cancelled_when_gone(self.request.receive) as cancel:
-            return await self.request.run(fn, cancel)
+        async with cancelled_when_gone(self.asked.receive) as cancel:
+            return await self.asked.run(fn, cancel)
 
     async def frame(self) -> Frame:
         """The frame of the image."""
-        return await self.request.run(self.tiles.frame, self.path, self.query)
+        return await self.asked.run(self.tiles.frame, self.path, self.query)
 
     def url(self, tail: str) -> str:
         """The absolute URL of a path below the prefix, for viewers on other sites."""
-        scope = self.request.scope
-        host = self.request.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
-        return f"{scope['scheme']}://{host}{self.request.root_path}/v1/tile/{quote(tail)}"
+        scope = self.asked.scope
+        host = self.asked.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
+        return f"{scope['scheme']}://{host}{self.asked.root_path}/v1/tile/{quote(tail)}"
 
-    def document(self, document: bytes | dict[str, Any], media_type: str = JSON) -> Reply:
+    async def document(self, make: Callable[[], Awaitable[bytes | dict[str, Any]]], media_type: str = JSON) -> Response:
         """A small document, with a tag of its bytes."""
-        data = document if isinstance(document, bytes) else dump_json(document)
-        mount = self.request.service.catalog.mounts.get(self.path.partition("/")[0])
-        always = caching(mount, self.request.context.options)
-        return Representation(etag_of(data), media_type, data, always=always)
 
-    async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Reply:
+        async def reply() -> Reply:
+            document = await make()
+            data = document if isinstance(document, bytes) else json_body(document)
+            mount = self.asked.service.catalog.mounts.get(self.path.partition("/")[0])
+            return Representation(etag_of(data), media_type, data, always=caching(mount, self.asked.context.options))
+
+        return await respond(self.asked, reply)
+
+    async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Response:
         """An image or numbers; cached ones are sent at once, and 304 draws nothing. ``empty``: replacement of a missing
         tile."""
-        request, query, options = self.request, self.query, self.request.context.options
+        return await respond(self.asked, lambda: self._picture(fmt, render, empty))
+
+    async def _picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str) -> Reply:
+        request, query, options = self.asked, self.query, self.asked.context.options
         try:
             rendering = await self.run(render)
         except TileNotFound:
@@ -104,7 +310,7 @@ class _TileRequest:
         picture = Representation(
             etag,
             rendering.media_type,
-            Body(None, rendering.memory, make=partial(_draw, rendering, request)),
+            Body(None, rendering.memory, make=partial(_draw, rendering, request, self.path)),
             # a version in the URL changes with the data
             always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
             sources=sources,
@@ -118,13 +324,13 @@ class _TileRequest:
         return picture.with_content(_content(cached, cost_headers(0, 0, None, {})))
 
 
-def _draw(rendering: Rendering, request: Request, cancel: Cancel) -> Content:
+def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) -> Content:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
     if encoded.changed and not request.is_last_try:
-        raise ChangedWhileRead(f"{request.tail!r} was written while it was read")
+        raise ChangedWhileRead(f"{path!r} was written while it was read")
     # mixed versions are acceptable in the end, with a unique tag
     etag = etag_of(token_bytes()) if encoded.changed else None
     return _content(encoded, headers, etag)
@@ -134,109 +340,3 @@ def _content(encoded: Encoded, cost: Headers, etag: str | None = None) -> Conten
     shape, dtype = encoded.shape, encoded.dtype  # None for images
     headers = () if shape is None or dtype is None else array_headers(shape, dtype)
     return Content(encoded.body, headers, cost, etag)
-
-
-_Route = Callable[[_TileRequest, re.Match[str]], Awaitable[Reply]]
-
-
-async def _get_tile(tile: _TileRequest, match: re.Match[str]) -> Reply:
-    fmt, place = match["fmt"].replace("jpeg", "jpg"), (int(match["z"]), int(match["x"]), int(match["y"]))
-    draw, query = tile.tiles.tile, tile.query
-    return await tile.picture(fmt, lambda cancel: draw(tile.path, query, place, fmt, cancel), query.empty)
-
-
-async def _get_thumbnail(tile: _TileRequest, match: re.Match[str]) -> Reply:
-    fmt = match["fmt"].replace("jpeg", "jpg")
-    return await tile.picture(fmt, lambda cancel: tile.tiles.thumbnail(tile.path, tile.query, fmt, cancel))
-
-
-async def _get_info(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    info = partial(info_document, tile.tiles, tile.path, tile.query, tile.url(tile.path), tile.suffix)
-    return tile.document(await tile.run(lambda cancel: info(cancel=cancel)))
-
-
-async def _get_histogram(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    return tile.document(await tile.run(partial(histogram_document, tile.tiles, tile.path, tile.query)))
-
-
-async def _get_legend(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    image = await tile.request.run(tile.tiles.legend, tile.path, tile.query)
-    return tile.document(image, "image/png")
-
-
-async def _get_dzi(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    """The ``.dzi`` document; viewers send its query with every tile."""
-    text = dzi_document((await tile.frame()).grid, overlap=tile.query.overlap, fmt=tile.query.format)
-    return tile.document(text.encode(), "application/xml")
-
-
-async def _get_dzi_tile(tile: _TileRequest, match: re.Match[str]) -> Reply:
-    """A Deep Zoom tile, cut at the edges."""
-    fmt = match["fmt"].replace("jpeg", "jpg")
-    level, column, row = int(match["level"]), int(match["x"]), int(match["y"])
-
-    def choose(frame: Frame) -> Region:
-        region = frame.grid.deep_zoom_region(level, row, column, overlap=tile.query.overlap)
-        if region is None:
-            raise TileNotFound(tile.path, f"{level}/{column}_{row}", "the image has no such tile")
-        return region
-
-    draw, query = tile.tiles.region, tile.query
-    return await tile.picture(fmt, lambda cancel: draw(tile.path, query, fmt, choose, cancel), query.empty)
-
-
-async def _get_iiif_base(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    """The base URI of the image redirects to its description (Image API 3.0 §2)."""
-    await tile.frame()
-    target = tile.url(f"iiif/{tile.path}/info.json") + tile.suffix
-    return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
-
-
-async def _get_iiif_info(tile: _TileRequest, _: re.Match[str]) -> Reply:
-    """The description of the image service."""
-    frame = await tile.frame()
-
-    def allows(region: Region) -> bool:
-        return tile.tiles.reader.excess(frame, region) is None
-
-    document = iiif.info_document(frame.grid, tile.url(f"iiif/{tile.path}"), allows)
-    return tile.document(document, 'application/ld+json;profile="http://iiif.io/api/image/3/context.json"')
-
-
-async def _get_iiif_image(tile: _TileRequest, match: re.Match[str]) -> Reply:
-    """A part of the image in any size up to its own."""
-    wanted = iiif.parse_request(match["region"], match["size"], match["rotation"], match["file"])
-    draw = partial(tile.tiles.region, finish=wanted.transform, label=wanted.label)
-
-    def choose(frame: Frame) -> Region:
-        return wanted.region(frame.grid)
-
-    return await tile.picture(wanted.fmt, lambda cancel: draw(tile.path, tile.query, wanted.fmt, choose, cancel))
-
-
-_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
-    (
-        re.compile(
-            r"(?P<path>.+)/(?P<z>\d{1,3})/(?P<x>-?\d{1,18})/(?P<y>-?\d{1,18})\.(?P<fmt>png|jpe?g|webp|npy|raw)",
-            re.ASCII,
-        ),
-        _get_tile,
-    ),
-    (re.compile(r"(?P<path>.+)/info\.json"), _get_info),
-    (re.compile(rf"(?P<path>.+)/thumbnail{_PICTURE}"), _get_thumbnail),
-    (re.compile(r"(?P<path>.+)/histogram\.json"), _get_histogram),
-    (re.compile(r"(?P<path>.+)/legend\.png"), _get_legend),
-    (re.compile(r"(?P<path>.+)\.dzi"), _get_dzi),
-    (
-        re.compile(rf"(?P<path>.+)_files/(?P<level>\d{{1,3}})/(?P<x>\d{{1,18}})_(?P<y>\d{{1,18}}){_PICTURE}", re.ASCII),
-        _get_dzi_tile,
-    ),
-)
-_IIIF_ROUTES: Final[tuple[tuple[re.Pattern[str], _Route], ...]] = (
-    (re.compile(r"iiif/(?P<path>.+)/info\.json"), _get_iiif_info),
-    (
-        re.compile(r"iiif/(?P<path>.+)/(?P<region>[^/]+)/(?P<size>[^/]+)/(?P<rotation>[^/]+)/(?P<file>[^/]+\.[^/]+)"),
-        _get_iiif_image,
-    ),
-    (re.compile(r"iiif/(?P<path>.+)"), _get_iiif_base),
-)

@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Request
 
 from hyperslab import viewer
-from hyperslab.api.request import Request
+from hyperslab.api import docs
 from hyperslab.api.response import Response, page_response
+from hyperslab.api.routing import Route
 from hyperslab.errors import RouteNotFound
+from hyperslab.wire import HTML
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
 )
 
 
-def is_page(path: bytes) -> bool:
-    """Whether a raw path leads to the page or its files, which are the same for all and contain no data."""
-    return path in (b"/", b"/view", b"/favicon.ico") or path.startswith((b"/view/", b"/viewer/static/"))
+router = APIRouter(tags=["pages"], default_response_class=Response, route_class=Route)
 
 
-async def page(request: Request) -> Response:
-    """The HTML page; its script reads the path in its address."""
-    body = viewer.load().page(request.root_path)
+@router.get("/", name="view", summary="Show the viewer", responses=docs.page(HTML))
+@router.get("/view", name="view", include_in_schema=False)
+async def home(request: Request) -> Response:
+    """The stores."""
+    return _page(request)
+
+
+@router.get("/view/{path:node}", name="view", summary="Show the viewer on a node", responses=docs.page(HTML))
+async def view(
+    request: Request,
+    path: Annotated[str, Path(description="The node; the script of the page reads it.", examples=["demo/brain"])],  # noqa: ARG001
+) -> Response:
+    """Its query is the state of the page."""
+    return _page(request)
+
+
+@router.get("/viewer/static/{digest:last}/{name:node}", name="view", include_in_schema=False)
+async def static(request: Request, digest: str, name: str) -> Response:
+    """A static file: immutable under the digest of this version, absent under others.
+
+    Raises `RouteNotFound`.
+    """
+    loaded = viewer.load()
+    asset = loaded.files.get(name)
+    if asset is None or name == viewer.PAGE:
+        raise RouteNotFound(request.scope["path"])
+    return asset_response(request, asset, is_current=digest == loaded.digest)
+
+
+@router.get("/favicon.ico", name="view", include_in_schema=False)
+async def favicon(request: Request) -> Response:
+    """The icon of the page, under its traditional name."""
+    asset = viewer.load().files["mark.svg"]
+    return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
+
+
+def _page(request: Request) -> Response:
+    body = viewer.load().page(request.scope.get("root_path", ""))
     headers = {
         "Cache-Control": "no-cache",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -32,38 +69,23 @@ async def page(request: Request) -> Response:
     return _conditional(request, body, "text/html; charset=utf-8", headers)
 
 
-async def static(request: Request) -> Response:
-    """A static file: immutable under the digest of this version, absent under others.
-
-    Raises `RouteNotFound`.
-    """
-    loaded = viewer.load()
-    digest, _, name = request.scope["path"].partition("/viewer/static/")[2].partition("/")
-    asset = loaded.files.get(name)
-    if asset is None or name == viewer.PAGE:
-        raise RouteNotFound(request.scope["path"])
-    current = digest == loaded.digest
+def asset_response(request: Request, asset: viewer.Asset, *, is_current: bool) -> Response:
+    """A static file, compressed if the client takes that."""
     headers = {
-        "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
+        "Cache-Control": "public, max-age=31536000, immutable" if is_current else "no-store",
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
     body = asset.body
-    if asset.gzipped is not None and "gzip" in request.header(b"accept-encoding", ""):
+    if asset.gzipped is not None and "gzip" in request.headers.get("accept-encoding", ""):
         body = asset.gzipped
         headers["Content-Encoding"] = "gzip"
     return page_response(body, asset.media_type, headers)
 
 
-async def favicon(request: Request) -> Response:
-    """The icon of the page, under its traditional name."""
-    asset = viewer.load().files["mark.svg"]
-    return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
-
-
 def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**headers, "ETag": tag}
-    if tag in request.header(b"if-none-match", ""):
+    if tag in request.headers.get("if-none-match", ""):
         return Response(304, tuple([(name.lower().encode(), value.encode()) for name, value in headers.items()]))
     return page_response(body, media_type, headers)

@@ -1,4 +1,4 @@
-"""``GET /zarr/{path}/{key}``: keys of stores for any Zarr client; ``GET /zarr2/…`` and ``GET /zarr3/…``: keys of all
+"""``/zarr/{path}/{key}``: keys of stores for any Zarr client; ``GET /zarr2/…`` and ``GET /zarr3/…``: keys of all
 nodes in one Zarr format.
 
 Each rule is needed by some client: 404 and only 404 for a missing key, HEAD, Content-Length, Range, no
@@ -13,37 +13,162 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from urllib.parse import quote
 
+from fastapi import APIRouter, Request
+
+from hyperslab import errors
+from hyperslab.api import docs
 from hyperslab.api.conditional import CONDITIONAL
+from hyperslab.api.exchange import Exchange, exchange, runs_on_loop
+from hyperslab.api.middleware.replay import Sources
+from hyperslab.api.params import KeyPath
 from hyperslab.api.ranges import ByteRange, place_of
-from hyperslab.api.replay import Sources
-from hyperslab.api.representation import Body, Reply, Representation
-from hyperslab.api.request import Request, runs_on_loop
-from hyperslab.api.response import Buffer, caching, etag_of, strong_etag
+from hyperslab.api.representation import Body, Reply, Representation, respond
+from hyperslab.api.response import Buffer, Response, caching, etag_of, strong_etag
+from hyperslab.api.routing import Route
+from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
+from hyperslab.api.writing import key_check
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey, looks_like_chunk
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML, JSON, RAW
 
+router = APIRouter(default_response_class=Response, route_class=Route)
 
-async def get_key(request: Request) -> Reply:
-    """Answer GET and HEAD."""
-    path, keys = request.tail, request.context.keys[request.prefix]
-    try:
-        return stored_reply(request, await find_key(request, keys, path))
-    except KeyNotFound as error:
-        may_be_listed = path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
-        if isinstance(error, FormNotFound) or not may_be_listed:
-            raise
-    return await _index_reply(keys, request, path)
+KEY = docs.problems(
+    errors.KeyNotFound, errors.FormNotFound, errors.BadMetadata, errors.PreconditionFailed
+) | docs.found(docs.STORED)
+WRITTEN = docs.problems(
+    errors.ReadOnly,
+    errors.WriteForbidden,
+    errors.ForeignOrigin,
+    errors.BadBody,
+    errors.BadDefinition,
+    errors.KeyNotFound,
+    errors.PreconditionFailed,
+    errors.WriteConflict,
+)
+READING = docs.headers(*docs.READING)
 
 
-async def _index_reply(keys: KeyReader, request: Request, path: str) -> Reply:
+@router.get(
+    "/zarr/{path:node}",
+    name="zarr",
+    tags=["zarr"],
+    summary="Read a key of a store",
+    responses=KEY,
+    openapi_extra=READING,
+)
+async def get_key(request: Request, path: KeyPath) -> Response:
+    """Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) are
+    made on the fly; the path of a node answers with an HTML index where that is accepted. The query is not looked
+    at."""
+    return await _key(exchange(request), "zarr", path)
+
+
+@router.get(
+    "/zarr2/{path:node}",
+    name="zarr2",
+    tags=["zarr"],
+    summary="Read a key of any node as Zarr v2 has it",
+    responses=KEY,
+    openapi_extra=READING,
+)
+async def get_key_of_v2(request: Request, path: KeyPath) -> Response:
+    """Documents of nodes of Zarr v3 are made; chunks are the stored bytes, those in shards as well. `404` with the code
+    `form-not-found` where Zarr v2 has no such array."""
+    return await _key(exchange(request), "zarr2", path)
+
+
+@router.get(
+    "/zarr3/{path:node}",
+    name="zarr3",
+    tags=["zarr"],
+    summary="Read a key of any node as Zarr v3 has it",
+    responses=KEY,
+    openapi_extra=READING,
+)
+async def get_key_of_v3(request: Request, path: KeyPath) -> Response:
+    """`zarr.json` of nodes of Zarr v2 are made; chunks are the stored bytes. `404` with the code `form-not-found` where
+    Zarr v3 has no such array."""
+    return await _key(exchange(request), "zarr3", path)
+
+
+@router.get("/zarr", name="zarr", include_in_schema=False)
+@router.get("/zarr2", name="zarr2", include_in_schema=False)
+@router.get("/zarr3", name="zarr3", include_in_schema=False)
+async def get_stores(request: Request) -> Response:
+    """The index of all stores."""
+    return await _key(exchange(request), request.scope["route"].name, "")
+
+
+@router.put(
+    "/zarr/{path:inner}",
+    name="zarr",
+    tags=["writing"],
+    summary="Write a metadata document or an encoded chunk",
+    status_code=201,
+    responses=WRITTEN
+    | {
+        201: docs.answer("The key is new.", headers=docs.TAG),
+        204: docs.answer("What was there is replaced.", headers=docs.TAG),
+    },
+    openapi_extra=docs.body(docs.content(RAW, JSON), *docs.WRITING),
+)
+async def put_key(request: Request, path: KeyPath) -> Response:
+    """The body is stored unchanged, under the same locks and checks as all writes."""
+    asked = exchange(request)
+    asked.service.catalog.locate(path)[0].check_writable()
+    check, writer = key_check(asked), asked.service.key_writer
+    extra_bytes = await asked.run(writer.memory, path)
+    async with received_body(asked, extra_bytes=extra_bytes) as body:
+        put = await asked.write(_node_of(path), writer.put, path, bytes(body), check)
+    return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
+
+
+@router.delete(
+    "/zarr/{path:inner}",
+    name="zarr",
+    tags=["writing"],
+    summary="Remove a key",
+    status_code=204,
+    responses=WRITTEN | {204: docs.answer("It is gone.")},
+    openapi_extra=docs.headers(*docs.CONDITIONAL),
+)
+async def delete_key(request: Request, path: KeyPath) -> Response:
+    """404 if the key was absent."""
+    asked = exchange(request)
+    check, delete = key_check(asked), asked.service.key_writer.delete
+    if not await asked.write(_node_of(path), delete, path, check):
+        raise KeyNotFound(path)
+    return Response(204, ())
+
+
+def _node_of(key: str) -> str:
+    """The node of a key, or for a chunk whose key has slashes a part of it."""
+    return key.rpartition("/")[0]
+
+
+async def _key(request: Exchange, route: str, path: str) -> Response:
+    async def reply() -> Reply:
+        try:
+            return stored_reply(request, await find_key(request, route, path))
+        except KeyNotFound as error:
+            may_be_listed = path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
+            if isinstance(error, FormNotFound) or not may_be_listed:
+                raise
+        return await _index_reply(request, route, path)
+
+    return await respond(request, reply)
+
+
+async def _index_reply(request: Exchange, route: str, path: str) -> Reply:
     """A directory listing. A missing chunk, far more frequent than a listing, ends early if its array is cached."""
+    keys = request.context.keys[route]
     may_be_chunk = looks_like_chunk(path.rpartition("/")[2]) and not request.is_directory
     if may_be_chunk and keys.is_known_chunk(path):
         raise KeyNotFound(path)
-    root = f"{request.root_path}{request.prefix}"
+    root = f"{request.root_path}/{route}"
     base = None if request.is_directory else f"{root}/{quote(path)}/"
     try:
         page = await request.run(lambda: _page(f"{root}/{path}", keys.index(path, may_be_chunk=may_be_chunk), base))
@@ -65,17 +190,18 @@ def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
     return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()
 
 
-async def find_key(request: Request, keys: KeyReader, path: str) -> StoredKey | MadeKey:
+async def find_key(request: Exchange, route: str, path: str) -> StoredKey | MadeKey:
     """The key at ``path``. Known wanted bytes are read in the same request as size and version; else the key is looked
     up, for a chunk of a local store on the event loop. Generated documents block."""
-    wanted, mount = wanted_bytes(request), request.service.catalog.mounts.get(path.partition("/")[0])
-    is_chunk = keys is request.context.keys["/zarr"] and path.rpartition("/")[2] not in NAMES
+    keys, wanted = request.context.keys[route], wanted_bytes(request)
+    mount = request.service.catalog.mounts.get(path.partition("/")[0])
+    is_chunk = route == "zarr" and path.rpartition("/")[2] not in NAMES
     if is_chunk and wanted is None and mount is not None and runs_on_loop(mount):
         return keys.find(path)
     return await request.run(keys.find, path, wanted)
 
 
-def wanted_bytes(request: Request) -> tuple[int, int] | None:
+def wanted_bytes(request: Exchange) -> tuple[int, int] | None:
     """Start and stop of the bytes to read at once; None to look up the key first."""
     if request.method != "GET" or not CONDITIONAL.intersection(request.headers) <= {b"if-range"}:
         return None
@@ -88,7 +214,7 @@ def wanted_bytes(request: Request) -> tuple[int, int] | None:
     return start, end if stop is None else min(stop, end)
 
 
-def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation:
+def stored_reply(request: Exchange, found: StoredKey | MadeKey) -> Representation:
     """The response for a key, tagged with its version in the store."""
     media_type = JSON if found.key.rpartition("/")[2] in NAMES else RAW
     always = (*caching(found.mount, request.context.options), (b"x-content-type-options", b"nosniff"))
@@ -103,7 +229,7 @@ def stored_reply(request: Request, found: StoredKey | MadeKey) -> Representation
     prefetched = found.prefetched(0, found.size)
     body: Buffer | Body = prefetched
     if len(prefetched) < found.size:
-        pieces = partial(_stored_pieces, request.context.keys["/zarr"], found)
+        pieces = partial(_stored_pieces, request.context.keys["zarr"], found)
         body = Body(found.size, min(found.size, 16 << 20), pieces)  # two pieces: one being sent, one being read
     return Representation(etag, media_type, body, always=always, modified=found.modified, sources=sources)
 

@@ -3,11 +3,12 @@
 import { tileInfo } from "./api.js";
 import { metresIn } from "./format.js";
 import { appendPositions, planeText } from "./state.js";
-import { appendOrientation, aspectOf, blockAt, flipOf, planeOf, positionsOf } from "./tilequery.js";
+import { activeIndices, appendOrientation, aspectOf, blockAt, flipOf, planeOf, positionsOf } from "./tilequery.js";
 
 /** @typedef {import("./tilequery.js").TileInfo} TileInfo @typedef {import("./tilequery.js").Axis} Axis */
 
 const SLACK = 1e-6; // scales are decimal fractions: 0.65 / 0.325 need not be 2 exactly
+const NEAR = 0.05; // in pixels: translations of few digits
 const UNLIKE = 0.01; // a pixel that is so much higher than wide cannot be drawn as a square
 
 /** The `info.json` of label images, cached. */
@@ -72,7 +73,18 @@ function positionsIn(own, plane, state, info) {
   const shared = pairsOf(own, info).filter(
     ({ axis: { name } }) => name in positions && !plane.includes(name) && name !== own.channel_axis,
   );
-  return Object.fromEntries(shared.map((pair) => [pair.axis.name, positionOn(pair, positions[pair.axis.name])]));
+  return {
+    ...Object.fromEntries(shared.map((pair) => [pair.axis.name, positionOn(pair, positions[pair.axis.name])])),
+    ...channelOf(own, plane, state, info),
+  };
+}
+
+/** The channel of the labels for the displayed one, the first of several, where both have as many. */
+function channelOf(own, plane, state, info) {
+  const name = own.channel_axis;
+  const size = name && name === info.channel_axis && !plane.includes(name) ? axisOf(own, name).size : 1;
+  const [first] = activeIndices(state, info);
+  return size > 1 && size === axisOf(info, name).size && first !== undefined ? { [name]: first } : {};
 }
 
 /** The index of the labels for an index of the picture, on an axis that may be coarser, shorter or of a single position. */
@@ -122,25 +134,32 @@ function askerOf(own, plane, positions, info) {
   };
 }
 
-/** The start of the labels in pixels of the picture; translations are those of pixel centres. */
+/**
+ * The start of the labels in pixels of the picture. Translations are those of pixel centres; of writers that leave the
+ * half pixel out, the start lies on an edge, as for the levels of a picture.
+ */
 function start(pair) {
   const { axis, whole, moved } = pair;
   if (!moved) return 0;
-  const middle = (axis.translation * unitsIn(pair) - (whole.translation ?? 0)) / whole.scale;
-  return middle + (1 - factor(pair)) / 2;
+  const shift = (axis.translation * unitsIn(pair) - (whole.translation ?? 0)) / whole.scale;
+  const each = factor(pair);
+  const centred = shift + (1 - each) / 2;
+  const edges = [each, 1].flatMap((unit) => [centred, shift].map((at) => [at, Math.round(at / unit) * unit]));
+  return (edges.find(([at, edge]) => Math.abs(at - edge) <= NEAR) ?? [0, centred])[1];
 }
 
 /** Ratio of the labels' unit to the picture's. */
 const unitsIn = ({ axis, whole }) => (metresIn(axis.unit) ?? 1) / (metresIn(whole.unit) ?? metresIn(axis.unit) ?? 1);
 
 /**
- * Pixels of the picture per pixel of the labels: by the scales if the labels are shifted or the sizes agree, else by the
- * sizes.
+ * Pixels of the picture per pixel of the labels: by the scales if the labels are shifted, the sizes agree or a scale is a
+ * multiple (labels may be padded), else by the sizes.
  */
 function factor(pair) {
   const [{ size: full, scale: fine }, { size, scale: coarse }] = [pair.whole, pair.axis];
   if (pair.moved) return (coarse * unitsIn(pair)) / fine;
   if (full === size || !full || !size) return 1;
   const agrees = (candidate) => candidate > 0 && Math.abs(full / candidate - size) < 1 + SLACK;
-  return [coarse / fine, Math.round(full / size)].find(agrees) ?? full / size;
+  const padded = Number.isInteger(coarse / fine) && coarse > fine ? coarse / fine : full / size;
+  return [coarse / fine, Math.round(full / size)].find(agrees) ?? padded;
 }

@@ -1,27 +1,28 @@
-"""Response cache. A stored response is replayed while every key that it was built from still has the same version."""
+"""Response cache, and the middleware that answers from it. A stored response is replayed while every key that it was
+built from still has the same version."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import inf
 from time import monotonic, perf_counter
 from typing import Final, NamedTuple
 
-from starlette.types import Scope
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.conditional import CONDITIONAL
-from hyperslab.api.metrics import ROUTE
-from hyperslab.api.response import Buffer, Headers, cost_headers
+from hyperslab.api.response import HELD, METHOD, Buffer, Headers, cost_headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.storage.base import VersionConflict
 
 MAX_KEYS: Final = 64
-Pairs = Iterable[tuple[bytes, bytes]]
-"""Names and values of headers."""
+WHO: Final = "hyperslab.who"
+"""Scope key: who asks, if that decides what the response is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,12 @@ class Sources:
     until: float = inf
 
 
-class Replay(NamedTuple):
-    """A stored response; ``head``: its status line and headers in HTTP/1.1 form."""
+class Stored(NamedTuple):
+    """A stored response to a request of ``route``."""
 
     status: int
-    route: str
+    route: BaseRoute
     headers: Headers
-    head: bytes
     body: Buffer
 
 
@@ -55,8 +55,8 @@ class _CachedResponse:
 
     sources: Sources
     etag: bytes
-    found: Replay | None
-    unchanged: Replay
+    found: Stored | None
+    unchanged: Stored
 
 
 class ResponseCache:
@@ -76,29 +76,24 @@ class ResponseCache:
     ) -> None:
         """Store a small response with status 200 and few, local sources; ``always``: headers of a 304 too. ``data``
         None: only the 304 is stored."""
-        key = None
-        if scope["method"] == "GET" and "raw_path" in scope:
-            key, _ = _key_and_tag(target_of(scope), scope["headers"])
+        key, _ = _key_and_tag(scope) if scope[METHOD] == "GET" else (None, None)
         nbytes, touched = len(data or b""), sources.touched
         if key is None or sources.mount.is_remote or len(sources.keys) > MAX_KEYS or nbytes > 512 << 10:
             return
-        if re.search(rb"[\x00-\x1f]", b"".join([value for _, value in (*headers, *always)])):  # line breaks in a header
-            return
         cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
-        found, route = None, scope[ROUTE]
+        found, route = None, scope["route"]
         if data is not None:
             headers = (*headers, (b"content-length", b"%d" % nbytes), *cost)
-            found = Replay(200, route, headers, b"HTTP/1.1 200 OK\r\n" + header_lines(headers), data)
-        unchanged = Replay(304, route, always, b"HTTP/1.1 304 Not Modified\r\n" + header_lines(always), b"")
+            found = Stored(200, route, headers, data)
+        unchanged = Stored(304, route, always, b"")
         cached = _CachedResponse(sources, etag.encode("latin-1"), found, unchanged)
         held = nbytes + 4096 + 512 * len(sources.keys)  # with its Python objects
         self._responses.put(key, "", cached, held)
 
-    def replay(self, target: bytes, request_headers: Pairs) -> Replay | None:
-        """The valid stored response to a GET, or None; a 304 for an ``If-None-Match`` with exactly its tag. ``target``
-        as from `target_of`."""
+    def get(self, scope: Scope) -> Stored | None:
+        """The valid stored response to a GET, or None; a 304 for an ``If-None-Match`` with exactly its tag."""
         began = perf_counter()
-        key, tag = _key_and_tag(target, request_headers)
+        key, tag = _key_and_tag(scope)
         cached = None if key is None else self._responses.get(key, "")
         if cached is None or (tag is not None and tag != cached.etag):
             return None
@@ -115,31 +110,39 @@ class ResponseCache:
         if found is None or found.status == 304 or sources.touched is None:
             return found
         timing = b"plan;dur=%.3f" % ((perf_counter() - began) * 1000)
-        headers = (*found.headers, (b"server-timing", timing))
-        return Replay(200, found.route, headers, b"%sserver-timing: %s\r\n" % (found.head, timing), found.body)
+        return Stored(200, found.route, (*found.headers, (b"server-timing", timing)), found.body)
 
 
-def target_of(scope: Scope) -> bytes:
-    """The target of a request as sent, with the prefix removed by a proxy."""
-    path: bytes = scope["raw_path"]
-    query: bytes = scope["query_string"]
-    return b"%s?%s" % (path, query) if query else path
+class Replay:
+    """Answers from the cache, in front of the router; releases what a request holds that gets there."""
+
+    def __init__(self, app: ASGIApp, responses: ResponseCache) -> None:
+        self._app = app
+        self._responses = responses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._responses.get(scope) if scope.get(METHOD) == "GET" else None
+        if found is None:
+            async with AsyncExitStack() as held:
+                scope[HELD] = held
+                await self._app(scope, receive, send)
+            return
+        scope["route"] = found.route
+        await send({"type": "http.response.start", "status": found.status, "headers": found.headers})
+        await send({"type": "http.response.body", "body": found.body})
 
 
-def header_lines(headers: Pairs) -> bytes:
-    """Headers in HTTP/1.1 form."""
-    return b"".join([b"%s: %s\r\n" % pair for pair in headers])
+def _key_and_tag(scope: Scope) -> tuple[Hashable, bytes | None]:
+    """The cache key of a GET, or None if other headers affect the response; and its If-None-Match.
 
-
-def _key_and_tag(target: bytes, headers: Pairs) -> tuple[Hashable, bytes | None]:
-    """The cache key of a GET, its target and Accept header, or None if other headers affect the response; and its
-    If-None-Match."""
+    The key is path, query, Accept header, and who asks: None, as everybody who may read sees the same.
+    """
     accept = tag = None
-    for name, value in headers:
+    for name, value in scope["headers"]:
         if name == b"accept" and accept is None:
             accept = value
         elif name == b"if-none-match" and tag is None:
             tag = value
         elif name in CONDITIONAL or name in (b"accept", b"range"):  # a second one of those above, too
             return None, None
-    return (target, accept), tag
+    return (scope["path"], scope["query_string"], accept, scope.get(WHO)), tag

@@ -9,31 +9,56 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hyperslab.api.middleware.edge import route_path
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.response import REFUSED
 from hyperslab.errors import ForeignHost, ForeignOrigin, HyperslabError, Unauthorized, WriteForbidden
 
-OPEN: Final = (b"/healthz", b"/readyz")
+OPEN: Final = ("/healthz", "/readyz")
 """Paths without a token for all methods, as probes of orchestrators have none."""
+PAGES: Final = re.compile("/|/view(/.*)?|/viewer/static/.*|/favicon.ico|/docs|/docs/static/.*|/openapi.json", re.DOTALL)
+"""Paths that need no token to be read: they are the same for all, and contain no data."""
 NO_WRITER: Final = "hyperslab.no_writer"
 """Scope key: the error for a change by a token without permission to write."""
+
+
+class Access:
+    """What a request may not do is an error, which `Problems` raises; it comes before all other errors."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "OPTIONS":
+            try:
+                self._guard.check(scope)
+            except HyperslabError as error:
+                scope[REFUSED] = error
+        await self._app(scope, receive, send)
+
+
+def is_open(method: str, path: str) -> bool:
+    """Whether a request needs no token, whatever the settings."""
+    return path in OPEN or (method == "GET" and PAGES.fullmatch(path) is not None)
 
 
 class Guard:
     """Refuses requests without the required token, changes by pages of foreign origins, and requests for foreign host
     names.
 
-    ``public``, a predicate on the raw path, exempts paths without stored data from read tokens. Origins allowed to
+    Origins allowed to
     read, except ``*``, may change too. Host names are checked with ``allowed_hosts`` configured, or on connections over
     the loopback interface; not if tokens are required, which foreign pages lack, nor with ``*`` as a host name.
     """
 
-    def __init__(self, options: ApiOptions, public: Callable[[bytes], bool]) -> None:
-        self._public = public
+    def __init__(self, options: ApiOptions) -> None:
         self._readers = [token.encode() for token in options.read_tokens]
         self._writers = [token.encode() for token in options.write_tokens]
         self.has_tokens = bool(self._readers or self._writers)
@@ -41,11 +66,17 @@ class Guard:
         self._hosts = frozenset(map(str.lower, options.allowed_hosts))
         self._any_host = self.has_tokens or "*" in self._hosts
 
-    def check_token(self, scope: Scope, path: bytes) -> None:
+    def check(self, scope: Scope) -> None:
+        """Check a request; changes by POST to points, most of which are reads, are left to `check_change`."""
+        path, method = route_path(scope), scope["method"]
+        if self.has_tokens and not is_open(method, path):
+            self._check_token(scope)
+        if method != "GET" and not path.startswith("/v1/points/"):
+            self.check_change(scope)
+
+    def _check_token(self, scope: Scope) -> None:
         """Raise `Unauthorized` and `WriteForbidden`; for POST, which may only read, the latter is left to
         `check_change`."""
-        if path in OPEN or (scope["method"] in ("GET", "HEAD") and self._public(path)):
-            return
         headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
         bearers = (v[7:].strip() for name, v in headers if name == b"authorization" and v[:7].lower() == b"bearer ")
         token = next(bearers, None)

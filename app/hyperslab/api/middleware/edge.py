@@ -1,0 +1,112 @@
+"""Outermost middleware: one spelling of each path, HEAD as GET, and what is no request or names a parameter twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hyperslab.api.response import METHOD, REFUSED
+from hyperslab.errors import BadParameter, CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
+
+ENCODED_SLASH: Final = "\udc2f"
+"""An encoded slash in a decoded path. Like each byte that is not UTF-8, it is a lone surrogate, which is in no name and
+no route: proxies and frameworks treat it differently, and one URL would lead to different nodes."""
+
+LONGEST_HEAD: Final = 64 << 10
+"""Bytes of target and headers together."""
+_HOST: Final = re.compile(rb"([\w.~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+
+
+class Edge:
+    """Errors that it finds are raised by `Problems`, behind which they have CORS headers and are counted.
+
+    ``repeatable``: by the beginning of a path, parameters that may be given more than once.
+    """
+
+    def __init__(self, app: ASGIApp, repeatable: Mapping[str, Collection[str]]) -> None:
+        self._app = app
+        self._repeatable = repeatable.items()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        method, path = scope["method"], decoded(scope.get("raw_path")) or scope["path"]
+        if "//" in path or "\\" in path:
+            path = re.sub(r"[/\\]+", "/", path)
+        scope = {**scope, METHOD: method, "path": path}  # a copy, as the server looks at its own
+        try:
+            check_head(scope)
+            if method != "OPTIONS":
+                self._check_query(scope)
+        except HyperslabError as error:
+            scope.setdefault(REFUSED, error)
+        if method != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        scope["method"] = "GET"
+
+        async def send_head(message: Message) -> None:
+            await send(message if message["type"] != "http.response.body" else {**message, "body": b""})
+
+        await self._app(scope, receive, send_head)
+
+    def _check_query(self, scope: Scope) -> None:
+        """Refuse repeated parameters below ``/v1``: the keys of a store have none, and pages read their own."""
+        path, sent = route_path(scope), scope["query_string"]
+        if not path.startswith("/v1/") or (b"&" not in sent and b"%" not in sent and sent.isascii()):
+            return
+        query = sent.decode("latin-1")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=200)
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise BadParameter("query", query[:200], "at most 200 parameters in percent-encoded UTF-8") from error
+        if len(dict(pairs)) == len(pairs):
+            return
+        allowed = next((names for front, names in self._repeatable if path.startswith(front)), ())
+        for name, _ in pairs:
+            values = [value for other, value in pairs if other == name]
+            if len(values) > 1 and name not in allowed:
+                raise BadParameter(name, values, "the parameter once")
+
+
+def decoded(raw: bytes | None) -> str:
+    """A path, percent-decoded exactly once."""
+    if not raw or b"%" not in raw:
+        return (raw or b"").decode("utf-8", "surrogateescape")
+    parts = re.split(b"%2[fF]", raw)
+    return ENCODED_SLASH.join(unquote_to_bytes(part).decode("utf-8", "surrogateescape") for part in parts)
+
+
+def printable(path: str) -> str:
+    """A path for people: with slashes, and replacements of what is not UTF-8."""
+    return path.replace(ENCODED_SLASH, "/").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def route_path(scope: Scope) -> str:
+    """The path below that of the application, as Starlette's router finds it."""
+    root: str = scope.get("root_path", "")
+    path: str = scope["path"]
+    return path[len(root) :] if root and f"{path}/".startswith(f"{root}/") else path
+
+
+def check_head(scope: Scope) -> None:
+    """Refuse what servers pass on: a head that is too large, other transfer codings than chunked, and a Host header
+    that is missing, repeated, or no host (RFC 9112 §3.2, §6.1)."""
+    hosts, size = [], len(scope["path"]) + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise CodingUnknown(value.decode("latin-1"), "chunked")
+    if size > LONGEST_HEAD:
+        raise HeadTooLarge(LONGEST_HEAD)
+    if len(hosts) != 1 and scope["http_version"] == "1.1":
+        raise NotHttp(f"A request has one Host header; this one has {len(hosts) or 'none'}.")
+    if not all(map(_HOST.fullmatch, hosts)):
+        raise NotHttp("The Host header is a name or an address, and maybe a port.")

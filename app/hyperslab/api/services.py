@@ -1,0 +1,67 @@
+"""The use cases, and the shared state of the HTTP layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hyperslab.api.admission import Admission
+from hyperslab.api.metrics import Metrics
+from hyperslab.api.middleware.access import Guard
+from hyperslab.api.middleware.replay import ResponseCache
+from hyperslab.api.options import ApiOptions
+from hyperslab.api.threads import Threads, WriteThreads
+from hyperslab.arrays.faces import FORMATS, FaceReader
+from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.service import Service
+from hyperslab.streams.service import Streams
+from hyperslab.tiles.service import Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """``keys``: key readers by the name of their route."""
+
+    service: Service
+    streams: Streams
+    tiles: Tiles
+    keys: Mapping[str, KeyReader]
+    options: ApiOptions
+    threads: Threads
+    writes: WriteThreads
+    admission: Admission
+    metrics: Metrics
+    responses: ResponseCache
+    guard: Guard
+
+    def close(self) -> None:
+        """Finish what runs, and close the service."""
+        self.writes.close()
+        self.streams.close()
+        self.threads.close()
+        self.service.close()
+
+
+def make_services(service: Service, options: ApiOptions) -> Services:
+    """Those of a service; their statistics are among the metrics."""
+    remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
+    sizes = {"cache_bytes": options.tile_cache_bytes, "max_bytes": options.max_tile_bytes}
+    made = Services(
+        service=service,
+        streams=Streams(service.catalog, service.reader, service.creator, service.in_flight),
+        tiles=Tiles(service.catalog, service.reader, **sizes),
+        keys={
+            "zarr": KeyReader(service.catalog, service.reader),
+            **{f"zarr{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS},
+        },
+        options=options,
+        threads=Threads(options.request_threads, remote),
+        writes=WriteThreads(options.request_threads, remote, patience=options.queue_seconds),
+        admission=Admission(service.in_flight, patience=options.queue_seconds),
+        metrics=Metrics(service, options.metrics_folder),
+        responses=ResponseCache(options.answer_cache_bytes),
+        guard=Guard(options),
+    )
+    made.metrics.watch("answer", made.responses.stats)
+    made.metrics.watch("tile", made.tiles.cache_stats)
+    return made
