@@ -6,7 +6,7 @@ import ast
 
 from tests.architecture.sources import ROOT, modules
 
-TOP_LEVEL = {"pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs"}
+TOP_LEVEL = {"pyproject.toml", "README.md", "Dockerfile", "LICENSE", "app", "tests", "deploy", "docs", "findings"}
 LEFT_BY_TOOLS = {"build", "dist"}
 TEXTS = {"", ".html", ".js", ".json", ".md", ".py", ".sh", ".toml", ".yaml", ".yml"}
 BUILT_ONCE = {"Settings", "load", "create_app", "build", "open_store", "PoolManager", "ThreadPoolExecutor"}
@@ -17,6 +17,14 @@ def test_the_top_level_holds_the_agreed_entries_only() -> None:
     entries = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
 
     assert entries - LEFT_BY_TOOLS == TOP_LEVEL
+
+
+def test_a_finding_says_what_is_expected_and_seen_of_which_versions_and_leaves_the_product_out() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "findings").iterdir())]
+
+    assert len(texts) >= 3
+    assert all(f"\n# {word}: " in text for text in texts for word in ("Versions", "Expected", "Seen"))
+    assert all("==" in text and "hyperslab" not in text for text in texts)
 
 
 def test_app_is_a_source_root_and_no_package() -> None:

@@ -101,7 +101,6 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
 
 
 def test_windows_of_remote_pictures_last_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
     monkeypatch.setattr("hyperslab.tiles.statistics._REMOTE_SECONDS", 1e6)
     write_array(tmp_path / "a", ramp(64, 64))
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.arrays.read import Reader
 from hyperslab.tiles.info import histogram_document
 from hyperslab.tiles.service import Tiles
 from hyperslab.tiles.statistics import Sample, histogram, sample_boxes
@@ -116,3 +118,25 @@ def test_boxes_are_spread_over_all_axes() -> None:
         starts = [item.start for box in boxes if isinstance(item := box[axis], slice)]
         assert len(starts) == 64
         assert np.histogram(starts, bins=8, range=(0, 1000))[0].min() >= 4
+
+
+def test_a_histogram_follows_every_write_and_has_the_tag_of_its_values(
+    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a chunk is written between the look-up of its version and the read."""
+    read, query = Reader.read, parse_query([])
+    write_array(tmp_path / "a", np.full((8, 8), 1, "u1"))
+    array = zarr.open_array(tmp_path / "a", mode="r+")
+    assert histogram_document(tiles, "data/a", query)["min"] == 1
+    array[...] = 2
+
+    def late(*arguments: object, **options: object) -> object:
+        monkeypatch.setattr(Reader, "read", read)
+        array[...] = 3
+        return read(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Reader, "read", late)
+    during, after = (histogram_document(tiles, "data/a", query) for _ in range(2))
+
+    assert (Reader.read, during) == (read, after)
+    assert after["min"] == 3

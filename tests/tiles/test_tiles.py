@@ -506,10 +506,7 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     assert len(different) == 8
 
 
-def test_windows_follow_the_data_when_they_are_looked_at_again(
-    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
+def test_windows_follow_the_data_when_they_are_looked_at_again(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", values_of("<u2", (8, 8)))
 
     before = tile(tiles, "data/a", (0, 0, 0), [("rescale", "minmax")])
@@ -545,11 +542,10 @@ def test_the_cache_is_bounded_in_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_a_picture_is_replayed_for_as_long_as_its_sources_tell_all(
-    tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, tiles: Tiles,
     dtype: str, query: list[tuple[str, str]], omero: bool, endless: bool,
 ) -> None:  # fmt: skip
     """Whatever is changed: where the tag is another one then, so is the version of a source, or the picture expires."""
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e-9)
     window = {"channels": [{"color": "FFFFFF", "window": {"min": 0, "max": 9, "start": 0, "end": 9}}]}
     extra = {"omero": window} if omero else {}
     levels = [values_of(dtype, (256, 256)), values_of(dtype, (128, 128))]
@@ -599,7 +595,7 @@ def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
     tmp_path: Path, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_array(tmp_path / "a", np.arange(4096, dtype="<u2").reshape(64, 64))
-    plans, begun, another = Statistics._plans, Barrier(8), Event()
+    take, begun, another = Statistics._take, Barrier(8), Event()
     taken: list[None] = []
 
     def counted(*args: Any, **options: Any) -> Any:
@@ -607,14 +603,13 @@ def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
         if len(taken) > 1:
             another.set()
         another.wait(0.1)
-        return plans(*args, **options)
+        return take(*args, **options)
 
     def tag(_: int) -> str:
         begun.wait(60)
         return tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
 
-    monkeypatch.setattr("hyperslab.tiles.statistics._SECONDS", 1e6)
-    monkeypatch.setattr(Statistics, "_plans", counted)
+    monkeypatch.setattr(Statistics, "_take", counted)
     with ThreadPoolExecutor(8) as pool:
         tags = set(pool.map(tag, range(8)))
 

@@ -38,10 +38,8 @@ Window = tuple[float, float]
 PERCENTILES: Final = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 
 _MAX_CHUNKS: Final = 1 << 12
-_SECONDS: Final = 1.0
-"""Seconds until a sample is revalidated: windows need not follow every write."""
 _REMOTE_SECONDS: Final = 4.0
-"""The same for remote stores, where revalidation takes some 60 requests."""
+"""Seconds until a sample of a remote store is revalidated, which takes some 60 requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +93,8 @@ class Statistics:
         self._images = images
         self._reader = reader
         self._samples: VersionedCache[Sample] = VersionedCache(32 << 20)
+        self._planned: VersionedCache[tuple[list[ReadPlan], bool]] = VersionedCache(256)
+        self._revalidated: VersionedCache[Sample] = VersionedCache(32 << 20)
         self._planes: VersionedCache[tuple[int | None, ...]] = VersionedCache(4 << 20)
         self._large_reads = BoundedSemaphore(2)  # admission does not count the memory of samples
 
@@ -133,20 +133,29 @@ class Statistics:
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
         damaged."""
-        seconds = _REMOTE_SECONDS if subject.image.mount.is_remote else _SECONDS
-        version = f"{subject.image.version} {time.monotonic() // seconds}"
+        image = subject.image
+        if image.mount.is_remote:
+            version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
+
+            def revalidate() -> tuple[Sample, str, int]:
+                sample = self._current(subject, cancel)
+                return sample, version, sample.values.nbytes + 1024
+
+            return self._revalidated.load(subject.key, version, revalidate).value
+        return self._current(subject, cancel)
+
+    def _current(self, subject: Subject, cancel: Cancel | None) -> Sample:
+        """The sample of the present versions of its chunks."""
+        plans, exact = self._plans(subject, cancel)
+        tag = _tag_of(plans)
 
         def load() -> tuple[Sample, str, int]:
-            plans, exact = self._plans(subject, cancel)
-            tag = hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-            sample = self._samples.any_version(subject.key)
-            if sample is None or sample.tag != tag:
-                small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
-                with nullcontext() if small else self._large_reads:
-                    sample = self._take(subject, plans, exact, tag, cancel)
-            return sample, version, sample.values.nbytes + 1024
+            small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
+            with nullcontext() if small else self._large_reads:
+                sample = self._take(subject, plans, exact, cancel)
+            return sample, sample.tag, sample.values.nbytes + 1024
 
-        return self._samples.load(subject.key, version, load).value
+        return self._samples.load(subject.key, tag, load).value
 
     def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
         """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
@@ -193,14 +202,16 @@ class Statistics:
                 return True
         return False
 
-    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, tag: str, cancel: Cancel | None) -> Sample:
-        """Read a sample; if all its chunks are damaged, single chunks of each level, coarsest first."""
+    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, cancel: Cancel | None) -> Sample:
+        """Read a sample, whose tag is that of the versions that were read; if all its chunks are damaged, single chunks
+        of each level, coarsest first."""
         levels = range(len(subject.image.levels))
         others = ((finer, self._plans(subject, cancel, finer, single=True)[0]) for finer in levels)
-        damage: ChunkCorrupt | None = None
+        damage, tag = None, ""
         for finer, each in chain([(0, plans)], others):
-            parts, error = self._read_all(each, subject, cancel)
+            parts, error, found = self._read_all(each, subject, cancel)
             damage = damage or error
+            tag = tag or _tag_of(found)
             if damage is None:
                 return _summary(parts, exact=exact, tag=tag, level=_sampled_level(subject.image, finer).array.path)
             if parts:
@@ -224,8 +235,10 @@ class Statistics:
                 for one in opened
                 if one is not None and len(one.axes) == len(image.axes) and one.axes[channel[0]].size > channel[1]
             ] or images
-        plans: list[ReadPlan] = []
-        size = 0
+        key, plans, size = (subject.key, finer, single), list[ReadPlan](), 0
+        known = self._planned.get(key, image.version) if image.mosaic is None else None
+        if known is not None:
+            return self._reader.look_up_together(known[0], cancel), known[1]
         for one in images:
             level = _sampled_level(one, finer)
             array = level.array
@@ -240,20 +253,24 @@ class Statistics:
             )
             plans += [self._reader.plan(array, normalise(box, metadata.shape), one.field) for box in boxes]
             size = prod(length for axis, length in enumerate(shape) if axis not in fixed)
-        plans = self._reader.look_up_together(plans, cancel)
-        whole = sum(plan.selection.size for plan in plans) == size
-        return plans, whole and image.mosaic is None
+        whole = sum(plan.selection.size for plan in plans) == size and image.mosaic is None
+        self._planned.put(key, image.version, (plans, whole), 1)
+        return self._reader.look_up_together(plans, cancel), whole
 
     def _read_all(
         self, plans: list[ReadPlan], subject: Subject, cancel: Cancel | None
-    ) -> tuple[list[NDArray], ChunkCorrupt | None]:
-        """The finite values of each plan in one dimension, without damaged ones, and the first of their errors."""
+    ) -> tuple[list[NDArray], ChunkCorrupt | None, list[ReadPlan]]:
+        """The finite values of each plan in one dimension, without damaged ones, the first of their errors, and the
+        plans with the versions that were read."""
 
-        def read(plan: ReadPlan) -> NDArray | ChunkCorrupt:
+        def read(plan: ReadPlan) -> tuple[NDArray | ChunkCorrupt, ReadPlan]:
             try:
-                values = self._reader.read(plan, cancel)[0]
+                values, plan = self._reader.read(plan, cancel)
             except ChunkCorrupt as error:
-                return error
+                return error, plan
+            return finite(values, plan), plan
+
+        def finite(values: NDArray, plan: ReadPlan) -> NDArray:
             values = values if subject.decoder is None else subject.decoder(values)
             rank = len(plan.array.metadata.shape)
             if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
@@ -263,9 +280,13 @@ class Statistics:
             values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
             return values[np.isfinite(values)] if values.dtype.kind == "f" else values
 
-        found = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
-        error = next((each for each in found if isinstance(each, ChunkCorrupt)), None)
-        return [each for each in found if not isinstance(each, ChunkCorrupt)], error
+        done = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
+        error = next((each for each, _ in done if isinstance(each, ChunkCorrupt)), None)
+        return [each for each, _ in done if not isinstance(each, ChunkCorrupt)], error, [plan for _, plan in done]
+
+
+def _tag_of(plans: Sequence[ReadPlan]) -> str:
+    return hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
 
 
 def _likely(size: int) -> Iterator[int]:
