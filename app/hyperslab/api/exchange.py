@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 
 from hyperslab.api.admission import SMALL
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
-from hyperslab.api.response import METHOD
+from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.errors import WrongKind
-
-HELD: Final = "hyperslab.held"
-"""Scope key: an `AsyncExitStack` that is closed when the response has been sent, or failed."""
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:

@@ -35,9 +35,10 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, spelt = scope["method"], decoded(scope.get("raw_path")) or scope["path"]
-        # a copy, as the server looks at its own
-        scope = {**scope, METHOD: method, "path": re.sub(r"[/\\]+", "/", spelt)}
+        method, path = scope["method"], decoded(scope.get("raw_path")) or scope["path"]
+        if "//" in path or "\\" in path:
+            path = re.sub(r"[/\\]+", "/", path)
+        scope = {**scope, METHOD: method, "path": path}  # a copy, as the server looks at its own
         try:
             check_head(scope)
             if method != "OPTIONS":
@@ -56,9 +57,10 @@ class Edge:
 
     def _check_query(self, scope: Scope) -> None:
         """Refuse repeated parameters below ``/v1``: the keys of a store have none, and pages read their own."""
-        path, query = route_path(scope), scope["query_string"].decode("latin-1")
-        if not query or not path.startswith("/v1/"):
+        path, sent = route_path(scope), scope["query_string"]
+        if not path.startswith("/v1/") or (b"&" not in sent and b"%" not in sent and sent.isascii()):
             return
+        query = sent.decode("latin-1")
         try:
             pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=200)
         except ValueError as error:  # UnicodeDecodeError is one

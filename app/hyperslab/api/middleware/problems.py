@@ -1,15 +1,14 @@
-"""Turns errors into problem documents, and releases what a request holds."""
+"""Turns errors into problem documents."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hyperslab.api.exchange import HELD
 from hyperslab.api.middleware.edge import printable
 from hyperslab.api.problems import problem
 from hyperslab.api.response import ENDING, METHOD, REFUSED
@@ -47,7 +46,9 @@ class Problems:
             return message
 
         try:
-            await self._call(scope, receive_on if body_comes else receive, send_on)
+            if REFUSED in scope:
+                raise scope[REFUSED]  # noqa: TRY301 - as if it came from within
+            await self._app(scope, receive_on if body_comes else receive, send_on)
         except Cancelled:
             raise
         except asyncio.CancelledError:  # the server shuts down, or something else around the application
@@ -65,13 +66,6 @@ class Problems:
                 raise
             response = problem(error, path=printable(scope["path"]), root=scope.get("root_path", ""))
             await response(scope, receive, _Lingering(send, receive_on) if body_comes else send)
-
-    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if REFUSED in scope:
-            raise scope[REFUSED]
-        async with AsyncExitStack() as held:
-            scope[HELD] = held
-            await self._app(scope, receive, send)
 
 
 class _Lingering:
@@ -96,7 +90,9 @@ class _Lingering:
 
 def _waits_for_body(scope: Scope) -> bool:
     """Whether the server closes the connection after the response, and the client sends a body before it reads."""
+    if scope[METHOD] in ("GET", "HEAD"):
+        return False
     headers = {name: value.lower() for name, value in scope["headers"]}
     closes = b"close" in headers.get(b"connection", b"") or scope["http_version"] == "1.0"
     has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-    return closes and has_body and scope[METHOD] != "HEAD" and b"expect" not in headers
+    return closes and has_body and b"expect" not in headers

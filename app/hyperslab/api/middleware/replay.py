@@ -4,6 +4,7 @@ built from still has the same version."""
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from math import inf
 from time import monotonic, perf_counter
@@ -13,7 +14,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hyperslab.api.conditional import CONDITIONAL
-from hyperslab.api.response import METHOD, Buffer, Headers, cost_headers
+from hyperslab.api.response import HELD, METHOD, Buffer, Headers, cost_headers
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import CacheStats, VersionedCache
 from hyperslab.errors import HyperslabError
@@ -113,7 +114,7 @@ class ResponseCache:
 
 
 class Replay:
-    """Answers from the cache, in front of the router."""
+    """Answers from the cache, in front of the router; releases what a request holds that gets there."""
 
     def __init__(self, app: ASGIApp, responses: ResponseCache) -> None:
         self._app = app
@@ -122,7 +123,9 @@ class Replay:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._responses.get(scope) if scope.get(METHOD) == "GET" else None
         if found is None:
-            await self._app(scope, receive, send)
+            async with AsyncExitStack() as held:
+                scope[HELD] = held
+                await self._app(scope, receive, send)
             return
         scope["route"] = found.route
         await send({"type": "http.response.start", "status": found.status, "headers": found.headers})

@@ -14,6 +14,7 @@ from hyperslab.api.metrics import MEDIA_TYPE
 from hyperslab.api.params import ReadyQuery
 from hyperslab.api.problems import UNEXPECTED, remedies
 from hyperslab.api.response import Response, json_body, page_response
+from hyperslab.api.routing import Route
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE
 from hyperslab.arrays.nodes import MountedStore
@@ -24,7 +25,7 @@ PLAIN_PAGE: Final = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
 }
-router = APIRouter(tags=["operations"], default_response_class=Response)
+router = APIRouter(tags=["operations"], default_response_class=Response, route_class=Route)
 
 
 @router.get("/healthz", name="healthz", summary="Say that the process is alive", responses=docs.page(JSON))

@@ -17,6 +17,7 @@ from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_e
 from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
 from hyperslab.api.representation import Reply, Representation, respond
 from hyperslab.api.response import Response, caching, json_body, json_response
+from hyperslab.api.routing import Route
 from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check
 from hyperslab.arrays.delete import Remainder
@@ -26,7 +27,7 @@ from hyperslab.arrays.tree import find
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
 
-router = APIRouter(prefix="/v1/metadata", default_response_class=Response)
+router = APIRouter(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(

@@ -16,6 +16,7 @@ from hyperslab import __version__, viewer
 from hyperslab.api import docs
 from hyperslab.api.response import Response, json_body, page_response
 from hyperslab.api.routes.view import asset_response
+from hyperslab.api.routing import Route
 from hyperslab.errors import RouteNotFound
 from hyperslab.wire import HTML, JSON
 
@@ -26,7 +27,7 @@ CONTENT_SECURITY_POLICY: Final = (
 )
 """Swagger UI sets styles of elements."""
 
-router = APIRouter(tags=["pages"], default_response_class=Response)
+router = APIRouter(tags=["pages"], default_response_class=Response, route_class=Route)
 
 
 @router.get("/openapi.json", name="openapi", summary="Describe these routes for programs", responses=docs.page(JSON))

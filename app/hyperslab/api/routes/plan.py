@@ -11,11 +11,12 @@ from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
+from hyperslab.api.routing import Route
 from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited
 from hyperslab.api.values_out import media_types
 from hyperslab.wire import JSON, SelectionItem, dtype_to_json
 
-router = APIRouter(prefix="/v1/plan", tags=["plan"], default_response_class=Response)
+router = APIRouter(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
 
 
 @router.get(

@@ -22,6 +22,7 @@ from hyperslab.api.admission import Share
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import EndStreamQuery, FramesQuery, NodePath, NoQuery, OpenStreamQuery, StreamQuery
 from hyperslab.api.response import Headers, Pieces, Response, json_body, json_response
+from hyperslab.api.routing import Route
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
@@ -66,7 +67,7 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls a blocking function in a worker thread for writes."""
 
 
-router = APIRouter(prefix="/v1/stream", tags=["streams"], default_response_class=Response)
+router = APIRouter(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(

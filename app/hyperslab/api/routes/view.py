@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request
 from hyperslab import viewer
 from hyperslab.api import docs
 from hyperslab.api.response import Response, page_response
+from hyperslab.api.routing import Route
 from hyperslab.errors import RouteNotFound
 from hyperslab.wire import HTML
 
@@ -18,7 +19,7 @@ CONTENT_SECURITY_POLICY: Final = (
 )
 
 
-router = APIRouter(tags=["pages"], default_response_class=Response)
+router = APIRouter(tags=["pages"], default_response_class=Response, route_class=Route)
 
 
 @router.get("/", name="view", summary="Show the viewer", responses=docs.page(HTML))

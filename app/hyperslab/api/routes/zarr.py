@@ -25,6 +25,7 @@ from hyperslab.api.propfind import propfind
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.representation import Body, Reply, Representation, respond
 from hyperslab.api.response import Buffer, Response, caching, etag_of, strong_etag
+from hyperslab.api.routing import Route
 from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
 from hyperslab.api.writing import key_check
@@ -33,7 +34,7 @@ from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey, looks_li
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML, JSON, RAW
 
-router = APIRouter(default_response_class=Response)
+router = APIRouter(default_response_class=Response, route_class=Route)
 
 KEY = docs.problems(
     errors.KeyNotFound, errors.FormNotFound, errors.BadMetadata, errors.PreconditionFailed

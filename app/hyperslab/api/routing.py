@@ -1,0 +1,53 @@
+"""The class of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+
+class Route(APIRoute):
+    """A route whose endpoint takes the request, parameters of the path, and one model, ``query``. They are validated as
+    FastAPI does, but without its solver of dependencies, which takes as long as a cached slice."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What calls the endpoint."""
+        endpoint, dependant = self.endpoint, self.dependant
+        model: type[BaseModel] | None = None
+        for field in dependant.query_params:
+            model = field.field_info.annotation  # type: ignore[assignment]
+
+        async def handle(request: Request) -> Response:
+            values: dict[str, Any] = {} if dependant.request_param_name is None else {"request": request}
+            for field in dependant.path_params:
+                found, errors = field.validate(request.path_params[field.name], values, loc=("path", field.name))
+                if errors:
+                    raise RequestValidationError(errors)
+                values[field.name] = found
+            if model is not None:
+                try:
+                    values["query"] = model.model_validate(_sent(request))
+                except ValidationError as error:
+                    found = [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
+                    raise RequestValidationError(found) from error
+            response: Response = await endpoint(**values)
+            return response
+
+        return handle
+
+
+def _sent(request: Request) -> dict[str, str | list[str]]:
+    """The parameters of the query; those given more than once are lists."""
+    pairs = request.query_params.multi_items()
+    sent: dict[str, str | list[str]] = dict(pairs)
+    if len(sent) < len(pairs):
+        for name in sent:
+            texts = request.query_params.getlist(name)
+            sent[name] = texts if len(texts) > 1 else texts[0]
+    return sent
