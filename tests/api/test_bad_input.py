@@ -122,7 +122,7 @@ METHODS = {
     "/v1/tile/data/cube/info.json": "GET HEAD",
     "/v1/append/data/cube": "POST",
     "/v1/points/data/cube": "POST",
-    "/zarr/data/cube/0.0.0": "GET HEAD PUT DELETE",
+    "/zarr/data/cube/0.0.0": "GET HEAD PUT DELETE PROPFIND",
     "/nope": "",
     "/v1/nope/data": "",
 }

@@ -120,7 +120,9 @@ def test_only_listed_origins_are_let_in_where_there_is_a_list(example_store: Pat
         )
 
     assert good.headers["access-control-allow-origin"] == "https://good.example"
+    assert good.headers["timing-allow-origin"] == "https://good.example"
     assert "access-control-allow-origin" not in bad.headers
+    assert "timing-allow-origin" not in bad.headers
     assert good.headers["vary"] == bad.headers["vary"] == "Origin"
 
 

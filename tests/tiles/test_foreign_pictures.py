@@ -10,9 +10,8 @@ import pytest
 import zarr
 
 from hyperslab.tiles.info import info_document
-from hyperslab.tiles.query import parse_query
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Array, axes_json, numbers, write_array, write_attributes, write_image
+from tests.tiles.support import Array, axes_json, numbers, parse_query, write_array, write_attributes, write_image
 
 Json = dict[str, Any]
 

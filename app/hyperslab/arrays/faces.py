@@ -161,7 +161,7 @@ class FaceReader(KeyReader):
             reason = "xarray takes the fill value of Zarr v2 for missing values, and chunks that are not stored need it"
             raise FormNotFound(array.path, reason)
         if not is_fill:
-            document["fill_value"] = format_fill_value(missing, metadata.dtype)
+            document["fill_value"] = format_fill_value(missing)
         if missing is not None:
             del attributes[MISSING]
         return document, attributes

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound, StoreDenied
 from hyperslab.storage.base import Part, VersionConflict
-from hyperslab.storage.keys import as_prefix, join, normalise_path
+from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 ARRAY: Final = ".zarray"
 GROUP: Final = ".zgroup"
@@ -68,6 +68,14 @@ class MadeKey:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", hashlib.blake2b(self.data, digest_size=12).hexdigest())
+
+
+class ListedKey(NamedTuple):
+    """A stored key, or a folder of keys (``size`` None), by its path below the listed one."""
+
+    path: str
+    size: int | None = None
+    modified: float = 0.0
 
 
 class KeyReader:
@@ -150,6 +158,41 @@ class KeyReader:
             names += [CONSOLIDATED] if GROUP in names else []
             names += [f"{child.name}/" for child in self._catalog.some_children(node, sys.maxsize)]
         return names
+
+    def listing(self, path: str, depth: int | None) -> Iterator[ListedKey]:
+        """The stored key or the folder at ``path``, which is first, and what lies in it down to a ``depth`` of 0, 1 or
+        None (without end); generated documents are not listed. Raises `KeyNotFound`."""
+        path = normalise_path(path)
+        name, _, rest = path.partition("/")
+        if not path:
+            yield ListedKey("")
+            yield from map(ListedKey, self._catalog.mounts if depth else ())
+            return
+        mount, prefix = self._catalog.mounts.get(name), as_prefix(rest)
+        if mount is None:
+            raise KeyNotFound(path)
+        with suppress(KeyNotFound, BrokenData):
+            found = self.find(path) if rest else None
+            if isinstance(found, StoredKey):
+                yield ListedKey("", found.size, found.modified)
+                return
+        folders = set[str]()
+        entries = mount.store.list_prefix(prefix, [])
+        if depth is not None:
+            listed = mount.store.list_dir(prefix)
+            entries, folders = iter(listed.entries), {each for each in listed.prefixes if not each.startswith(".")}
+        first = next(entries, None)
+        if first is None and not folders and rest:
+            raise KeyNotFound(path)
+        yield ListedKey("")
+        for entry in chain([] if first is None else [first], entries) if depth != 0 else ():
+            inner, _, last = entry.key[len(prefix) :].rpartition("/")
+            last = ARRAY if last == mount.metadata_key else last
+            is_data = last in DOCUMENTS or not last.startswith(".")  # hidden files are not
+            if is_data and not any(part.startswith(".") for part in inner.split("/")):
+                folders.update(each.rstrip("/") for each in prefixes(inner)[1:])
+                yield ListedKey(join(inner, last), entry.size, entry.modified)
+        yield from map(ListedKey, sorted(folders) if depth != 0 else ())
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""

@@ -263,7 +263,7 @@ def completed_document(stated: Mapping[str, Any]) -> dict[str, Any]:
         with suppress(ValueError):  # of the dtype, which is named below
             dtype = parse_dtype(document["dtype"])
             document["fill_value"] = Request(document, tuple(document))(
-                "fill_value", lambda value: format_fill_value(parse_new_item(value, dtype), dtype)
+                "fill_value", lambda value: format_fill_value(parse_new_item(value, dtype))
             )
     if any(name not in document for name in REQUIRED):
         shaping = ("shape", "dtype", "chunks", "filters")

@@ -71,7 +71,7 @@ class Guard:
         path, method = route_path(scope), scope["method"]
         if self.has_tokens and not is_open(method, path):
             self._check_token(scope)
-        if method != "GET" and not path.startswith("/v1/points/"):
+        if method not in ("GET", "PROPFIND") and not path.startswith("/v1/points/"):
             self.check_change(scope)
 
     def _check_token(self, scope: Scope) -> None:

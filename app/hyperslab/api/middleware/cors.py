@@ -14,14 +14,16 @@ class Cors:
     """Adds CORS headers to every response.
 
     A 404 without CORS headers is a network error to a browser, and a missing chunk breaks. They are sent with or
-    without an Origin, so that a shared cache may serve any client.
+    without an Origin, so that a shared cache may serve any client. With them, pages may see times and sizes of their
+    requests (`PerformanceResourceTiming`).
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app
         self._origins = frozenset(origin.encode("latin-1") for origin in origins)
         self._expose = (b"access-control-expose-headers", EXPOSED_HEADERS.encode())
-        self._for_all = ((b"access-control-allow-origin", b"*"), self._expose) if b"*" in self._origins else None
+        for_all = ((b"access-control-allow-origin", b"*"), (b"timing-allow-origin", b"*"), self._expose)
+        self._for_all = for_all if b"*" in self._origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self._for_all or self._headers(scope["headers"] if scope["type"] == "http" else ())
@@ -38,7 +40,8 @@ class Cors:
         origin = next((value for name, value in request_headers if name == b"origin"), b"")
         if origin not in self._origins:
             return ((b"vary", b"Origin"),)
-        return ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._expose)
+        allowed = ((b"access-control-allow-origin", origin), (b"timing-allow-origin", origin))
+        return (*allowed, (b"vary", b"Origin"), self._expose)
 
 
 def preflight(methods: Sequence[str], wanted: str) -> Response:

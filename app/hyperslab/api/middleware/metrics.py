@@ -12,7 +12,7 @@ from hyperslab.api.metrics import Metrics
 from hyperslab.api.response import METHOD
 from hyperslab.errors import Cancelled
 
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND")
 
 
 class Counted:
