@@ -52,7 +52,7 @@ def test_the_page_lists_every_route_and_tries_them_out(tab: Tab, demo_store: Pat
         asked = {"path": "demo/brain", "select": "0,0,:4", "format": "json"}
         if token is not None:
             answer = try_out(tab, "/v1/slice/{path}", asked)
-            expect(answer.locator("td.response-col_status").first).to_contain_text("401")
+            expect(answer.locator("tbody td.response-col_status").first).to_contain_text("401")
             tab.page.get_by_role("button", name="Authorize", exact=True).first.click()
             dialog = tab.page.locator(".dialog-ux")
             dialog.locator("input").fill(token)
@@ -61,7 +61,7 @@ def test_the_page_lists_every_route_and_tries_them_out(tab: Tab, demo_store: Pat
             operation(tab, "get", "/v1/slice/{path}").get_by_role("button", name="Execute").click()
         else:
             answer = try_out(tab, "/v1/slice/{path}", asked)
-        expect(answer.locator("td.response-col_status").first).to_contain_text("200")
+        expect(answer.locator("tbody td.response-col_status").first).to_contain_text("200")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         values = httpx.get(
             f"{server.url}/v1/slice/demo/brain", params={k: asked[k] for k in ("select", "format")}, headers=headers
