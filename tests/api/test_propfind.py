@@ -12,7 +12,7 @@ import zarr
 from obstore.store import HTTPStore
 from zarr.storage import ObjectStore
 
-from hyperslab.api import propfind
+from hyperslab.api.routes import propfind
 from tests.api.support import Served, problem, serving
 
 

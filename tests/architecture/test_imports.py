@@ -54,7 +54,7 @@ LIVES_IN: dict[str, str] = {
     "pydantic": r"settings|api\b.*|tiles\.query|streams\.(record|tail|objects|heads)",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
-    "urllib3": r"storage\.(http|conditional)",
+    "urllib3": r"storage\.(http|conditional|objects|s3_listing)",
     "PIL": r"tiles\b.*",
     "isal": r"tiles\b.*|engine\.streams",
     "cmap": r"tiles\b.*",

@@ -31,6 +31,7 @@ from hyperslab.api.routes import (
     pages,
     plan,
     points,
+    propfind,
     slice,  # noqa: A004
     stream,
     tile,
@@ -46,7 +47,7 @@ Application = FastAPI
 """Type of the application, from `create_app`."""
 ROUTERS: Final = (
     *(slice.router, chunk.router, zarr.router, tile.iiif_router, tile.router),  # by heat: each costs those behind it
-    *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router),
+    *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router, propfind.router),
     *(view.router, health.router, pages.router),
 )
 

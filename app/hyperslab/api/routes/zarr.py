@@ -21,7 +21,6 @@ from hyperslab.api.conditional import CONDITIONAL
 from hyperslab.api.exchange import Exchange, exchange, runs_on_loop
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import KeyPath
-from hyperslab.api.propfind import propfind
 from hyperslab.api.ranges import ByteRange, place_of
 from hyperslab.api.representation import Body, Reply, Representation, respond
 from hyperslab.api.response import Buffer, Response, caching, etag_of, strong_etag
@@ -93,18 +92,6 @@ async def get_key_of_v3(request: Request, path: KeyPath) -> Response:
     """`zarr.json` of nodes of Zarr v2 are made; chunks are the stored bytes. `404` with the code `form-not-found` where
     Zarr v3 has no such array."""
     return await _key(exchange(request), "zarr3", path)
-
-
-@router.api_route("/zarr/{path:node}", name="zarr", methods=["PROPFIND"], include_in_schema=False)
-async def list_keys(request: Request, path: KeyPath) -> Response:
-    """WebDAV, which OpenAPI does not know."""
-    return await propfind(exchange(request), path)
-
-
-@router.api_route("/zarr", name="zarr", methods=["PROPFIND"], include_in_schema=False)
-async def list_stores(request: Request) -> Response:
-    """All stores as folders."""
-    return await propfind(exchange(request), "")
 
 
 @router.get("/zarr", name="zarr", include_in_schema=False)
