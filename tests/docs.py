@@ -308,7 +308,10 @@ def stale() -> Iterator[str]:
 
 
 def main() -> None:
-    newest = {"reference/zarr-support.md": partial(zarr_page, newest=True), "internals/requests.md": requests_page}
+    newest: dict[str, Callable[[], str]] = {
+        "reference/zarr-support.md": partial(zarr_page, newest=True),
+        "internals/requests.md": requests_page,
+    }
     for name, page in {**PAGES, **newest}.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
 

@@ -31,7 +31,9 @@ def zarray(shape: Sequence[int] = (4,), chunks: Sequence[int] = (2,), dtype: Any
     return {**usual, "fill_value": 0, "order": "C", "filters": None, **members}
 
 
-def zarr_json(shape: Sequence[int], chunk: Sequence[int], data_type: str = "int16", **members: Any) -> Any:
+def zarr_json(
+    shape: Sequence[int], chunk: Sequence[int], data_type: str | Mapping[str, Any] = "int16", **members: Any
+) -> Any:
     """A ``zarr.json`` of an array, in which ``members`` replace and add."""
     grid = named("regular", chunk_shape=[*chunk])
     usual = {"zarr_format": 3, "node_type": "array", "shape": [*shape], "data_type": data_type, "chunk_grid": grid}

@@ -58,7 +58,8 @@ def a_filter(draw: DataObject, dtype: np.dtype[Any], module: Any) -> list[Any]:
     if module is zarr.codecs and dtype.kind in "iuf":
         known += [zarr.codecs.ScaleOffset(offset=1, scale=1)]
         known += [zarr.codecs.CastValue(data_type="float64", rounding="nearest-even", out_of_range="clamp")]
-    return [draw.draw(st.sampled_from(known))] if known and draw.draw(st.booleans()) else []
+    chosen: list[Any] = draw.draw(st.lists(st.sampled_from(known), max_size=1)) if known else []
+    return chosen
 
 
 def some_compressors(draw: DataObject, module: Any, itemsize: int, most: int) -> list[Any]:
@@ -99,7 +100,8 @@ def items(draw: DataObject, kind: Any, shape: tuple[int, ...]) -> np.ndarray[Any
     if dtype.kind in "bU":
         return rng.choice(np.array(["", "a", "é€😀"]) if dtype.kind == "U" else [False, True], shape).astype(dtype)
     raw = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
-    return np.ascontiguousarray(raw * (rng.random((*shape, 1)) < 0.8)).view(dtype)[..., 0]
+    values: np.ndarray[Any, Any] = np.ascontiguousarray(raw * (rng.random((*shape, 1)) < 0.8)).view(dtype)
+    return values[..., 0]
 
 
 def same(found: Any, expected: Any) -> None:

@@ -159,7 +159,7 @@ def key_of(step: dict[str, Any]) -> Any:
 
 def definition(step: dict[str, Any]) -> dict[str, Any]:
     """The members of a document that a spec asks for."""
-    members = {name: step[name] for name in ("schema", "rank") if name in step}
+    members: dict[str, Any] = {name: step[name] for name in ("schema", "rank") if name in step}
     if "dtype" in step and "dtype" not in step.get("metadata", {}):
         members["dtype"] = _DTYPES.get(step["dtype"], step["dtype"])
     members |= step.get("metadata", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,10 +131,10 @@ def test_a_histogram_follows_every_write_and_has_the_tag_of_its_values(
     assert histogram_document(tiles, "data/a", query)["min"] == 1
     array[...] = 2
 
-    def late(*arguments: object, **options: object) -> object:
+    def late(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(Reader, "read", read)
         array[...] = 3
-        return read(*arguments, **options)  # type: ignore[arg-type]
+        return read(*arguments, **options)
 
     monkeypatch.setattr(Reader, "read", late)
     during, after = (histogram_document(tiles, "data/a", query) for _ in range(2))
