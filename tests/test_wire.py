@@ -214,9 +214,9 @@ def test_times_change_their_unit_exactly_or_not_at_all(kind: str, source: Any, t
 
     try:
         found = cast_times(values, np.dtype(f">{kind}8[{of}{wanted}]"))
-    except OverflowError as error:  # numpy multiplies before it divides, and has no factor for units too far apart
+    except OverflowError:  # the product comes before the division
         factor = (multiple * LINEAR[unit] / (of * LINEAR[wanted])).numerator
-        if abs(count * factor) < 2**63 and "factor" not in str(error):
+        if abs(count * factor) < 2**63:
             raise
         return
     assert found.astype(np.int64).tolist() == [expected, -(2**63)]

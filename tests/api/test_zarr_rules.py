@@ -143,7 +143,7 @@ def test_07_a_preflight_is_answered_with_the_methods_there_are_and_the_headers_a
     assert answer.status == 204
     assert answer.headers["access-control-allow-headers"] == "range, x-token"
     methods = answer.headers["access-control-allow-methods"].split(", ")
-    assert methods == ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]
+    assert methods == ["GET", "HEAD", "PUT", "DELETE", "PROPFIND", "OPTIONS"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -69,33 +68,6 @@ def test_zarr_3_creates_writes_resizes_and_appends(url: str, library: str, name:
     seen = ts.open({"driver": driver, "kvstore": f"{url}/zarr/data/a/"}).result().read().result()
     assert seen[0, 0] == 5
     np.testing.assert_array_equal(seen[1:], EXPECTED[1:])
-
-
-def test_zarr_3_shows_why_what_it_writes_is_refused(url: str) -> None:
-    zarr.create_array(f"{url}/zarr/data/a", shape=(4,), dtype="<i4")
-    with pytest.raises(Exception, match="'data/a' is an array, not a group"):
-        zarr.create_array(f"{url}/zarr/data/a/b", shape=(4,), dtype="<i4")
-
-
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ("a\rSet-Cookie: x=y\r\r\x01", "Set-Cookie: x=y"),
-        ("\u20ac/x", "path '?/x': neither"),
-        ("long" * 60 + "/x", "path 'longlong"),
-        ("long" * 60 + "/x", "longlong/x': neither a metadata document"),
-    ],
-)
-def test_a_refusal_is_said_in_one_short_line_of_ascii(url: str, key: str, reason: str) -> None:
-    answer = httpx.put(f"{url}/zarr/data/{quote(key)}", content=b"{}")
-
-    assert answer.status_code == 400
-    assert reason in answer.reason_phrase
-    assert len(answer.reason_phrase) <= 200
-    assert answer.reason_phrase.isascii()
-    assert answer.reason_phrase.isprintable()
-    assert "set-cookie" not in answer.headers
-    assert answer.json()["code"] == "bad-path"
 
 
 def test_zarr_3_makes_hierarchies(url: str) -> None:

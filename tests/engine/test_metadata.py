@@ -48,7 +48,7 @@ _WRONG: dict[str, list[Any]] = {
     "dtype": ["|O", [["a", "<i4", [1] * 63]]],
     "order": [0],
     "dimension_separator": ["//", "", ["."]],
-    "compressor": ["", {"id": None}, {"id": "zlib", "level": "1"}, {"id": "zlib", "nope": 1}],
+    "compressor": ["", {"id": None}, {"id": "zlib", "level": "one"}, {"id": "zlib", "nope": 1}],
     "filters": [{}, False, [{"id": "delta"}], [{}]],
     "fill_value": ["x", 2**31],
 }

@@ -818,7 +818,7 @@ def test_rows_of_which_most_come_at_once_go_to_chunks_and_not_through_the_tail(
         monkeypatch.setattr(routes, name, 60)
     side = [dimension("y", 1024, 512), dimension("x", 1024, 512)]
     model = Model({"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 6), *side], "compressor": None})
-    model.frames = [*frames_of(model, 7)]
+    model.frames = [*frames_of(model, 16)]
     data, size = b"".join(frame.tobytes() for frame in frames_of(model, 16)), 2 << 20
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)

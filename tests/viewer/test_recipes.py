@@ -143,6 +143,6 @@ def test_napari_gets_its_layers(url: str) -> None:
 
     done = subprocess.run([napari_python(), "-c", program], capture_output=True, text=True, timeout=120, check=False)
 
-    # one layer that names its axis of channels, or from 0.11 on a layer for each
-    expected = [f"{[(3, 16, 768, 1024)]}", f"{[(16, 768, 1024)] * 3}"]
+    # one layer that names its axis of channels, or from 0.11 on a layer for each, and one of labels
+    expected = [f"{[(3, 16, 768, 1024)]}", *(f"{[(16, 768, 1024)] * count}" for count in (3, 4))]
     assert done.stdout.splitlines()[-1] in expected, done.stderr

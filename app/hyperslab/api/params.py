@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
-from annotated_types import Ge, Le
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -294,8 +293,8 @@ def _expected(field: FieldInfo | None, error: Any, cause: Exception | None) -> s
     if str(error["type"]).startswith("bool"):
         return "true or false"
     bounds = field.metadata if field is not None else ()
-    low = next((each.ge for each in bounds if isinstance(each, Ge)), None)
-    high = next((each.le for each in bounds if isinstance(each, Le)), None)
+    low = next((each.ge for each in bounds if hasattr(each, "ge")), None)
+    high = next((each.le for each in bounds if hasattr(each, "le")), None)
     if low is not None:
         return f"an integer from {low}" + ("" if high is None else f" to {high}")
     return str(cause or error["msg"])

@@ -103,13 +103,14 @@ class Catalog:
             return None
 
     def find_readable(self, path: str, *, fresh: bool = False) -> Node | None:
-        """As `find_node`, but None also for a node that cannot be opened, or a path that leads out of its store."""
+        """As `find_node`, but None also for a node that cannot be opened, or a path that leads out of its store; unless
+        ``fresh``, also for one that its store fails to read alone. To a writer, that is no absence."""
         try:
             return self.find_node(path, fresh=fresh)
         except (BrokenData, BadPath):
             return None
         except StoreError as error:
-            if not listing.concerns_one(self.locate(path)[0], error):
+            if fresh or not listing.concerns_one(self.locate(path)[0], error):
                 raise
             return None
 

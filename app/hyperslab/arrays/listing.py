@@ -169,12 +169,13 @@ def key_form(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> KeyFo
 
 
 def _first_keys(mount: MountedStore, prefix: str, keys: list[str]) -> Iterator[str]:
-    """Some of the keys below a prefix; of a store that cannot list, those of ``keys`` that exist."""
-    if mount.store.capabilities.listable:
+    """Those of ``keys`` that exist, where a look-up is cheap or the only way; else some of the keys below a prefix."""
+    listable = mount.store.capabilities.listable
+    names = [prefix + key for key in keys] if not (mount.is_remote and listable) else []
+    present = [name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version]
+    yield from present
+    if listable and not present:
         yield from (entry.key for entry in islice(mount.store.list_prefix(prefix), 64))
-    else:
-        names = [prefix + key for key in keys]
-        yield from (name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version)
 
 
 def _folders(

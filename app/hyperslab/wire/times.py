@@ -24,6 +24,7 @@ _LENGTHS: Final = {
 _MONTHS: Final = {"Y": 12, "M": 1}
 _LONGEST: Final = {"Y": 366, "M": 31}
 _DAYS: Final = np.dtype("<M8[D]")
+_NOT_A_TIME: Final = -(2**63)
 _ISO: Final = re.compile(
     r"([+-]?[0-9]{1,19})(?:-([0-9]{2})(?:-([0-9]{2})"
     r"(?:[T ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,30}))?)?)?)?)?)?Z?"
@@ -33,7 +34,7 @@ _ISO: Final = re.compile(
 def cast_times(values: NDArray, dtype: DType) -> NDArray:
     """Times or spans of time (datetime64, timedelta64), any shape, as ``dtype``; rounded down to coarser units.
 
-    Raises `OverflowError` for a count out of the range of 64 bits, and for units too far apart for numpy.
+    Raises `OverflowError` for a count out of the range of 64 bits.
     """
     (unit, multiple), (wanted, of) = np.datetime_data(values.dtype), np.datetime_data(dtype)
     if "generic" in (unit, wanted) or (unit, multiple) == (wanted, of):
@@ -41,14 +42,18 @@ def cast_times(values: NDArray, dtype: DType) -> NDArray:
     by_calendar = values.dtype.kind == dtype.kind == "M" and (unit in _MONTHS) != (wanted in _MONTHS)
     if by_calendar and "D" not in (unit, wanted):
         return cast_times(cast_times(values, _DAYS), dtype)
-    counts = values.astype(np.int64)[~np.isnat(values)]
+    missing = np.isnat(values)
+    counts = np.where(missing, 0, values.astype(np.int64))
     largest = max(abs(int(np.min(counts, initial=0))), abs(int(np.max(counts, initial=0))))
-    factor = Fraction(multiple * _LENGTHS[unit], of * _LENGTHS[wanted]).numerator  # numpy multiplies first
-    if by_calendar:
-        factor = multiple * _LONGEST.get(unit, 1)
-    if largest * factor >= 2**63:
+    ratio = Fraction(multiple * _LENGTHS[unit], of * _LENGTHS[wanted])
+    if largest * (multiple * _LONGEST.get(unit, 1) if by_calendar else ratio.numerator) >= 2**63:
         raise OverflowError(f"a time does not fit into {dtype.name}")
-    return values.astype(dtype)
+    if by_calendar:
+        return values.astype(dtype)
+    # not by numpy, whose products of multiples and units overflow
+    divisor = min(ratio.denominator, 2**63 - 1)
+    found = np.where(missing, _NOT_A_TIME, counts * np.int64(ratio.numerator if largest else 1) // divisor)
+    return found.view(dtype.newbyteorder("=")).astype(dtype)
 
 
 def count_of(text: str, dtype: DType, *, exact: bool = False) -> int:
