@@ -14,6 +14,7 @@ import select
 import socket
 import ssl
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -284,11 +285,10 @@ class _Connection:
             if proxy:
                 self._http.set_tunnel(address.hostname or "", address.port, login)
         self._http.response_class = _Answer
+        weakref.finalize(self, self._http.close)  # of a transport that nobody closed
 
     def close(self) -> None:
         self._http.close()
-
-    __del__ = close  # of a transport that nobody closed
 
     def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: Body | None
