@@ -30,7 +30,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 200
+PRIVATE_CONSTANTS = 202
 TEST_LINES = 50_500
 DOCUMENT_WORDS = 46_500
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
