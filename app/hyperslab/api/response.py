@@ -37,8 +37,8 @@ REFUSED: Final = "hyperslab.refused"
 
 
 REVALIDATED: Final = b"no-cache, no-transform"
-"""``Cache-Control`` of what may change and has a strong tag: a proxy that compresses weakens the tag and drops the length,
-and with them ``If-Match``, ranges and ``HEAD`` (RFC 9111 §5.2.2.6)."""
+"""``Cache-Control`` of what may change. A proxy that compresses would weaken the tag and drop the length, and with them
+``If-Match``, ranges and ``HEAD`` (RFC 9111 §5.2.2.6)."""
 
 
 class Pieces:
