@@ -44,7 +44,7 @@ class Stage:
         return Stage(nbytes, exact and self.exact, BYTE)
 
     def compressed(self) -> Stage:
-        """The stage after a compressor, with a bound for incompressible data: bzip2, which grows most, adds a hundredth."""
+        """The stage after a compressor, bounded for incompressible data: bzip2, which grows most, adds 1%."""
         return self.raw(self.nbytes + self.nbytes // 8 + (64 << 10), exact=False)
 
 
