@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Final, NamedTuple
@@ -154,10 +153,9 @@ def key_form(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> KeyFo
     said, grids = grid.key(first), {each.key(first): each for each in [*others, grid]}
     found = dict.fromkeys(grids, 0)
     if len(grids) > 1:
-        with suppress(BadPath, StoreError):  # then the node is read, and says so
-            for key in _first_keys(mount, prefix, [*grids]):
-                for example, each in grids.items():
-                    found[example] += each.parse_key(key[len(prefix) :]) is not None
+        for key in _first_keys(mount, prefix, [*grids]):
+            for example, each in grids.items():
+                found[example] += each.parse_key(key[len(prefix) :]) is not None
     other = next((example for example in grids if example != said and found[example]), None)
     if other is None:
         return stated, None
@@ -169,13 +167,11 @@ def key_form(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> KeyFo
 
 
 def _first_keys(mount: MountedStore, prefix: str, keys: list[str]) -> Iterator[str]:
-    """Those of ``keys`` that exist, where a look-up is cheap or the only way; else some of the keys below a prefix."""
-    listable = mount.store.capabilities.listable
-    names = [prefix + key for key in keys] if not (mount.is_remote and listable) else []
-    present = [name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version]
-    yield from present
-    if listable and not present:
-        yield from (entry.key for entry in islice(mount.store.list_prefix(prefix), 64))
+    """Some of the keys below a prefix; from a store that cannot list, those of ``keys`` that exist."""
+    if mount.store.capabilities.listable:
+        return (entry.key for entry in islice(mount.store.list_prefix(prefix), 64))
+    names = [prefix + key for key in keys]
+    return (name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version)
 
 
 def _folders(
