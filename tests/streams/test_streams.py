@@ -467,8 +467,9 @@ def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again
 
 def test_memory_acknowledges_nothing_and_streams_that_were_opened_with_it_go_on(tmp_path: Path) -> None:
     model = Model({"key": "a", **ARRAYS["frames"]})
-    model.frames = [*frames_of(model, 4)]
-    data = b"".join(frame.tobytes() for frame in model.frames)
+    frames = frames_of(model, 4)
+    model.frames = [*frames]
+    data = b"".join(frame.tobytes() for frame in frames)
     settings = {"arrays": [model.settings]}
     with client_of(folder(tmp_path)) as client:
         refused = client.put("/v1/stream/lab/new", json={**settings, "ack": "memory"})
