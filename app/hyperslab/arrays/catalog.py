@@ -217,10 +217,15 @@ class Catalog:
         return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node of a remote store at a normalised path, as last opened, without any request; else None."""
+        """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
+        array with other keys of chunks than it states."""
         name, _, rest = path.partition("/")
         mount = self.mounts.get(name)
-        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
+        if mount is None or not mount.is_remote:
+            return None
+        node = self._nodes.any_version((name, rest))
+        form = None if node is None else mount.key_forms.any_version(node.prefix)
+        return node if form is None or form.problem is None else None
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
