@@ -16,6 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.workers import WorkerPool
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
@@ -159,6 +160,11 @@ class MountedStore:
     def has_replicas(self) -> bool:
         """Whether writers on other machines, without common locks, may write to the store."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    @cached_property
+    def kinds_of_v3(self) -> VersionedCache[Kind]:
+        """Node types of documents of Zarr v3, by key."""
+        return VersionedCache(64 << 20)
 
     @cached_property
     def pool(self) -> WorkerPool:
@@ -374,8 +380,11 @@ Kind = Literal["array", "group"]
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
+    """A child of a group; ``documents``: versions of its documents by key (None: absent), if asked for."""
+
     name: str
     kind: Kind
+    documents: Mapping[str, str | None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
