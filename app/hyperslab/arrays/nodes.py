@@ -175,6 +175,11 @@ class MountedStore:
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     @cached_property
+    def kinds_of_v3(self) -> VersionedCache[Kind]:
+        """Node types of documents of Zarr v3, by key."""
+        return VersionedCache(64 << 20)
+
+    @cached_property
     def pool(self) -> WorkerPool:
         """Worker threads of the store."""
         return WorkerPool(self.store.capabilities.width, self.name, remote=self.is_remote)
@@ -395,8 +400,11 @@ Kind = Literal["array", "group"]
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
+    """A child of a group; ``documents``: versions of its documents by key (None: absent), if asked for."""
+
     name: str
     kind: Kind
+    documents: Mapping[str, str | None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
