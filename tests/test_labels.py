@@ -19,7 +19,7 @@ TIMES = [DAYS, DAYS[::-1], DAYS.astype("M8[s]"), DAYS[::7] + np.timedelta64(90, 
 
 numbers = st.sampled_from([-5, 0, 1, 2, 3, 3.5, 4, 5, 8, 8.5, 100])
 dates = st.sampled_from(["1999", "2001", "2001-02", "2001-01-08", "2001-01-08T01:30", "2001-01-08T02", "2001-12-24"])
-instants = dates.filter(lambda text: len(text) > 7).map(np.datetime64) | dates
+instants: st.SearchStrategy[Any] = dates.filter(lambda text: len(text) > 7).map(np.datetime64) | dates
 
 
 def chosen(values: np.ndarray[Any, Any], label: Any, method: Any = None) -> list[int] | None:
@@ -27,7 +27,7 @@ def chosen(values: np.ndarray[Any, Any], label: Any, method: Any = None) -> list
         found = positions(values, label, method=method)
     except KeyError:
         return None
-    return np.atleast_1d(np.arange(values.size)[found if not isinstance(found, range) else list(found)]).tolist()
+    return [found] if isinstance(found, int) else [int(at) for at in found]
 
 
 def expected(values: np.ndarray[Any, Any], label: Any, method: Any = None) -> list[int] | None:

@@ -43,7 +43,7 @@ class HyperslabBackend(BackendEntrypoint):
             re.match(r"https?://[^/?#]+(/[^?#]*)?/(v1/(metadata|slice)|view)(/|$)", filename_or_obj)
         )
 
-    def open_dataset(  # type: ignore[override]
+    def open_dataset(
         self,
         filename_or_obj: Any,
         *,
@@ -98,7 +98,7 @@ class HyperslabBackend(BackendEntrypoint):
             for path, each in found
         }
 
-    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:  # type: ignore[override]
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """A group and all groups below it; raises as `open_dataset`."""
         return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
@@ -196,7 +196,7 @@ class _Lazy(BackendArray):
     def __init__(self, array: RemoteArray) -> None:
         self._remote = array
         self.shape = array.shape
-        self.dtype = create_vlen_dtype(str) if array.dtype.hasobject else array.dtype
+        self.dtype = create_vlen_dtype(str) if array.dtype.hasobject else array.dtype  # type: ignore[no-untyped-call]
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         read: Callable[[Any], Any] = self._points if isinstance(key, indexing.VectorizedIndexer) else self._box

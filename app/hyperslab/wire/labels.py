@@ -40,7 +40,7 @@ def positions(values: NDArray[Any], label: Any, *, method: Method | None = None,
         return _between(values, label, dates=dates)
     if np.ndim(label) == 0:
         return _of_label(values, label, method, dates=dates)
-    found = [_of_label(values, each, method, dates=False) for each in np.asarray(label).ravel()]
+    found = [_of_label(values, each, method, dates=False) for each in label]
     several = next((each for each, at in zip(label, found, strict=True) if not isinstance(at, int)), None)
     if several is not None:
         raise KeyError(f"{several!r} stands at several positions, and cannot be one of a list")
@@ -129,15 +129,16 @@ def _time(dtype: np.dtype[Any], label: Any) -> tuple[Any, Any]:
     date = np.datetime64(_date(text))
     unit, step = np.datetime_data(dtype)
     furthest = (2**63 - 2) * step // _PER_DAY[unit] if unit in _PER_DAY else 365 * 10**6
+    ends = np.array([2 - 2**63, 2**63 - 2]).view(dtype)
 
     def first_from(time: np.datetime64) -> Any:
         day = int(time.astype("M8[D]").astype(np.int64))
         if abs(day) > furthest:
-            return np.datetime64((2**63 - 2) * (1 if day > 0 else -1), (unit, step))
+            return ends[int(day > 0)]
         floor = time.astype(dtype)
-        return floor if floor == time else floor + np.timedelta64(1, (unit, step))
+        return floor if floor == time else (floor.astype(np.int64) + 1).view(dtype)
 
-    first, after = first_from(date), first_from(date + np.timedelta64(1, np.datetime_data(date.dtype)[0]))
+    first, after = first_from(date), first_from((date.astype(np.int64) + 1).view(date.dtype))
     if isinstance(label, str):
         return first, after
     return first, None if first == date else first
