@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from hyperslab.arrays.memory import LEAST, MEMORY, Memory
 from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
 
 
-def address(data: object) -> int:
-    return int(np.frombuffer(data, np.uint8).ctypes.data)  # type: ignore[call-overload]
+def address(data: Any) -> int:
+    return int(np.frombuffer(data, np.uint8).ctypes.data)
 
 
 @pytest.mark.parametrize("nbytes", [LEAST, LEAST + 1, 3 * LEAST])
