@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 
 from hyperslab.arrays import listing
+from hyperslab.arrays.chunk_keys import located, remembered
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.cache import Vanished, VersionedCache
@@ -49,7 +50,6 @@ class Catalog:
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
-        self._key_forms: VersionedCache[listing.KeyForm] = VersionedCache(4 << 20)
         self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
@@ -87,13 +87,14 @@ class Catalog:
         if node is None:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
-                return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
+                node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
+                return self._as_found(node, fresh=fresh)
             if stored is None:
                 present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
                 found = dict(zip(present, mount.versions.read(present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
-        return node if fresh else self.whole(node)
+        return self._as_found(node, fresh=fresh)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`, but None if the node does not exist."""
@@ -182,7 +183,7 @@ class Catalog:
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
         node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up_documents(prefix, keys)))
-        return None if node is None else self.whole(node)
+        return None if node is None else self._as_found(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
         """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
@@ -191,6 +192,12 @@ class Catalog:
             if isinstance(node, ArrayNode):
                 return node
         return None
+
+    def _as_found(self, node: Node, *, fresh: bool = False) -> Node:
+        """The node; an array with the keys under which its chunks lie, for readers as far as that is known."""
+        if not isinstance(node, ArrayNode):
+            return node
+        return located(node) if fresh else self.whole(remembered(node))
 
     def whole(self, node: Node) -> Node:
         """The node; an array with an open stream includes the items that are not in its chunks yet."""
@@ -332,24 +339,9 @@ class Catalog:
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
-        node = self._with_keys(node)
         nbytes = sum(len(s.data) for s in stored if s is not None)
         self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
         return node
-
-    def _with_keys(self, node: Node) -> Node:
-        """An array with the keys under which its chunks lie, looked up once where the service itself appends."""
-        if not isinstance(node, ArrayNode):
-            return node
-
-        def look() -> tuple[listing.KeyForm, str, int]:
-            return listing.key_form(node.mount, node.prefix, node.metadata), node.data_id, _NODE_OVERHEAD
-
-        if OWN_MEMBER in node.metadata.document:
-            form, problem = self._key_forms.load((node.mount.name, node.prefix), node.data_id, look).value
-        else:
-            form, problem = look()[0]
-        return replace(node, metadata=node.metadata.with_keys(*form), problems=() if problem is None else (problem,))
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
         """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only
@@ -359,7 +351,7 @@ class Catalog:
             node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
             if node is not None:
                 name, version = (mount.name, f"{rest}/.zmetadata"), node.version
-                kept = self._nodes.get(name, version) or self._with_keys(node)
+                kept = self._nodes.get(name, version) or node
                 self._nodes.put(name, version, kept, _NODE_OVERHEAD)
                 return kept
         assumed = any(path.startswith(prefix) for path in mount.assume_metadata)

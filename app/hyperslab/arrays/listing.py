@@ -9,15 +9,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
-from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import parse_object
-from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
 from hyperslab.storage.base import Listing, Unserved
 
@@ -32,8 +28,6 @@ class PartialSearch(NamedTuple):
 
 
 Outcome = Kind | PartialSearch | None
-KeyForm = tuple[tuple[str, Separator], str | None]
-"""Prefix and separator of chunk keys, and a problem with them."""
 
 
 def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
@@ -131,51 +125,6 @@ def search(
         seen.update(listed.unserved)
         must, after = False, folder
     return PartialSearch(after)
-
-
-def key_form(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> KeyForm:
-    """The prefix and the separator of the keys under which the chunks of an array lie, and a problem if these are not
-    the ones that its document states: writers have stored ``0/0`` without saying so, and the reverse.
-
-    Others are taken only where keys of that form, and none of the stated form, are among the first keys. A document of
-    Zarr v2 without a separator leaves it open to the store's configuration; else its form needs no proof on remote
-    stores, where a look costs a request.
-    """
-    grid, document = metadata.stored_grid, metadata.document
-    stated = grid.prefix, grid.separator
-    is_open = metadata.zarr_format == 2 and document.get("dimension_separator") is None
-    if is_open and mount.dimension_separator is not None:
-        return ("", mount.dimension_separator), None
-    if mount.is_remote and not is_open:
-        return stated, None
-    first, prefixes = (0,) * len(grid.shape), ("",) if metadata.zarr_format == 2 else ("c", "")
-    separators: tuple[Separator, ...] = (".", "/")
-    others = [replace(grid, prefix=each, separator=separator) for each in prefixes for separator in separators]
-    said, grids = grid.key(first), {each.key(first): each for each in [*others, grid]}
-    found = dict.fromkeys(grids, 0)
-    if len(grids) > 1:
-        with suppress(BadPath, StoreError):  # then the node is read, and says so
-            for key in _first_keys(mount, prefix, [*grids]):
-                for example, each in grids.items():
-                    found[example] += each.parse_key(key[len(prefix) :]) is not None
-    other = next((example for example in grids if example != said and found[example]), None)
-    if other is None:
-        return stated, None
-    where = f"{prefix}{V3 if metadata.zarr_format == 3 else mount.metadata_key}"
-    if found[said]:
-        return stated, f"{where}: chunks lie under keys like {other!r} too; only those like {said!r} are read"
-    form = grids[other].prefix, grids[other].separator
-    return form, f"{where}: it states keys like {said!r}, but chunks lie under keys like {other!r}, which are read"
-
-
-def _first_keys(mount: MountedStore, prefix: str, keys: list[str]) -> Iterator[str]:
-    """Those of ``keys`` that exist, where a look-up is cheap or the only way; else some of the keys below a prefix."""
-    listable = mount.store.capabilities.listable
-    names = [prefix + key for key in keys] if not (mount.is_remote and listable) else []
-    present = [name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version]
-    yield from present
-    if listable and not present:
-        yield from (entry.key for entry in islice(mount.store.list_prefix(prefix), 64))
 
 
 def _folders(

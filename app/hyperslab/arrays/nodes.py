@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.workers import WorkerPool
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
+from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
@@ -121,6 +123,15 @@ class VersionBook:
                 del self._seen[key]
 
 
+class KeyForm(NamedTuple):
+    """Form of the keys of an array's chunks, what is wrong with it, and how long (`time.monotonic`) it is trusted."""
+
+    prefix: str
+    separator: Separator
+    problem: str | None = None
+    until: float = 0.0
+
+
 @dataclass(frozen=True)
 class MountedStore:
     """A store with its name and configuration.
@@ -128,7 +139,8 @@ class MountedStore:
     ``fill_missing``: missing chunks read as the fill value; else they are an error. ``metadata_key`` replaces
     ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, which replace stored ones.
     ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``dimension_separator``:
-    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys.
+    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys. ``key_forms``: see
+    `chunk_keys`, by prefix.
     """
 
     name: str
@@ -139,11 +151,13 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
-    dimension_separator: Literal[".", "/"] | None = None
+    dimension_separator: Separator | None = None
     versions: VersionBook = field(init=False, repr=False, compare=False)
+    key_forms: VersionedCache[KeyForm] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "versions", VersionBook(self.store, self.recheck))
+        object.__setattr__(self, "key_forms", VersionedCache(100_000))
 
     @cached_property
     def stores_fill(self) -> bool:

@@ -19,6 +19,7 @@ from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import answer_from, array_reply
 from hyperslab.api.upload import received_body
 from hyperslab.api.writing import chunk_check
+from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field
@@ -140,5 +141,8 @@ async def _stored_reply(request: Exchange, array: ArrayNode, coords: Coords) -> 
     try:
         found = await find_key(request, "zarr", f"{array.mount.name}/{key}")
     except KeyNotFound as error:
-        raise ChunkNotFound(array.path, key) from error
+        moved = await request.run(elsewhere, array, [coords])
+        if moved is None:
+            raise ChunkNotFound(array.path, key) from error
+        return await _stored_reply(request, moved, coords)
     return stored_reply(request, found)

@@ -20,6 +20,7 @@ from hyperslab.api.response import Response, caching, json_body, json_response
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
@@ -78,8 +79,9 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
 
     def describe() -> tuple[str, bytes]:
         if isinstance(node, ArrayNode):
-            document = array_document(node, options, request.root_path, query.field)
-            array = catalog.with_inherited(node) if query.decode == "cf" else node
+            array = located(node)
+            document = array_document(array, options, request.root_path, query.field)
+            array = catalog.with_inherited(array) if query.decode == "cf" else array
             if query.decode == "cf":
                 document["decoded"] = array.decoder.document(array.attributes)
             return document_etag(array, field=query.field), json_body(document)

@@ -78,7 +78,6 @@ REFUSALS = docs.problems(
     errors.CompletedUpload,
     errors.PartialFrame,
     errors.StreamFull,
-    errors.QueueFull,
     errors.ArrayFailed,
     errors.BadDefinition,
     errors.BadBody,
@@ -152,11 +151,7 @@ async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStre
     name="stream",
     summary="Send bytes of one array, which are stored when the answer comes",
     status_code=204,
-    responses=REFUSALS
-    | {
-        204: docs.answer("All of it is stored.", headers=docs.UPLOAD),
-        202: docs.answer("With `ack=memory`: all of it has come.", headers=docs.UPLOAD),
-    },
+    responses=REFUSALS | {204: docs.answer("All of it is stored.", headers=docs.UPLOAD)},
     openapi_extra=docs.body(docs.content(RAW, PARTIAL_UPLOAD, NPY), *docs.OFFSETS),
 )
 async def patch_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
@@ -186,11 +181,7 @@ async def patch_stream(request: Request, path: NodePath, query: Annotated[Stream
                 await _receive(asked, run, upload, known, share)
         if completes == "?1":
             await run(upload.complete)
-    progress = upload.progress
-    headers = _upload_headers(progress)
-    if progress.settings.ack != "memory":
-        return Response(204, headers)
-    return Response(202, ((UPLOAD_OFFSET.lower().encode(), b"%d" % progress.offset), *headers[1:]))
+    return Response(204, _upload_headers(upload.progress))
 
 
 @router.delete(
@@ -253,7 +244,7 @@ async def skip_frames(
     skip = parse_skip(await json_object(asked, path))
     writer = await asked.write(path, partial(streams.array, path, skip.key, epoch=epoch, writing=True))
     await asked.write(path, writer.skip, skip.frames, skip.reason, skip.at)
-    return Response(204, _upload_headers(await asked.run(writer.progress)))
+    return Response(204, _upload_headers(await asked.run(writer.fence.read)))
 
 
 @router.get(
@@ -267,7 +258,7 @@ async def get_frames(request: Request, path: NodePath, query: Annotated[FramesQu
     """Frames that have no metadata are left out."""
     asked = exchange(request)
     writer = await asked.run(asked.context.streams.array, path, query.key)
-    durable = (await asked.run(writer.read)).end // writer.array.frame_nbytes
+    durable = (await asked.run(writer.fence.read)).end // writer.array.frame_nbytes
     lines = partial(writer.frame_lines, query.start, durable)
     size = await asked.run(lambda: sum(map(len, lines())))
     found = await asked.run(lines)
@@ -320,7 +311,7 @@ async def post_frames(
     offsets = {}
     for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).offset}
+            offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).end}
     if error is not None:
         error.extra = {"arrays": offsets}
         raise error
@@ -328,7 +319,7 @@ async def post_frames(
 
 
 def _progress(request: Exchange, path: str, key: str | None) -> Progress:
-    return request.context.streams.array(path, key).progress()
+    return request.context.streams.array(path, key).fence.read()
 
 
 class _Entries:
@@ -398,7 +389,7 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
     long body end with a group of rows, which then goes to chunks directly. The stream's memory covers buffers of one
     request; larger ones, and those of others, are admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
-    rest, group = length if length is not None else LARGEST_PIECE, upload.group
+    rest, group = length if length is not None else LARGEST_PIECE, upload.array.group_nbytes
     most = upload.piece if 2 * rest >= group else PIECE_BYTES
     if length is None and upload.covered:  # it may last, and then waits for no memory and holds none of others
         most = min(most, upload.covered // 2)
@@ -411,7 +402,7 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
-        room = min(size, most if not group else max(most // group, 1) * group - at % group)
+        room = min(size, max(most // group, 1) * group - at % group)
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
