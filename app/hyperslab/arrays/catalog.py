@@ -207,9 +207,13 @@ class Catalog:
 
     def remembered(self, path: str) -> Node | None:
         """The node of a remote store at a normalised path, as last opened, without any request; else None."""
+        mount = self.mounts.get(path.partition("/")[0])
+        return self.last_known(path) if mount is not None and mount.is_remote else None
+
+    def last_known(self, path: str) -> Node | None:
+        """The node at a normalised path, as last opened, whether or not it has changed; else None."""
         name, _, rest = path.partition("/")
-        mount = self.mounts.get(name)
-        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
+        return self._nodes.any_version((name, rest))
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
