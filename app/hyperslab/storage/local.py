@@ -7,7 +7,7 @@ import os
 import stat as modes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -23,6 +23,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Folders,
     Keep,
     Listing,
     Part,
@@ -34,7 +35,7 @@ from hyperslab.storage.base import (
     WritersSafe,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Root
+from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Siblings
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
@@ -134,31 +135,30 @@ class LocalStore(Store):
         return entry_of(key, stat) if self._is_file(key, stat) else None
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
-        """Opens the root once, and a directory once for consecutive keys in it."""
+        """Opens a directory once for consecutive keys in it."""
         found: list[str | None] = []
-        base: Root | None = None
-        for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
-            try:
-                base = base or self._fence.base()
-                folder = self._fence.open(directory, DIRECTORY, base)
-            except OSError as error:
-                self._absent(directory, error)
-                found += [None for _ in inside]
-                continue
-            start = len(directory) + 1 if directory else 0
-            try:
-                for key in inside:
-                    try:
-                        stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
-                    except FileNotFoundError:  # the open folder shows that the root exists
-                        found.append(None)
-                    except OSError as error:
-                        self._absent(key, error)
-                        found.append(None)
-                    else:  # `_version` follows a link
-                        found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
-            finally:
-                os.close(folder)
+        with closing(Siblings(self._fence)) as directories:
+            for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
+                try:
+                    folder = directories.open(directory)
+                except OSError as error:
+                    self._absent(directory, error)
+                    found += [None for _ in inside]
+                    continue
+                start = len(directory) + 1 if directory else 0
+                try:
+                    for key in inside:
+                        try:
+                            stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
+                        except FileNotFoundError:  # the open folder shows that the root exists
+                            found.append(None)
+                        except OSError as error:
+                            self._absent(key, error)
+                            found.append(None)
+                        else:  # `_version` follows a link
+                            found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
+                finally:
+                    os.close(folder)
         return found
 
     def document_versions(
@@ -187,6 +187,13 @@ class LocalStore(Store):
         except OSError as error:
             self._absent(prefix, error)
             return Listing((), ())
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        try:
+            return self._scanner.list_folders(prefix, first, count)
+        except OSError as error:
+            self._absent(prefix, error)
+            return Folders(())
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         try:
