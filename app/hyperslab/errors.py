@@ -579,10 +579,6 @@ class Overloaded(HyperslabError, code="overloaded", title="Service overloaded", 
     sentence = "{reason}; try again in {retry_after} s"
 
 
-class QueueFull(Overloaded, code="queue-full", title="Frames come faster than they are stored", status=429):
-    """The queue of a stream with ``ack=memory`` is full."""
-
-
 class ChangedWhileRead(Overloaded, code="changed-while-read", title="Changed while it was read"):
     """Other writers changed the data at each attempt to read it."""
 

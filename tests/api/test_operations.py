@@ -218,6 +218,6 @@ def test_shared_caches_keep_nothing_that_needs_a_token(
         key = request(found.url, "/zarr/data/cube/0.0.0", headers=headers)
         pinned = request(found.url, "/v1/tile/data/cube/0/0/0.png?v=1", headers=headers)
 
-    assert kept.headers["cache-control"] == f"{whose}, max-age=86400, immutable"
+    assert kept.headers["cache-control"] == f"{whose}, max-age=86400, immutable, no-transform"
     assert key.headers["cache-control"] == kept.headers["cache-control"]
-    assert pinned.headers["cache-control"] == f"{whose}, max-age=31536000, immutable"
+    assert pinned.headers["cache-control"] == f"{whose}, max-age=31536000, immutable, no-transform"

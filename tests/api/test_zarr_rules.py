@@ -250,7 +250,7 @@ def test_the_media_type_tells_metadata_from_chunks_and_a_store_that_changes_is_a
     document, chunk = (request(example.url, f"/zarr/data/cube/{name}").headers for name in (".zarray", "0.0.0"))
 
     assert (document["content-type"], chunk["content-type"]) == ("application/json", "application/octet-stream")
-    assert document["cache-control"] == chunk["cache-control"] == "no-cache"
+    assert document["cache-control"] == chunk["cache-control"] == "no-cache, no-transform"
 
 
 def test_files_that_a_listing_would_hide_are_not_served(tmp_path: Path) -> None:

@@ -92,19 +92,6 @@ def test_an_error_of_a_progress_callback_is_raised_by_the_next_call(host: Host) 
                 stream.append(frames(1))
 
 
-def test_what_is_only_in_memory_does_not_count_as_durable(host: Host) -> None:
-    document = {**settings().to_document(), "ack": "memory"}
-
-    with RemoteStream(f"{host.url}/v1/stream/store/s{next(host.names)}", document, max_pending=1) as stream:
-        stream.append(frames(5))  # the last one waits until those before are acknowledged
-        assert stream.durable == 0
-        stream.flush()
-        assert stream.durable == 5
-        stream.append(frames(1, 5))
-
-    assert stream.durable == 6
-
-
 def test_arrays_are_named_by_their_keys(host: Host) -> None:
     path = f"s{next(host.names)}"
     single = settings().to_document()["arrays"][0]

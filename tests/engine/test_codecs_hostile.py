@@ -50,12 +50,12 @@ WIDER: Config = {"id": "delta", "dtype": "|u1", "astype": "<c16"}
 @pytest.mark.parametrize(("filters", "member"), [
     ([WIDER] * 5, "filters[1]"),
     ([{"id": "zlib"}, WIDER, {"id": "fixedscaleoffset", "offset": 0, "scale": 1, "dtype": "|u1", "astype": "<f8"}] * 2,
-     "filters[1]"),
+     "filters[2]"),
     ([{"id": "astype", "decode_dtype": "|u1", "encode_dtype": "|S2000000000"}], "filters[0]"),
     ([{"id": "astype", "decode_dtype": "|u1", "encode_dtype": "<U100000"}], "filters[0]"),
-    ([{"id": "zstd"}] * 64, "filters[4]"),
+    ([{"id": "zstd"}] * 64, "filters[26]"),
     ([{"id": "json2"}, WIDER], "filters[1]"),
-    ([{"id": "vlen-bytes"}, *[{"id": "zlib"}] * 3], "filters[2]"),
+    ([{"id": "vlen-bytes"}, *[{"id": "zlib"}] * 9], "filters[6]"),
 ], ids=str)  # fmt: skip
 def test_what_makes_more_of_a_chunk_than_it_can_need_is_refused_before_anything_is_read(
     filters: list[Config], member: str
@@ -73,7 +73,7 @@ def test_the_memory_of_a_chunk_of_any_size_is_counted(size: int) -> None:
 
     assert memory("|u1") == 2 * size
     assert memory("|u1", WIDER) == memory("|u1", WIDER, {"id": "json2"}) == 32 * size
-    assert 32 * size < memory("|u1", {"id": "zlib"}, {**WIDER, "astype": "<f8"}) <= 33 * size + (1 << 20)
+    assert memory("|u1", {"id": "zlib"}, {**WIDER, "astype": "<f8"}) == 18 * size + (1 << 20)
     assert memory("|O", {"id": "vlen-utf8"}) == 16 * size
 
 

@@ -65,6 +65,7 @@ GOOD: list[tuple[dict[str, Any], Any, Any]] = [  # request, chunks, shards
     ({"data_type": TEXT, "fill_value": "é"}, None, None),
     ({"data_type": "string", "fill_value": "é"}, None, None),
     ({"shape": [2, 3, 4], "data_type": "string", "codecs": [SWAPPED, "vlen-utf8"]}, None, None),
+    ({"shape": [6], "data_type": "string", "codecs": ["vlen-utf8", *["numcodecs.bz2"] * 3]}, None, None),
     ({"dtype": "|O", "filters": [{"id": "vlen-bytes"}], "fill_value": "YQ=="}, None, None),
     ({"dtype": "|S3", "fill_value": "YQ=="}, None, None),
     ({"dtype": "|V2", "fill_value": [1, 2]}, None, None),

@@ -39,13 +39,12 @@ from hyperslab.storage.files import LogFile
 from hyperslab.streams.commit import Committer
 from hyperslab.streams.layout import StreamArray, StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
-from hyperslab.streams.progress import Progress
 from hyperslab.streams.record import Record, Records
 from hyperslab.streams.service import Streams, Upload
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tail import DATA, Piece, TailLog
 from hyperslab.streams.tails import Tails
-from hyperslab.streams.writer import ArrayWriter
+from hyperslab.streams.writer import ArrayCommits
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, wait_until
@@ -313,17 +312,16 @@ def test_a_request_that_goes_on_when_its_array_is_complete_stores_no_more(client
 
 
 @BOTH
-@pytest.mark.parametrize(("ack", "status"), [("tail", 204), ("memory", 202)])
-def test_bytes_that_are_stored_may_be_sent_again_after_the_end(lab: Lab, ack: str, status: int) -> None:
-    client, path = lab.client, f"lab/again-{ack}"
+def test_bytes_that_are_stored_may_be_sent_again_after_the_end(lab: Lab) -> None:
+    client, path = lab.client, "lab/again"
     array = {"key": "a", **ARRAYS["frames"]}
-    opened(client, path, array, ack=ack)
+    opened(client, path, array)
     sender, data = Sender(client, path, "a"), b"".join(frame.tobytes() for frame in frames_of(Model(array), 3))
-    assert sender.patch(data, 0).status_code == status
+    assert sender.patch(data, 0).status_code == 204
     assert client.delete(f"/v1/stream/{path}?finish=true").json()["arrays"]["a"]["durable"] == 3
     for start, stop in ((0, len(data)), (7, 1000), (len(data) - 1, len(data))):
         again = sender.patch(data[start:stop], start)
-        assert (again.status_code, again.headers["upload-offset"]) == (status, str(len(data))), again.text
+        assert (again.status_code, again.headers["upload-offset"]) == (204, str(len(data))), again.text
         assert again.headers["upload-complete"] == "?1"
     name = b"\1\0\0\0a"
     frame = name + struct.pack("<QIQ", 1, 0, len(data) // 3) + data[len(data) // 3 : 2 * len(data) // 3]
@@ -465,6 +463,26 @@ def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again
     writer.append(DATA, 8, b"gh")
     assert reader.refresh() == 8
     assert b"".join(map(reader.data, reader.pieces)) == b"abcdefgh"
+
+
+def test_memory_acknowledges_nothing_and_streams_that_were_opened_with_it_go_on(tmp_path: Path) -> None:
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    model.frames = [*frames_of(model, 4)]
+    data = b"".join(frame.tobytes() for frame in model.frames)
+    settings = {"arrays": [model.settings]}
+    with client_of(folder(tmp_path)) as client:
+        refused = client.put("/v1/stream/lab/new", json={**settings, "ack": "memory"})
+        assert (refused.status_code, refused.json()["code"], refused.json()["member"]) == (422, "bad-definition", "ack")
+        assert "'memory'" in refused.json()["detail"]
+        opened(client, "lab/run", model.settings)
+        assert Sender(client, "lab/run", "a").patch(data[:100], 0).status_code == 204
+    (stored,) = (tmp_path / "run" / ".hyperslab.stream").glob("*[0-9a-f].json")
+    stored.write_text(stored.read_text().replace('"tail"', '"memory"'))
+    assert '"memory"' in stored.read_text()
+    with client_of(folder(tmp_path)) as client:
+        sender = Sender(client, "lab/run", "a")
+        assert sender.patch(data[100:], 100).status_code == 204
+        check_reads(sender, model)
 
 
 FORGED: list[dict[str, Any]] = [
@@ -637,7 +655,7 @@ def test_an_offset_is_no_lower_when_rows_move_to_chunks_at_the_second_look(
     """The rows of two looks are the same, and the tail of the second has gone."""
     model, look, commits = Model({"key": "a", **ARRAYS["frames"]}), Tails.open, list[Callable[[], None]]()
     data = b"".join(frame.tobytes() for frame in frames_of(model, 3))
-    monkeypatch.setattr(ArrayWriter, "_commit_later", lambda one, _: commits.append(partial(one.commit, whole=True)))
+    monkeypatch.setattr(ArrayCommits, "commit_later", lambda one, _: commits.append(partial(one.commit, whole=True)))
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
@@ -701,7 +719,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
     data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
     size = len(data) // 8
     commits = list[Callable[[], None]]()  # held back
-    monkeypatch.setattr(ArrayWriter, "_commit_later", lambda one, _: commits.append(partial(one.commit, whole=False)))
+    monkeypatch.setattr(ArrayCommits, "commit_later", lambda one, _: commits.append(partial(one.commit, whole=False)))
     with client_of(folder(tmp_path)) as client:
         opened(client, "lab/run", model.settings)
         sender = Sender(client, "lab/run", "a")
@@ -717,53 +735,6 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
         monkeypatch.setattr(Tails, "log", late)
         np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
         assert Tails.log is open_log
-
-
-def test_an_offset_that_is_looked_up_while_the_queue_is_stored_is_no_lower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go, stored, store_queue, look = threading.Event(), threading.Event(), ArrayWriter._store_queued, ArrayWriter.read
-
-    def later(*arguments: Any) -> None:
-        assert go.wait(60)
-        store_queue(*arguments)
-        stored.set()
-
-    def before(*arguments: Any) -> Progress:
-        monkeypatch.setattr(ArrayWriter, "read", look)
-        found = look(*arguments)
-        go.set()
-        assert stored.wait(60)
-        return found
-
-    monkeypatch.setattr(ArrayWriter, "_store_queued", later)
-    model = Model({"key": "a", **ARRAYS["frames"]})
-    with client_of(folder(tmp_path)) as client:
-        opened(client, "lab/run", model.settings, ack="memory")
-        sender, frame = Sender(client, "lab/run", "a"), frames_of(model, 1)[0]
-        assert sender.patch(frame.tobytes(), 0).status_code == 202
-        monkeypatch.setattr(ArrayWriter, "read", before)
-        assert sender.state()["offset"] == frame.nbytes
-
-
-@BOTH
-def test_frames_that_are_acknowledged_in_memory_are_stored_in_their_order(lab: Lab) -> None:
-    client, model = lab.client, Model({"key": "a", **ARRAYS["frames"]})
-    opened(client, "lab/memory", model.settings, ack="memory")
-    sender, frames = Sender(client, "lab/memory", "a"), frames_of(model, 12)
-    size, state = frames[0].nbytes, sender.state()
-    for number, frame in enumerate(frames):
-        answer = sender.patch(frame.tobytes(), number * size)
-        assert (answer.status_code, answer.headers["upload-offset"]) == (202, str((number + 1) * size))
-        state = sender.state()
-        assert state["durable"] <= state["accepted"] == state["offset"] // size == number + 1
-    assert sender.patch(b"gap", 12 * size + 1).json()["expected-offset"] == 12 * size
-    stored = client.post("/v1/stream/lab/memory/flush").json()["arrays"]["a"]
-    assert (stored["accepted"], stored["durable"], stored["error"]) == (12, 12, None)
-    assert sender.patch(frames[3].tobytes(), 3 * size).status_code == 202
-    assert sender.patch(frames[4].tobytes(), 3 * size).status_code == 409
-    model.frames = [*frames]
-    check_reads(sender, model)
 
 
 @pytest.mark.parametrize("kind", ["folder", "bucket"])

@@ -11,7 +11,7 @@ from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.exchange import Exchange
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
-from hyperslab.api.response import Buffer, Headers, Pieces, Response, http_date
+from hyperslab.api.response import REVALIDATED, Buffer, Headers, Pieces, Response, http_date
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import ChangedWhileRead
 
@@ -61,7 +61,7 @@ class Representation:
     media_type: str
     body: Buffer | Body
     headers: Headers = ()
-    always: Headers = ((b"cache-control", b"no-cache"),)
+    always: Headers = ((b"cache-control", REVALIDATED),)
     modified: float | None = None
     sources: Sources | None = None
     cost: Headers = ()

@@ -36,6 +36,11 @@ REFUSED: Final = "hyperslab.refused"
 """Scope key: the error for a request that goes no further."""
 
 
+REVALIDATED: Final = b"no-cache, no-transform"
+"""``Cache-Control`` of what may change. A proxy that compresses would weaken the tag and drop the length, and with them
+``If-Match``, ranges and ``HEAD`` (RFC 9111 §5.2.2.6)."""
+
+
 class Pieces:
     """A body of ``size`` bytes (None: unknown), sent in pieces no faster than the client receives it.
 
@@ -137,7 +142,7 @@ def http_date(seconds: float) -> str:
 
 def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool = False) -> Headers:
     """``Cache-Control`` for data of a store: immutable if it never changes, else revalidated each time."""
-    policy: Headers = ((b"cache-control", b"no-cache"),)
+    policy: Headers = ((b"cache-control", REVALIDATED),)
     if mount is not None and mount.recheck == "never" and not mount.writable:
         policy = immutable_for(options.immutable_seconds, options)
     return (*policy, (b"vary", b"Accept")) if negotiated else policy
@@ -146,7 +151,7 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
 def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     """``Cache-Control`` without revalidation; private if reads need a token, so that no shared cache stores it."""
     whose = "private" if options.read_tokens else "public"
-    return ((b"cache-control", f"{whose}, max-age={seconds}, immutable".encode()),)
+    return ((b"cache-control", f"{whose}, max-age={seconds}, immutable, no-transform".encode()),)
 
 
 def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:

@@ -35,6 +35,7 @@ from hyperslab.api.values_out import (
     npy_header,
 )
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
@@ -299,6 +300,8 @@ def _sources(plan: ReadPlan) -> Sources | None:
     array = plan.array
     found = None if plan.found is None else plan.found.by_coords
     if found is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
+        return None
+    if None in found.values() and not is_settled(array):
         return None
     keys = (*array.documents, *map(array.chunk_key, found))
     versions = [*array.documents.values(), *found.values()]

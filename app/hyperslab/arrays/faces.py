@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.chunk_keys import elsewhere, parse_any
 from hyperslab.arrays.chunks import Caching
 from hyperslab.arrays.keys import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, NAMES, KeyReader, MadeKey, StoredKey, above
 from hyperslab.arrays.listing import SEARCH_SECONDS
@@ -68,7 +69,16 @@ class FaceReader(KeyReader):
             array_document(node, self._format)
             if self._format == 2:
                 return self._chunk(node, path, wanted)
-        found = super().find(path, wanted)
+        try:
+            found = super().find(path, wanted)
+        except KeyNotFound:
+            if not isinstance(node, ArrayNode):
+                raise
+            coords = parse_any(node, path[len(node.path) + 1 :])
+            moved = None if coords is None else self._object(node, coords, wanted)
+            if moved is None:
+                raise
+            found = moved
         if node is None or isinstance(found, MadeKey):
             return found
         return replace(found, documents=node.documents or None)
@@ -97,11 +107,17 @@ class FaceReader(KeyReader):
         if array.metadata.levels:
             found = piece_of_shard(self._reader, array, coords, wanted)
         else:
-            parent, _, name = array.mount.path(array.chunk_key(coords)).rpartition("/")
-            found = self._stored(parent, name, wanted)
+            found = self._object(array, coords, wanted)
         if found is None:
             raise KeyNotFound(path)
         return replace(found, documents=array.documents or None)
+
+    def _object(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> StoredKey | None:
+        """The stored object of an array at a position."""
+        parent, _, name = array.mount.path(array.chunk_key(coords)).rpartition("/")
+        found = self._stored(parent, name, wanted)
+        moved = elsewhere(array, [coords]) if found is None else None
+        return found if moved is None else self._object(moved, coords, wanted)
 
     def _document(self, node: Node | None, path: str, wanted: tuple[int, int] | None) -> StoredKey | MadeKey:
         name = path.rpartition("/")[2]
@@ -231,16 +247,25 @@ def array_document(
 
 
 def forms(node: Node) -> tuple[ZarrFormat, ...]:
-    """The Zarr formats of a node's documents, stored or converted."""
+    """The Zarr formats of a node's documents, stored or converted, whichever chunks are stored."""
     found: list[ZarrFormat] = []
     for zarr_format in FORMATS:
         try:
             if isinstance(node, ArrayNode):
                 array_document(node, zarr_format)
+                if zarr_format < node.zarr_format and _may_be_mistaken(node):
+                    continue
             found.append(zarr_format)
         except FormNotFound:
             continue
     return tuple(found)
+
+
+def _may_be_mistaken(array: ArrayNode) -> bool:
+    """Whether xarray would take the fill value of an array of v3 for missing values in v2, which is refused unless all
+    chunks are stored, or the array is of an image."""
+    attributes = v2_attributes(array.attributes, array.axis_names if array.metadata.rank else ())
+    return DIMENSIONS in attributes and not v2_missing(attributes, array.metadata)[1]
 
 
 def stores_all_chunks(reader: Reader, array: ArrayNode) -> bool:
@@ -249,10 +274,11 @@ def stores_all_chunks(reader: Reader, array: ArrayNode) -> bool:
     plan = make_plan(array, normalise((), array.metadata.shape))
     if array.head is not None or plan.touched > (MAX_VERSIONS if array.mount.store.capabilities.listable else 1024):
         return False
-    versions = reader.look_up(plan).versions or {}
+    plan = reader.look_up(plan)
+    versions = plan.versions or {}
     if None in versions.values() or not array.metadata.levels:
         return None not in versions.values()
-    shards = ShardReader(array, None, reader.cache, Caching.NEVER)
+    shards = ShardReader(plan.array, None, reader.cache, Caching.NEVER)
     return all(array.mount.each(lambda parts: shards.is_full(parts, versions[parts.coords]), [*plan.objects()]))
 
 
@@ -261,10 +287,11 @@ def piece_of_shard(
 ) -> StoredKey | None:
     """A chunk as a byte range of its shard, with its ``wanted`` bytes (start and stop); None if it was never
     written."""
-    located = ShardReader(array, None, reader.cache, Caching.NEVER).locate(coords, wanted)
-    if located is None:
-        return None
-    entry, (start, stop), part = located
+    place = ShardReader(array, None, reader.cache, Caching.NEVER).locate(coords, wanted)
+    if place is None:
+        moved = elsewhere(array, [array.metadata.stored_coords(coords)])
+        return None if moved is None else piece_of_shard(reader, moved, coords, wanted)
+    entry, (start, stop), part = place
     return StoredKey(
         array.mount,
         entry.key,

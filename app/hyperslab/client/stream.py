@@ -57,7 +57,6 @@ class StreamedArray:
     path: str
     frame_shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    _stored: int
     _sent: int
     _end: int
     _queue: deque[_Frames] = field(default_factory=deque)
@@ -68,9 +67,8 @@ class StreamedArray:
         """The array in the state of a stream."""
         frame = members["frame"]
         start = members["offset"] - members["offset"] % frame["nbytes"]  # a partial frame is sent again, and compared
-        stored = min(start, members["durable"] * frame["nbytes"])
         dtype = wire.dtype_from_json(frame["dtype"])
-        return cls(key, members["path"], tuple(frame["shape"]), dtype, stored, start, start)
+        return cls(key, members["path"], tuple(frame["shape"]), dtype, start, start)
 
     @property
     def frame_nbytes(self) -> int:
@@ -84,9 +82,8 @@ class StreamedArray:
 
     @property
     def durable(self) -> int:
-        """Frames in the server's storage, which survive restarts; with ``ack=memory``, as of the last `flush` or
-        `finish`."""
-        return self._stored // self.frame_nbytes
+        """Frames in the server's storage, which survive restarts."""
+        return self._sent // self.frame_nbytes
 
 
 class RemoteStream:
@@ -220,7 +217,7 @@ class RemoteStream:
         """Wait until all appended frames are stored as chunks, also partial ones; returns the state."""
         self._drain()
         request = Request("POST", self._url("flush"), self._epoch, b"", safe=True)
-        return self._update(self._session.read_json(request)[0])
+        return self._session.read_json(request)[0]
 
     def finish(self, *, pad: bool = False, drop: bool = False) -> dict[str, Any]:
         """Wait until all frames are stored, and end the stream, which then takes no more frames; returns the state.
@@ -231,7 +228,7 @@ class RemoteStream:
         flags = {name: "true" for name, is_set in (("pad", pad), ("drop", drop)) if is_set}
         state, _ = self._session.read_json(Request("DELETE", self._url(finish="true", **flags), self._epoch))
         self._stop()
-        return self._update(state)
+        return state
 
     def discard(self) -> None:
         """End the stream, and delete its arrays."""
@@ -392,26 +389,18 @@ class RemoteStream:
                 raise
             self._send_bytes(array, frames, start, offset)
         else:
-            sent = min(int(answer.headers[wire.UPLOAD_OFFSET]), stop)
-            self._acknowledge(array, sent, stored=answer.status != 202)
+            self._acknowledge(array, min(int(answer.headers[wire.UPLOAD_OFFSET]), stop))
 
-    def _acknowledge(self, array: StreamedArray, sent: int, *, stored: bool = True) -> None:
-        """Record the bytes that the server has received, and perhaps ``stored``, and drop their frames."""
+    def _acknowledge(self, array: StreamedArray, sent: int) -> None:
+        """Record the bytes that the server has stored, and drop their frames."""
         with self._changed:
             self._counts = (self._counts[0] + max(0, sent - array._sent), self._counts[1])
             array._sent = max(array._sent, sent)
-            array._stored = array._sent if stored else array._stored
             while array._queue and array._queue[0].stop <= array._sent:
                 data = array._queue.popleft().data
                 self._free_buffers += [] if data is None else [data]
                 self._pending -= 1
             self._changed.notify_all()
-
-    def _update(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Update `durable` from a state, which is returned."""
-        for key, array in self._arrays.items():
-            array._stored = max(array._stored, state["arrays"][key]["durable"] * array.frame_nbytes)
-        return state
 
     def _url(self, action: str = "", **query: str | None) -> str:
         address = Address(self._address.base, "/".join(filter(None, (self._address.path, action))))

@@ -25,7 +25,7 @@ from hyperslab.errors import ChunkCorrupt, NotRepresentable
 NDArray = npt.NDArray[Any]
 
 MAX_GROWTH: Final = 32
-"""Maximum growth between two codecs: 16 times for bytes cast to the widest numbers, doubled for incompressible data."""
+"""Maximum growth between two codecs: 16 times for bytes cast to the widest numbers, doubled by compressors."""
 MIN_LIMIT: Final = 1 << 20
 """Bytes allowed between two codecs in any case, for small chunks of numbers cast to text."""
 MIN_STREAM: Final = 64 << 10

@@ -110,7 +110,8 @@ def zfpy_link(config: CodecConfig, stage: Stage) -> Link:
         return codec.decode(bytes(data) + bytes(len(data) + 16 * blocks + 4096))  # more than the largest block
 
     shaped = stage.order == "C" and stage.shape is not None and 1 <= len(stage.shape) <= 4
-    return Link("zfpy", decode, codec.encode, stage, stage.compressed(), shaped=shaped)
+    encoded = stage.raw(2 * stage.nbytes + (64 << 10), exact=False)  # 64 bits an item, which a fixed rate may ask for
+    return Link("zfpy", decode, codec.encode, stage, encoded, shaped=shaped)
 
 
 def pcodec_link(config: CodecConfig, stage: Stage) -> Link:

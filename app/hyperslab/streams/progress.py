@@ -14,7 +14,7 @@ from hyperslab.wire.streams import StreamSettings
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of an array: ``rows`` are in chunks, ``end`` bytes are durable, ``queued`` more are acknowledged.
+    """Progress of an array: ``rows`` are in chunks, ``end`` bytes are durable.
     ``tail``: None for an array that is finished; ``error``: why it has failed; ``complete``: it takes no more bytes."""
 
     array: StreamArray
@@ -25,17 +25,11 @@ class Progress:
     error: str | None
     complete: bool
     settings: StreamSettings
-    queued: int = 0
 
     @property
     def size(self) -> int | None:
         """Bytes of the whole array; None without a limit."""
         return None if self.array.frames is None else self.array.frames * self.array.frame_nbytes
-
-    @property
-    def offset(self) -> int:
-        """Where the next byte belongs."""
-        return self.end + self.queued
 
     @property
     def visible(self) -> int:
@@ -49,8 +43,8 @@ class Progress:
 
     def check_offset(self, at: int, nbytes: int) -> None:
         """Raise `MismatchingUploadOffset` unless ``at`` is the offset, `StreamFull` if there is no room for more."""
-        if at != self.offset:
-            raise MismatchingUploadOffset(self.array.path, self.offset, at)
+        if at != self.end:
+            raise MismatchingUploadOffset(self.array.path, self.end, at)
         if self.size is not None and at + nbytes > self.size:
             raise StreamFull(self.array.path, self.size, at + nbytes)
 
@@ -59,12 +53,12 @@ class Progress:
         size = self.array.frame_nbytes
         return {
             **self.array.description(),
-            "offset": self.offset,
-            "accepted": self.offset // size,
+            "offset": self.end,
+            "accepted": self.end // size,
             "durable": self.end // size,
             "visible": self.visible,
             "missing": missing,
-            "partial": self.offset % size,
+            "partial": self.end % size,
             "error": self.error,
             "complete": self.complete,
         }

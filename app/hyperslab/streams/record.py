@@ -186,7 +186,10 @@ class Records:
         if stored is None:
             return None
         try:
-            settings = parse_settings(parse_json(stored.data, limit=_LARGEST))
+            document = parse_json(stored.data, limit=_LARGEST)
+            if isinstance(document, dict) and document.get("ack") == "memory":  # of a version that had it
+                document["ack"] = "tail"
+            settings = parse_settings(document)
             found = StreamPlan.of(settings, mount.path(prefix), stream)
         except (ValueError, HyperslabError) as error:
             raise BadMetadata(key, None, str(error)) from error

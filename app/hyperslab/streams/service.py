@@ -70,12 +70,12 @@ class Upload:
         self.array = writer.array
         self.piece = PIECE_BYTES
         self.covered = 0
-        self.progress = writer.progress()
-        self.at = self.progress.offset if at is None else at
+        self.progress = writer.fence.read()
+        self.at = self.progress.end if at is None else at
         self.session = session
         self._provided = at
         self._writer = writer
-        self._is_finished = writer.stream.record.state == "finished"
+        self._is_finished = writer.fence.stream.record.state == "finished"
 
     def __enter__(self) -> Self:
         """Raises `WriteConflict` if no offset was given and another request sends to the array."""
@@ -84,7 +84,7 @@ class Upload:
             if self._provided is None and senders.get(number):
                 raise WriteConflict(self.array.path, "another request sends to this array: say Upload-Offset")
             self.covered = 0 if any(senders.values()) or self._is_finished else 2 * self.session.memory.piece
-            largest = largest_piece(self._writer.stream.plan, self.array)
+            largest = largest_piece(self.array)
             self.piece = largest if 2 * largest <= self.covered else PIECE_BYTES
             senders[number] = senders.get(number, 0) + 1
         return self
@@ -97,11 +97,6 @@ class Upload:
     def seek(self, at: int) -> None:
         """Go on at another offset."""
         self.at = self._provided = at
-
-    @property
-    def group(self) -> int:
-        """Bytes that fill whole stored objects; 0 with ``ack=memory``, as all go through a queue."""
-        return 0 if self._writer.stream.plan.settings.ack == "memory" else self.array.group_nbytes
 
     def check(self, length: int) -> None:
         """Raise if ``length`` more bytes cannot be taken, before any of them is."""
@@ -202,7 +197,7 @@ class Streams:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
         stream = self._open(path, writing=False)
         record, plan, arrays = stream.record, stream.plan, dict[str, Any]()
-        found = [self._writers.of(stream, array).progress() for array in plan.arrays]
+        found = [self._writers.of(stream, array).fence.read() for array in plan.arrays]
         for progress, missing in zip(found, self._writers.missing(stream, *found), strict=True):
             key = progress.array.key
             arrays[key] = {**progress.document(missing), "padded": record.array(key).padded}
@@ -259,8 +254,7 @@ class Streams:
     def flush(self, path: str, epoch: int | None = None) -> dict[str, Any]:
         """Commit all whole rows; returns the state, which has the errors of arrays that failed."""
         stream = self._open(path, epoch=epoch)
-        self._writers.wait(stream)
-        self._writers.each(stream, ArrayWriter.flush)
+        self._writers.each(stream, lambda writer: writer.commits.flush())
         return self.state(path)
 
     def finish(self, path: str, *, pad: bool = False, drop: bool = False, epoch: int | None = None) -> dict[str, Any]:
@@ -270,7 +264,6 @@ class Streams:
         dropped (``drop``).
         """
         stream = self._open(path, writing=False, epoch=epoch)
-        self._writers.wait(stream)
         with self._stream_lock(stream.mount, stream.prefix):
             stream = self._open(path, writing=False)
             if stream.record.state != "finished":
@@ -280,7 +273,7 @@ class Streams:
     def _finish(self, stream: Stream, *, pad: bool, drop: bool) -> None:
         def check_whole() -> None:
             for array in stream.plan.arrays if not (pad or drop) else ():
-                partial = self._writers.of(stream, array).read().end % array.frame_nbytes
+                partial = self._writers.of(stream, array).fence.read().end % array.frame_nbytes
                 if partial:
                     raise PartialFrame(array.path, partial, array.frame_nbytes)
 
@@ -292,7 +285,7 @@ class Streams:
         except PartialFrame:  # which came in between
             self._writers.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
-        self._writers.each(stream, lambda writer: writer.finish(pad=pad))
+        self._writers.each(stream, lambda writer: writer.commits.finish(pad=pad))
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
@@ -430,7 +423,7 @@ class Streams:
         again = last + stream.plan.settings.expires_in - time.time()
         if again > 0:  # written by another process, or a late request
             return again
-        self._writers.each(stream, ArrayWriter.flush)
+        self._writers.each(stream, lambda writer: writer.commits.flush())
         self._records.change(stream, lambda each: replace(each, state="closed") if each.state == "open" else each)
         return 0.0
 

@@ -1,15 +1,13 @@
-"""Sessions: the state of a stream in one process. Memory that is reserved, active senders, queues, commits."""
+"""Sessions: the state of a stream in one process. Memory that is reserved, active senders, commits."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from threading import Condition, Event, Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Final
 
 import numpy as np
@@ -25,8 +23,6 @@ _SMALLEST_PIECE: Final = 256 << 10
 """The least for which memory is reserved, for whatever small frames."""
 LARGEST_PIECE: Final = 128 << 20
 """The same for the only sender of a stream, if a piece is a whole group of rows (benchmark ``streams``)."""
-_QUEUE_BYTES: Final = 64 << 20
-"""Maximum capacity of the queues of a stream; a single longer fragment fits too."""
 LARGE_SHARD: Final = 64 << 20
 """Decoded bytes of a shard above which shards are written one at a time."""
 _LONGEST_LOOK: Final = 1.0
@@ -46,22 +42,11 @@ class Fragment:
         return self.at + len(self.data)
 
 
-@dataclass(slots=True)
-class Queue:
-    """Fragments of an array that are acknowledged but not stored: ``waiting`` of them, and the next one belongs at
-    ``end``. ``dropped``: one could not be stored, and so none behind it is."""
-
-    end: int
-    waiting: int = 0
-    dropped: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of a stream, in bytes: each of the two receive buffers, the queues, and the upper bound of all."""
+    """Memory of a stream, in bytes: each of the two receive buffers, and the upper bound of all."""
 
     piece: int = 0
-    queue: int = 0
     bound: int = 0
 
     @classmethod
@@ -70,16 +55,14 @@ class Memory:
         fit, which then go to chunks directly. Raises `BadDefinition` if not even pieces of ordinary size fit."""
         arrays = plan.arrays
         piece = min(PIECE_BYTES, max(_SMALLEST_PIECE, *[array.group_nbytes for array in arrays]))
-        frames = 64 * max(array.frame_nbytes for array in arrays)
-        queue = min(_QUEUE_BYTES, max(1 << 20, frames)) if plan.settings.ack == "memory" else 0
-        rest = 2 * piece + queue + commit_bytes(plan)
-        largest = max(piece, *[largest_piece(plan, array) for array in arrays])
+        rest = commit_bytes(plan)
+        largest = max(piece, *[largest_piece(array) for array in arrays])
         if largest > PIECE_BYTES and rest + 2 * largest <= limit:
-            return cls(largest, queue, rest + 2 * largest)
+            return cls(largest, rest + 2 * largest)
         if rest + 2 * piece > limit:
             reason = f"needs {rest + 2 * piece} bytes of memory, and streams have {limit}: half of bytes_in_flight"
             raise BadDefinition("arrays" if plan.settings.arrays else "plates", reason)
-        return cls(piece, queue, rest + 2 * piece)
+        return cls(piece, rest + 2 * piece)
 
 
 @dataclass(slots=True)
@@ -93,10 +76,8 @@ class Session:
         committing: Arrays that are committed in the background.
         ends: The highest end seen of each array, which a failure records.
         buffers: Receive buffers of the previous request: new pages cost more than receiving into them.
-        queues: By array, with ``ack=memory``; ``queued`` is the number of bytes in all of them.
-        storing: The thread that stores what is queued, in order.
         commit_lock: Held by the commit for which memory is reserved.
-        changed: Guards all of this; notified when a queue changes.
+        changed: Guards all of this.
     """
 
     memory: Memory
@@ -106,15 +87,12 @@ class Session:
     committing: set[int] = field(default_factory=set)
     ends: dict[int, int] = field(default_factory=dict)
     buffers: list[memoryview] = field(default_factory=list)
-    queues: dict[int, Queue] = field(default_factory=dict)
-    queued: int = 0
-    storing: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "queue"))
     commit_lock: Lock = field(default_factory=Lock)
-    changed: Condition = field(default_factory=Condition)
+    changed: Lock = field(default_factory=Lock)
 
     @property
     def has_expired(self) -> bool:
-        busy = any(self.senders.values()) or self.committing or self.queued
+        busy = any(self.senders.values()) or self.committing
         return not busy and time.monotonic() - self.last > self.expires_in
 
     def take_buffers(self, nbytes: int) -> list[memoryview]:
@@ -139,10 +117,8 @@ class Sessions:
         self._closed = Event()
 
     def close(self) -> None:
-        """End the look for expired streams, when all queues are stored."""
+        """End the look for expired streams."""
         self._closed.set()
-        for session in [*self._sessions.values()]:
-            session.storing.shutdown()
 
     def get(self, path: str) -> Session | None:
         return self._sessions.get(path)
@@ -211,10 +187,10 @@ class Sessions:
                     self.remove(path)
 
 
-def largest_piece(plan: StreamPlan, array: StreamArray) -> int:
+def largest_piece(array: StreamArray) -> int:
     """Bytes of a body that the only sender of a stream stores at a time: a group of rows, which fills whole stored
-    objects, if that is not too large and does not go through a queue."""
-    fits = PIECE_BYTES < array.group_nbytes <= LARGEST_PIECE and plan.settings.ack != "memory"
+    objects, if that is not too large."""
+    fits = PIECE_BYTES < array.group_nbytes <= LARGEST_PIECE
     return array.group_nbytes if fits else PIECE_BYTES
 
 

@@ -32,7 +32,7 @@ from hyperslab.wire.streams import (
 
 T = TypeVar("T")
 
-ACKS: Final = ("tail", "chunk", "memory")
+ACKS: Final = ("tail", "chunk")
 FRAMES_DOCUMENT: Final = "frames.jsonl"
 """Name, in the group of a stream, of the metadata of its frames."""
 MAX_ARRAYS: Final = 20_000
@@ -331,6 +331,14 @@ def _attributes(value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _ack(value: Any) -> Any:
+    if value == "memory":
+        raise ValueError(
+            "'memory' acknowledged what was not stored, and is gone: leave it out, or say 'tail' or 'chunk'"
+        )
+    return _one_of(*ACKS)(value)
+
+
 _count = _integer(1, MAX_SIZE)
 _number = _integer(0, MAX_SIZE)
 
@@ -340,7 +348,7 @@ _MEMBERS: Final[Mapping[type, Mapping[str, Any]]] = {
         "plates": [PlateSettings],
         "zarr_format": _one_of(2, 3),
         "expires_in": _integer(1, 86_400),
-        "ack": _one_of(*ACKS),
+        "ack": _ack,
     },
     ArraySettings: {
         "key": _key,

@@ -163,8 +163,7 @@ class StreamSettings:
         plates: Plates, with their wells and fields.
         zarr_format: 2 or 3.
         expires_in: Seconds without a request, at most 86,400, after which the stream is closed; it can be resumed.
-        ack: When frames are acknowledged: once stored in the ``tail`` or in their ``chunk``, or once in ``memory``, of
-            which frames are lost with the process.
+        ack: When frames are acknowledged: once stored in the ``tail``, or in their ``chunk``.
     """
 
     arrays: tuple[ArraySettings, ...] = ()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hyperslab import errors
@@ -22,7 +22,7 @@ from hyperslab.api.admission import Share
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import EndStreamQuery, FramesQuery, NodePath, NoQuery, OpenStreamQuery, StreamQuery
 from hyperslab.api.response import Headers, Pieces, Response, json_body, json_response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
@@ -67,7 +67,7 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls a blocking function in a worker thread for writes."""
 
 
-router = APIRouter(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(
@@ -78,7 +78,6 @@ REFUSALS = docs.problems(
     errors.CompletedUpload,
     errors.PartialFrame,
     errors.StreamFull,
-    errors.QueueFull,
     errors.ArrayFailed,
     errors.BadDefinition,
     errors.BadBody,
@@ -152,11 +151,7 @@ async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStre
     name="stream",
     summary="Send bytes of one array, which are stored when the answer comes",
     status_code=204,
-    responses=REFUSALS
-    | {
-        204: docs.answer("All of it is stored.", headers=docs.UPLOAD),
-        202: docs.answer("With `ack=memory`: all of it has come.", headers=docs.UPLOAD),
-    },
+    responses=REFUSALS | {204: docs.answer("All of it is stored.", headers=docs.UPLOAD)},
     openapi_extra=docs.body(docs.content(RAW, PARTIAL_UPLOAD, NPY), *docs.OFFSETS),
 )
 async def patch_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
@@ -186,11 +181,7 @@ async def patch_stream(request: Request, path: NodePath, query: Annotated[Stream
                 await _receive(asked, run, upload, known, share)
         if completes == "?1":
             await run(upload.complete)
-    progress = upload.progress
-    headers = _upload_headers(progress)
-    if progress.settings.ack != "memory":
-        return Response(204, headers)
-    return Response(202, ((UPLOAD_OFFSET.lower().encode(), b"%d" % progress.offset), *headers[1:]))
+    return Response(204, _upload_headers(upload.progress))
 
 
 @router.delete(
@@ -253,7 +244,7 @@ async def skip_frames(
     skip = parse_skip(await json_object(asked, path))
     writer = await asked.write(path, partial(streams.array, path, skip.key, epoch=epoch, writing=True))
     await asked.write(path, writer.skip, skip.frames, skip.reason, skip.at)
-    return Response(204, _upload_headers(await asked.run(writer.progress)))
+    return Response(204, _upload_headers(await asked.run(writer.fence.read)))
 
 
 @router.get(
@@ -267,7 +258,7 @@ async def get_frames(request: Request, path: NodePath, query: Annotated[FramesQu
     """Frames that have no metadata are left out."""
     asked = exchange(request)
     writer = await asked.run(asked.context.streams.array, path, query.key)
-    durable = (await asked.run(writer.read)).end // writer.array.frame_nbytes
+    durable = (await asked.run(writer.fence.read)).end // writer.array.frame_nbytes
     lines = partial(writer.frame_lines, query.start, durable)
     size = await asked.run(lambda: sum(map(len, lines())))
     found = await asked.run(lines)
@@ -320,7 +311,7 @@ async def post_frames(
     offsets = {}
     for name in [each.array.key for each in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
-            offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).offset}
+            offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).end}
     if error is not None:
         error.extra = {"arrays": offsets}
         raise error
@@ -328,7 +319,7 @@ async def post_frames(
 
 
 def _progress(request: Exchange, path: str, key: str | None) -> Progress:
-    return request.context.streams.array(path, key).progress()
+    return request.context.streams.array(path, key).fence.read()
 
 
 class _Entries:
@@ -398,7 +389,7 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
     long body end with a group of rows, which then goes to chunks directly. The stream's memory covers buffers of one
     request; larger ones, and those of others, are admitted."""
     body, patience, loop = Body(request.receive), request.context.options.idle_seconds, asyncio.get_running_loop()
-    rest, group = length if length is not None else LARGEST_PIECE, upload.group
+    rest, group = length if length is not None else LARGEST_PIECE, upload.array.group_nbytes
     most = upload.piece if 2 * rest >= group else PIECE_BYTES
     if length is None and upload.covered:  # it may last, and then waits for no memory and holds none of others
         most = min(most, upload.covered // 2)
@@ -411,7 +402,7 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
-        room = min(size, most if not group else max(most // group, 1) * group - at % group)
+        room = min(size, max(most // group, 1) * group - at % group)
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
