@@ -8,11 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.chunk_keys import located, remembered
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import (
+    V3,
+    ArrayNode,
+    BrokenNode,
+    ChildInfo,
+    Children,
+    GroupNode,
+    KeyForm,
+    Kind,
+    MountedStore,
+)
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.cf import is_time
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -50,7 +61,7 @@ class Catalog:
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
-        self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
+        self._consolidated = VersionedCache[_Consolidated | BadMetadata](4 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store of a path, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -88,13 +99,13 @@ class Catalog:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
                 node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
-                return self._as_found(node, fresh=fresh)
+                return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
             if stored is None:
                 present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
                 found = dict(zip(present, mount.versions.read(present), strict=True))
                 stored = [found.get(key) for key in keys]
             node = self._parse(mount, rest, stored)
-        return self._as_found(node, fresh=fresh)
+        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`, but None if the node does not exist."""
@@ -183,7 +194,7 @@ class Catalog:
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
         node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up_documents(prefix, keys)))
-        return None if node is None else self._as_found(node)
+        return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
         """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
@@ -193,23 +204,32 @@ class Catalog:
                 return node
         return None
 
-    def _as_found(self, node: Node, *, fresh: bool = False) -> Node:
-        """The node; an array with the keys under which its chunks lie, for readers as far as that is known."""
+    def whole(self, node: Node) -> Node:
+        """The node; an array with an open stream includes the items that are not in its chunks yet, and has the keys
+        under which its chunks were found last (see `chunk_keys`)."""
         if not isinstance(node, ArrayNode):
             return node
-        return located(node) if fresh else self.whole(remembered(node))
-
-    def whole(self, node: Node) -> Node:
-        """The node; an array with an open stream includes the items that are not in its chunks yet."""
-        if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
-            return node
-        return self.with_head(node)
+        mount, metadata = node.mount, node.metadata
+        form = mount.key_forms.get(node.prefix, node.data_id, count_miss=False)
+        is_open = metadata.zarr_format == 2 and metadata.document.get("dimension_separator") is None
+        if is_open and mount.dimension_separator is not None:
+            form = KeyForm("", mount.dimension_separator)
+        node = node if form is None else node.with_keys(form)
+        return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node of a remote store at a normalised path, as last opened, without any request; else None."""
+        """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
+        array with other keys of chunks than it states."""
+        mount, node = self.mounts.get(path.partition("/")[0]), self.last_known(path)
+        if mount is None or not mount.is_remote:
+            return None
+        form = None if node is None else mount.key_forms.any_version(node.prefix)
+        return node if form is None or form.problem is None else None
+
+    def last_known(self, path: str) -> Node | None:
+        """The node at a normalised path, as last opened, whether or not it has changed; else None."""
         name, _, rest = path.partition("/")
-        mount = self.mounts.get(name)
-        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
+        return self._nodes.any_version((name, rest))
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
@@ -227,16 +247,25 @@ class Catalog:
         return {key: version for node in nodes for key, version in node.documents.items()}
 
     def children(
-        self, group: GroupNode, *, limit: int, cursor: str | None = None, deadline: float | None = None
+        self,
+        group: GroupNode,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        deadline: float | None = None,
+        attributes: bool = False,
     ) -> Children:
-        """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` as for
-        `listing.children`."""
+        """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` and
+        ``attributes`` as for `listing.children`."""
         mount = group.mount
         if mount is None:
-            return listing.page({name: self._kind_of_store(name) for name in self.mounts}, limit=limit, cursor=cursor)
+            stores = listing.Known({name: self._kind_of_store(name) for name in self.mounts})
+            return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
         known = self._known_children(mount, group.prefix, problems)
-        found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline)
+        found = listing.children(
+            mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
+        )
         return replace(found, problems=(*problems, *described(found.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
@@ -248,27 +277,20 @@ class Catalog:
             found += page.nodes
         return found
 
-    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> dict[str, Kind]:
+    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> listing.Known:
         """The direct children below a prefix in assumed metadata and in consolidated documents."""
-        kinds: dict[str, Kind] = {}
+        assumed: dict[str, Kind] = {}
         for path in mount.assume_metadata:
             name, slash, _ = path[len(prefix) :].partition("/")
-            if path.startswith(prefix) and name and slash:
-                kinds.setdefault(name, "group")
-            elif path.startswith(prefix) and name:
-                kinds[name] = "array"
-        for root, documents in self._consolidated_above(mount, prefix, problems):
-            inner = prefix[len(root) :]
-            for key, text in documents.items():
-                name, _, document = key[len(inner) :].rpartition("/")
-                if not key.startswith(inner) or not name or "/" in name:
-                    continue
-                node = parse_json(text, limit=len(text)) if document == V3 else None
-                if document == ".zarray" or (isinstance(node, dict) and node.get("node_type") == "array"):
-                    kinds[name] = "array"
-                elif document in (".zgroup", V3):
-                    kinds.setdefault(name, "group")
-        return kinds
+            if path.startswith(prefix) and name:
+                assumed[name] = "group" if slash and name not in assumed else "array"
+        above = self._consolidated_above(mount, prefix, problems)
+        found = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
+        if not assumed and len(found) == 1:  # as large as it may be
+            return found[0]
+        kinds = [assumed, *(each.kinds for each in found)]
+        arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
+        return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
     def _kind_of_store(self, name: str) -> Kind:
         try:
@@ -279,8 +301,8 @@ class Catalog:
 
     def _consolidated_above(
         self, mount: MountedStore, path: str, problems: list[str]
-    ) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """Documents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
+    ) -> Iterator[tuple[str, _Consolidated]]:
+        """Contents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
         for a store that cannot list, also those of each ``zarr.json``. A broken one adds to ``problems``, and raises if
         no other document describes the store.
 
@@ -290,7 +312,8 @@ class Catalog:
         roots = [root for root in prefixes(path) for _ in names]
         keys = [root + name for root in prefixes(path) for name in names]
         blind = not mount.store.capabilities.listable  # what is denied may as well be absent
-        if mount.recheck == "always" and mount.is_remote:
+        new = not any(self._consolidated.any_version((mount.name, key)) for key in keys)
+        if mount.recheck == "always" and mount.is_remote and new:  # a look-up before would cost a round trip
             stored = mount.store.get_each(keys, denied_is_absent=blind)
             versions = _versions_of(stored)
         else:
@@ -348,7 +371,7 @@ class Catalog:
         by its children, which may have attributes."""
         prefix = as_prefix(rest)
         for root, known in self._consolidated_above(mount, rest, []):
-            node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
+            node = _from_consolidated(mount, prefix, known.documents, prefix[len(root) :])
             if node is not None:
                 name, version = (mount.name, f"{rest}/.zmetadata"), node.version
                 kept = self._nodes.get(name, version) or node
@@ -393,9 +416,16 @@ def _v3_node(  # noqa: PLR0917
     return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
 
 
-def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
-    """The documents in a ``.zmetadata`` or ``zarr.json`` as text, or the reason why they cannot be read; its version
-    and its size in memory."""
+class _Consolidated(NamedTuple):
+    """Consolidated metadata: the documents as text, by key, and the children of each prefix."""
+
+    documents: Mapping[str, bytes]
+    children: Mapping[str, listing.Known]
+
+
+def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consolidated | BadMetadata, str, int]:
+    """The contents of a ``.zmetadata`` or ``zarr.json``, or the reason why they cannot be read; its version and its
+    size in memory."""
     stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if found is None else found
     if stored is None:
         raise Vanished
@@ -406,9 +436,19 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
         if isinstance(error, BadMetadata) and not of_v3:
             return error, stored.version, _NODE_OVERHEAD
         inside = None  # opening the node raises
-    documents = {name: dump_copy(document) for name, document in (inside or {}).items()}
-    nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot per document
-    return documents, stored.version, nbytes
+    texts, kinds, nbytes = dict[str, bytes](), dict[str, dict[str, Kind]](), 0
+    for each, document in (inside or {}).items():
+        text = texts[each] = dump_copy(document)
+        path, _, last = each.rpartition("/")
+        above, slash, name = path.rpartition("/")
+        siblings = kinds.setdefault(above + slash, {})
+        if path and (last == ".zarray" or (last == V3 and document.get("node_type") == "array")):
+            siblings[name] = "array"
+        elif path and last in (".zgroup", V3):
+            siblings.setdefault(name, "group")
+        nbytes += 2 * len(each) + len(text) + 300  # objects and slots
+    children = {inner: listing.Known(siblings) for inner, siblings in kinds.items()}
+    return _Consolidated(texts, children), stored.version, nbytes
 
 
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:

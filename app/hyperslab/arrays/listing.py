@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_object
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
-from hyperslab.storage.base import Listing, Unserved
+from hyperslab.storage.base import Folders, Listing, Unserved
 
 SEARCH_SECONDS: Final = 2.0
 
@@ -30,74 +31,107 @@ class PartialSearch(NamedTuple):
 Outcome = Kind | PartialSearch | None
 
 
-def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
-    """At most ``limit`` of the children in order of name, after ``cursor``."""
-    names = sorted(kinds)
-    start = 0 if cursor is None else bisect_right(names, cursor)
-    chosen = names[start : start + limit]
-    more = start + limit < len(names)
-    return Children(tuple(ChildInfo(name, kinds[name]) for name in chosen), chosen[-1] if more and chosen else None)
+class Known:
+    """Children that other documents name: ``kinds`` by name, and the ``names`` in order."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self.kinds, self.names = kinds, sorted(kinds)
+
+    def page(self, *, limit: int, cursor: str | None) -> Children:
+        """At most ``limit`` of the children in order of name, after ``cursor``."""
+        start = 0 if cursor is None else bisect_right(self.names, cursor)
+        chosen = self.names[start : start + limit]
+        more = start + limit < len(self.names)
+        found = tuple([ChildInfo(name, self.kinds[name]) for name in chosen])
+        return Children(found, chosen[-1] if more and chosen else None)
 
 
 def children(
     mount: MountedStore,
     prefix: str,
-    known: Mapping[str, Kind],
+    known: Known,
     *,
     limit: int,
     cursor: str | None,
     deadline: float | None = None,
+    attributes: bool = False,
 ) -> Children:
     """A page of children below ``prefix``, from a listing and those ``known`` otherwise, or from the latter alone if
     the store cannot list.
 
     ``cursor``: a name, or a name and behind a slash the progress of its search. ``deadline``: replaces that of a page.
-    Folders that cannot be read are left out, as ``unserved``.
+    ``attributes``: the ``documents`` of the children include those of attributes. Folders that cannot be read are left
+    out, as ``unserved``.
     """
     if not mount.store.capabilities.listable:
-        return page(known, limit=limit, cursor=cursor)
-    listed = mount.store.list_dir(prefix)
-    unserved = {*listed.unserved}
-    names = sorted({*listed.prefixes, *known})
+        return known.page(limit=limit, cursor=cursor)
     last, slash, after = (cursor or "").partition("/")
-    if cursor is not None:
-        names = names[bisect_left(names, last) if slash else bisect_right(names, last) :]
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
-    first, begun = names[0] if names else None, last if slash else None
+    begun, following, first = last if slash else None, last or "", None
+    unserved, found = set[Unserved](), list[ChildInfo]()
 
     def look(name: str) -> Outcome:
         after_name = after if name == begun else None
         return search(mount, f"{prefix}{name}/", end, after_name, must=name == first, unserved=unserved)
 
-    def result(found: Sequence[ChildInfo], following: str | None) -> Children:
-        return Children(tuple(found), following, unserved=tuple(sorted(unserved)))
+    def result(following: str | None) -> Children:
+        return Children(tuple(found[:limit]), following, unserved=tuple(sorted(unserved)))
 
-    found: list[ChildInfo] = []
-    while names and len(found) <= limit:  # in batches, as some names are not nodes
-        batch, names = names[: limit + 1], names[limit + 1 :]
-        kinds: dict[str, Outcome] = {}
-        of_v3: list[str] = []
-        keys = [f"{prefix}{n}/{name}" for n in batch for name in mount.node_names]
-        versions = iter(_versions(mount, prefix, keys, unserved))
-        for name, array, group, v3 in zip(batch, versions, versions, versions, strict=True):
-            is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
-            kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
-            if v3 is not None:
-                of_v3.append(name)
-        kinds |= zip(of_v3, mount.each(lambda name: _kind_of_v3(mount, f"{prefix}{name}/{V3}"), of_v3), strict=True)
+    while len(found) <= limit:  # in batches, as some names are not nodes
+        listed = _names(mount, prefix, known, following, limit + 2)
+        unserved.update(listed.unserved)
+        names = [name for name in listed.names if name != cursor]
+        first = first or next(iter(names), None)
+        kinds, documents = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
             bare = []
         kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(found) <= limit:
-                return result(found, last if kind.after is None else f"{name}/{kind.after}")
+                return result(last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
-                found.append(ChildInfo(name, kind))
-    if len(found) <= limit:
-        return result(found, None)
-    return result(found[:limit], found[limit - 1].name)
+                found.append(ChildInfo(name, kind, documents.get(name)))
+        if listed.following is None:
+            break
+        following = listed.following
+    return result(found[limit - 1].name if len(found) > limit else None)
+
+
+def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: int) -> Folders:
+    """Names of possible children: those of folders, and those that are ``known``."""
+    listed, start = mount.store.list_folders(prefix, first, count), bisect_left(known.names, first)
+    also, beyond = known.names[start : start + count], known.names[start + count : start + count + 1]
+    names, ends = sorted({*listed.names, *also}), [*beyond, *filter(None, [listed.following])]
+    return Folders(names[: bisect_left(names, min(ends))] if ends else names, min(ends, default=None), listed.unserved)
+
+
+def _kinds(
+    mount: MountedStore, prefix: str, names: list[str], known: Known, unserved: set[Unserved], *, attributes: bool
+) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]]]:
+    """The kind of each child by its documents, None without any, and the versions of these by key."""
+    kinds, documents = dict[str, Outcome](), dict[str, Mapping[str, str | None]]()
+    of_document = (*mount.node_names, ".zattrs") if attributes else mount.node_names
+    keys = [f"{prefix}{name}/{each}" for name in names for each in of_document]
+    versions = _versions(mount, prefix, keys, unserved)
+    of_v3 = dict[str, str]()
+    for at, name in enumerate(names):
+        first = at * len(of_document)
+        array, group, v3 = versions[first : first + 3]
+        if attributes:
+            documents[name] = dict(zip(keys[first : first + 4], versions[first : first + 4], strict=True))
+        is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
+        kinds[name] = "array" if is_array else "group" if group is not None else known.kinds.get(name)
+        if v3 is not None:
+            of_v3[name] = v3
+
+    def kind(name: str) -> Kind:
+        key = f"{prefix}{name}/{V3}"
+        return mount.kinds_of_v3.load(key, of_v3[name], lambda: _kind_of_v3(mount, key, of_v3[name])).value
+
+    kinds |= zip(of_v3, mount.each(kind, [*of_v3]), strict=True)
+    return kinds, documents
 
 
 def search(
@@ -148,14 +182,21 @@ def _folders(
             yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
-def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
-    """The node type of a ``zarr.json``; a broken one raises only when the node is opened."""
+def _kind_of_v3(mount: MountedStore, key: str, version: str) -> tuple[Kind, str, int]:
+    """The node type of a ``zarr.json``, its version and its size in the cache; a broken one raises only when the node
+    is opened."""
+    nbytes = 300 + 2 * len(key)
     try:
-        stored = mount.store.get(key)
+        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
     except HyperslabError:
-        return "array"
-    document = None if stored is None else parse_object(stored.data)
-    return "group" if document is not None and document.get("node_type") == "group" else "array"
+        return "array", "unknown", nbytes
+    if stored is None:
+        return "array", version, nbytes
+    text, document = bytes(stored.data), None
+    if b'"group"' in text or b"\\" in text:
+        document = parse_object(text, limit=MAX_CONSOLIDATED_BYTES)
+    is_group = document is not None and document.get("node_type") == "group"
+    return "group" if is_group else "array", stored.version, nbytes
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
@@ -175,6 +175,11 @@ class MountedStore:
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     @cached_property
+    def kinds_of_v3(self) -> VersionedCache[Kind]:
+        """Node types of documents of Zarr v3, by key."""
+        return VersionedCache(64 << 20)
+
+    @cached_property
     def pool(self) -> WorkerPool:
         """Worker threads of the store."""
         return WorkerPool(self.store.capabilities.width, self.name, remote=self.is_remote)
@@ -299,6 +304,13 @@ class ArrayNode:
             reason = f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
             raise ChunkCorrupt(key, None, reason) from error
 
+    def with_keys(self, form: KeyForm) -> ArrayNode:
+        """The array with keys of chunks of another form."""
+        metadata = self.metadata.with_keys(form.prefix, form.separator)
+        problems = () if form.problem is None else (form.problem,)
+        alike = metadata is self.metadata and problems == self.problems
+        return self if alike else replace(self, metadata=metadata, problems=problems)
+
     @property
     def axis_names(self) -> tuple[str | None, ...] | None:
         """A name or None for each axis: that of Zarr v3, else that of ``_ARRAY_DIMENSIONS``, which counts in both
@@ -388,8 +400,11 @@ Kind = Literal["array", "group"]
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
+    """A child of a group; ``documents``: versions of its documents by key (None: absent), if asked for."""
+
     name: str
     kind: Kind
+    documents: Mapping[str, str | None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
