@@ -220,13 +220,16 @@ class Catalog:
     def remembered(self, path: str) -> Node | None:
         """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
         array with other keys of chunks than it states."""
-        name, _, rest = path.partition("/")
-        mount = self.mounts.get(name)
+        mount, node = self.mounts.get(path.partition("/")[0]), self.last_known(path)
         if mount is None or not mount.is_remote:
             return None
-        node = self._nodes.any_version((name, rest))
         form = None if node is None else mount.key_forms.any_version(node.prefix)
         return node if form is None or form.problem is None else None
+
+    def last_known(self, path: str) -> Node | None:
+        """The node at a normalised path, as last opened, whether or not it has changed; else None."""
+        name, _, rest = path.partition("/")
+        return self._nodes.any_version((name, rest))
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
