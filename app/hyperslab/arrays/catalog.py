@@ -11,9 +11,19 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.chunk_keys import located, remembered
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import (
+    V3,
+    ArrayNode,
+    BrokenNode,
+    ChildInfo,
+    Children,
+    GroupNode,
+    KeyForm,
+    Kind,
+    MountedStore,
+)
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.cf import is_time
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -92,7 +102,7 @@ class Catalog:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
                 node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
-                return self._as_found(node, fresh=fresh)
+                return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
             if stored is None:
                 large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
                 wanted = keys if large is None else keys[:-1]
@@ -101,7 +111,7 @@ class Catalog:
                 stored = [found.get(key) for key in wanted]
                 stored += [] if large is None or attributes is None else [Stored(b"", attributes)]
             node = self._parse(mount, rest, stored, large)
-        return self._as_found(node, fresh=fresh)
+        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`, but None if the node does not exist."""
@@ -208,7 +218,7 @@ class Catalog:
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
         node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up_documents(prefix, keys)))
-        return None if node is None else self._as_found(node)
+        return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
         """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
@@ -218,23 +228,32 @@ class Catalog:
                 return node
         return None
 
-    def _as_found(self, node: Node, *, fresh: bool = False) -> Node:
-        """The node; an array with the keys under which its chunks lie, for readers as far as that is known."""
+    def whole(self, node: Node) -> Node:
+        """The node; an array with an open stream includes the items that are not in its chunks yet, and has the keys
+        under which its chunks were found last (see `chunk_keys`)."""
         if not isinstance(node, ArrayNode):
             return node
-        return located(node) if fresh else self.whole(remembered(node))
-
-    def whole(self, node: Node) -> Node:
-        """The node; an array with an open stream includes the items that are not in its chunks yet."""
-        if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
-            return node
-        return self.with_head(node)
+        mount, metadata = node.mount, node.metadata
+        form = mount.key_forms.get(node.prefix, node.data_id, count_miss=False)
+        is_open = metadata.zarr_format == 2 and metadata.document.get("dimension_separator") is None
+        if is_open and mount.dimension_separator is not None:
+            form = KeyForm("", mount.dimension_separator)
+        node = node if form is None else node.with_keys(form)
+        return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node of a remote store at a normalised path, as last opened, without any request; else None."""
+        """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
+        array with other keys of chunks than it states."""
+        mount, node = self.mounts.get(path.partition("/")[0]), self.last_known(path)
+        if mount is None or not mount.is_remote:
+            return None
+        form = None if node is None else mount.key_forms.any_version(node.prefix)
+        return node if form is None or form.problem is None else None
+
+    def last_known(self, path: str) -> Node | None:
+        """The node at a normalised path, as last opened, whether or not it has changed; else None."""
         name, _, rest = path.partition("/")
-        mount = self.mounts.get(name)
-        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
+        return self._nodes.any_version((name, rest))
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also

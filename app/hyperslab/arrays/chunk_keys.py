@@ -20,21 +20,11 @@ from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.v3 import parse_key_encoding
 from hyperslab.errors import ChunkCorrupt, StoreDenied
 
-_SEPARATOR: Final = "dimension_separator"
 _SECONDS: Final = 60.0
 _LISTED: Final = 64
 """Number of keys below an array that are listed."""
 _TRIED: Final = 16
 """Number of absent chunks whose other keys are looked up, where more keys lie below the array."""
-
-
-def remembered(array: ArrayNode) -> ArrayNode:
-    """The array with the keys under which its chunks were found last; sends no request."""
-    mount = array.mount
-    form = mount.key_forms.get(array.prefix, array.data_id, count_miss=False)
-    if mount.dimension_separator is not None and _leaves_open(array):
-        form = KeyForm("", mount.dimension_separator)
-    return array if form is None else _with(array, form)
 
 
 def located(array: ArrayNode, absent: Sequence[Coords] = ()) -> ArrayNode:
@@ -45,12 +35,13 @@ def located(array: ArrayNode, absent: Sequence[Coords] = ()) -> ArrayNode:
     `StoreError`, and `ChunkCorrupt` if an absent object of such a mixture lies under another key.
     """
     mount, document = array.mount, array.metadata.document
-    if mount.dimension_separator is not None and _leaves_open(array):
-        return remembered(array)
-    stated = KeyForm("", document.get(_SEPARATOR) or ".")
+    separator = document.get("dimension_separator")
+    if separator is None and array.zarr_format == 2 and mount.dimension_separator is not None:
+        return array.with_keys(KeyForm("", mount.dimension_separator))
+    stated = KeyForm("", separator or ".")
     if array.zarr_format == 3:
         stated = KeyForm(*parse_key_encoding(document["chunk_key_encoding"]))
-    array = _with(array, stated)
+    array = array.with_keys(stated)
     form = mount.key_forms.get(array.prefix, array.data_id, count_miss=False)
     if form is None or form.problem is not None or form.until < time.monotonic():
         form = _look(array, absent)
@@ -58,7 +49,7 @@ def located(array: ArrayNode, absent: Sequence[Coords] = ()) -> ArrayNode:
             mount.key_forms.drop(array.prefix)
         else:
             mount.key_forms.put(array.prefix, array.data_id, form, 1)
-    return array if form is None else _with(array, form)
+    return array if form is None else array.with_keys(form)
 
 
 def is_settled(array: ArrayNode) -> bool:
@@ -68,7 +59,7 @@ def is_settled(array: ArrayNode) -> bool:
 
 def elsewhere(array: ArrayNode, absent: Sequence[Coords]) -> ArrayNode | None:
     """The array with other keys if its chunks are `located` there, else None."""
-    found = located(array, absent) if absent else array
+    found = located(array, absent)
     alike = found.metadata.stored_grid.key(first := (0,) * array.metadata.rank) == array.metadata.stored_grid.key(first)
     return None if alike else found
 
@@ -83,17 +74,6 @@ def _forms(array: ArrayNode) -> list[ChunkGrid]:
     """Grids of stored objects with all forms of keys of the array's Zarr format."""
     grid, prefixes = array.metadata.stored_grid, ("",) if array.zarr_format == 2 else ("c", "")
     return [replace(grid, prefix=prefix, separator=separator) for prefix in prefixes for separator in (".", "/")]
-
-
-def _leaves_open(array: ArrayNode) -> bool:
-    return array.zarr_format == 2 and array.metadata.document.get(_SEPARATOR) is None
-
-
-def _with(array: ArrayNode, form: KeyForm) -> ArrayNode:
-    metadata = array.metadata.with_keys(form.prefix, form.separator)
-    problems = () if form.problem is None else (form.problem,)
-    alike = metadata is array.metadata and problems == array.problems
-    return array if alike else replace(array, metadata=metadata, problems=problems)
 
 
 def _look(array: ArrayNode, absent: Sequence[Coords]) -> KeyForm | None:

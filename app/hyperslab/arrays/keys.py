@@ -91,7 +91,15 @@ class KeyReader:
         self._max_nodes = max_nodes
         self._made = VersionedCache[bytes](2 * MAX_CONSOLIDATED_BYTES)
 
-    def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+        """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
+        local arrays that were opened before, and if the bytes are not in the system's memory."""
+        array = self._last_known_array(path)
+        if array is None or array.mount.is_remote or OWN_MEMBER in array.metadata.document:
+            raise BlockingIOError
+        return self.find(path, wanted, wait=False)
+
+    def find(self, path: str, wanted: tuple[int, int] | None = None, *, wait: bool = True) -> StoredKey | MadeKey:
         """The key at ``path`` (its first segment names the store). Of a chunk only the ``wanted`` bytes (start and
         stop) are read, in the same request as size and version if the store supports that.
 
@@ -107,7 +115,7 @@ class KeyReader:
         newest = self._of_head(path, parent, name)
         if newest is not None:
             return newest
-        stored = self._stored(parent, name, wanted)
+        stored = self._stored(parent, name, wanted, wait=wait)
         if stored is not None:
             return stored
         made = self._make(parent, name) if name in DOCUMENTS else None
@@ -199,10 +207,14 @@ class KeyReader:
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
-        nodes = (self._catalog.remembered(folder) or self._catalog.open_known(folder) for folder in above(path))
-        return next((node for node in nodes if not isinstance(node, GroupNode)), None) is not None
+        return self._last_known_array(path) is not None
 
-    def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None) -> StoredKey | None:
+    def _last_known_array(self, path: str) -> ArrayNode | None:
+        """The array that was last found above a path that ends like a chunk key; none if no node is known there."""
+        nodes = map(self._catalog.last_known, above(path)) if looks_like_chunk(path.rpartition("/")[2]) else ()
+        return next((node for node in nodes if isinstance(node, ArrayNode)), None)
+
+    def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None, *, wait: bool = True) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")
         mount = self._catalog.mounts.get(store_name)
         if mount is None:
@@ -217,7 +229,8 @@ class KeyReader:
             if array is None or array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is None:
                 return None  # hidden files are not data
         try:
-            part = None if wanted is None else mount.store.get_part(key, *wanted)
+            get_part = mount.store.get_part if wait else mount.store.get_part_at_once
+            part = None if wanted is None else get_part(key, *wanted)
             entry = mount.store.stat(key) if wanted is None else None if part is None else part.entry
         except StoreDenied:
             if name not in NAMES or not any(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
@@ -306,6 +306,13 @@ class ArrayNode:
         except StoredTooLarge as error:
             reason = f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
             raise ChunkCorrupt(key, None, reason) from error
+
+    def with_keys(self, form: KeyForm) -> ArrayNode:
+        """The array with keys of chunks of another form."""
+        metadata = self.metadata.with_keys(form.prefix, form.separator)
+        problems = () if form.problem is None else (form.problem,)
+        alike = metadata is self.metadata and problems == self.problems
+        return self if alike else replace(self, metadata=metadata, problems=problems)
 
     @property
     def axis_names(self) -> tuple[str | None, ...] | None:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunk_keys import elsewhere, remembered
+from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MAX_VERSIONS,
@@ -71,7 +72,7 @@ class Reader:
         record, for more than one write may touch.
         """
         self.check_chunk(array, writing=writing)
-        plan = make_plan(remembered(array), selection, field=field, dtype=dtype)
+        plan = make_plan(array, selection, field=field, dtype=dtype)
         what, limit = ("one write", MAX_VERSIONS) if writing else ("one read", 1 << 24)
         if plan.touched > limit:
             raise too_many_chunks(what, plan, limit)
@@ -86,7 +87,7 @@ class Reader:
         `TooLarge` as `plan` does.
         """
         self.check_chunk(array, writing=writing)
-        return make_points_plan(remembered(array), coordinates, field=field)
+        return make_points_plan(array, coordinates, field=field)
 
     def look_up(self, plan: P, cancel: Cancel | None = None, *, fresh: bool = False) -> P:
         """The plan with the versions of its chunks. ``fresh``, for writers: present versions of all chunks, however
@@ -102,7 +103,7 @@ class Reader:
             absent += [coords for coords, version in zip(batch, found, strict=True) if version is None]
             del absent[MAX_VERSIONS:]
             hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
-        moved = _elsewhere(plan, absent)
+        moved = _elsewhere(plan, absent) if absent else None
         if moved is not None:
             return self.look_up(moved, cancel)
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
@@ -117,7 +118,8 @@ class Reader:
             found.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         looked_up: list[P] = []
         for plan, each in zip(plans, keys, strict=True):
-            moved = _elsewhere(plan, [coords for coords, key in each.items() if found[key] is None])
+            absent = [coords for coords, key in each.items() if found[key] is None]
+            moved = _elsewhere(plan, absent) if absent else None
             if moved is not None:
                 looked_up += self.look_up_together([moved], cancel, fresh=fresh)
             else:
@@ -174,7 +176,8 @@ class Reader:
         found, began = dict[Coords, str | None](), monotonic()
         try:
             self._read_chunks(plan, out, cost, cancel, found)
-            moved = _elsewhere(plan, [coords for coords, version in found.items() if version is None])
+            absent = [coords for coords, version in found.items() if version is None]
+            moved = _elsewhere(plan, absent) if absent else None
         except ChunkNotFound:
             moved = _elsewhere(plan, [*found])
             if moved is None:
@@ -233,7 +236,7 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             began = perf_counter()
-            buffer = np.empty(last - first, np.uint8)
+            buffer = MEMORY.take(last - first)
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
             self.fill_slab(planned, part, out, cost=statistics, cancel=cancel)
             statistics.add(assemble=perf_counter() - began)

@@ -179,7 +179,10 @@ def _cftime(numbers: NDArray | int, units: str, calendar: str) -> Any:
 def _iso(date: Any, calendar: str) -> str:
     """A date of cftime in ISO 8601; one of the proleptic Gregorian calendar in another with Julian dates, which have no
     year 0. cftime itself warns of years before 1 in these."""
-    text, day = str(date.isoformat()), int(date.toordinal()) if calendar in _WITH_JULIAN else _REFORM_DAY
+    text: str = date.isoformat()
+    if calendar not in _WITH_JULIAN:
+        return text
+    day = date.toordinal()
     if day >= _REFORM_DAY and calendar != "julian":
         return text
     years, days = divmod(4 * (day + 32_082) + 3, 1461)  # of years that begin on the first of March of -4800

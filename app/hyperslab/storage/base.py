@@ -238,6 +238,10 @@ class Store(ABC):
         """The bytes ``[start, stop)`` of a value (``start < stop``), up to its end, or more if the store had to read
         more; in one request if possible."""
 
+    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
+        """`get_part` of bytes that are in the memory of the system; raises `BlockingIOError` for others."""
+        raise BlockingIOError(key, start, stop)
+
     def get_ranges(
         self, key: str, ranges: Sequence[Range], version: str | None = None
     ) -> list[bytes | memoryview] | None:

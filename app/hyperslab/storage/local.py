@@ -107,6 +107,10 @@ class LocalStore(Store):
         found = self._read(key, lambda _: ((start, stop),))
         return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
 
+    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
+        found = self._read(key, lambda _: ((start, stop),), _read_at_once)
+        return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
+
     def get_tail(self, key: str, nbytes: int) -> Part | None:
         found = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
         return None if found is None else Part(entry_of(key, found[0]), max(0, found[0].st_size - nbytes), found[1][0])
@@ -236,7 +240,10 @@ class LocalStore(Store):
         self._fence.close()
 
     def _read(
-        self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]]
+        self,
+        key: str,
+        ranges: Callable[[os.stat_result], Sequence[Range]],
+        read: Callable[[int, int, int], bytes | memoryview] | None = None,
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent."""
@@ -252,8 +259,12 @@ class LocalStore(Store):
                     return None
                 size = before.st_size
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
-                found = [_read(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
+                found = (
+                    [(read or _read)(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
+                )
                 after = os.fstat(descriptor)
+            except BlockingIOError:
+                raise
             except OSError as error:
                 raise failure(self.name, key, error) from error
             finally:
@@ -376,6 +387,18 @@ def _read_several(descriptor: int, ranges: Sequence[Range]) -> list[memoryview]:
             done += count
         found.append(part[:done])
     return found
+
+
+def _read_at_once(descriptor: int, start: int, stop: int) -> memoryview:
+    """As `_read`; raises `BlockingIOError` if the bytes are on a disk, or the file system cannot tell."""
+    data = memoryview(bytearray(stop - start))
+    try:
+        count = os.preadv(descriptor, [data], start, os.RWF_NOWAIT) if data else 0
+    except (AttributeError, OSError) as error:  # only Linux has the flag, and not for all file systems
+        raise BlockingIOError from error
+    if count < len(data):
+        raise BlockingIOError
+    return data
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:

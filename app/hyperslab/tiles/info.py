@@ -7,7 +7,6 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.chunk_keys import remembered
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
@@ -48,7 +47,7 @@ def info_document(
     )
     image, grid = frame.image, frame.grid
     array = image.levels[0].array
-    misplaced = [problem for level in image.levels for problem in remembered(level.array).problems]
+    misplaced = [problem for level in image.levels for problem in tiles.images.catalog.whole(level.array).problems]
     state = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
     return {
         "tilejson": "3.0.0",

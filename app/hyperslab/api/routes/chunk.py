@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
@@ -15,7 +15,7 @@ from hyperslab.api.representation import Reply, respond
 from hyperslab.api.response import Response, strong_etag
 from hyperslab.api.routes.slice import WRITTEN, put_values
 from hyperslab.api.routes.zarr import find_key, stored_reply, wanted_bytes
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import answer_from, array_reply
 from hyperslab.api.upload import received_body
 from hyperslab.api.writing import chunk_check
@@ -26,7 +26,7 @@ from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.grid import Coords
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
 
-router = APIRouter(prefix="/v1/chunk", default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/chunk", default_response_class=Response, route_class=Route)
 
 
 @router.get(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -17,7 +17,7 @@ from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_e
 from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
 from hyperslab.api.representation import Reply, Representation, respond
 from hyperslab.api.response import Response, caching, json_body, json_response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check
 from hyperslab.arrays.chunk_keys import located
@@ -28,7 +28,7 @@ from hyperslab.arrays.tree import find
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
 
-router = APIRouter(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(
