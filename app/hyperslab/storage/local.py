@@ -136,8 +136,6 @@ class LocalStore(Store):
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
         """Opens a directory once for consecutive keys in it."""
-        if len(keys) == 1:
-            return [self._version(keys[0])]
         found: list[str | None] = []
         with closing(Siblings(self._fence)) as directories:
             for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
