@@ -37,6 +37,7 @@ from hyperslab.api.values_out import (
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
 from hyperslab.engine.cf import Decoder
@@ -247,7 +248,7 @@ class _Values:
             cancel.check()
             data = encode(query.decode(values), query.form)
         else:
-            prefix, memory = query.prefix, np.empty(len(query.prefix) + plan.nbytes, np.uint8)
+            prefix, memory = query.prefix, MEMORY.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
             _, plan = reader.read(plan, cancel, self._statistics, out)

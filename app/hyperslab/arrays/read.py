@@ -15,6 +15,7 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MAX_VERSIONS,
@@ -235,7 +236,7 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             began = perf_counter()
-            buffer = np.empty(last - first, np.uint8)
+            buffer = MEMORY.take(last - first)
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
             self.fill_slab(planned, part, out, cost=statistics, cancel=cancel)
             statistics.add(assemble=perf_counter() - began)

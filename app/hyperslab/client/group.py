@@ -195,6 +195,15 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """
         return Tree(f"{self.name}/", tuple(_branches(self, level)))
 
+    def to_xarray(self, **options: Any) -> Any:
+        """The arrays of this group as an ``xarray.Dataset``, of which slices are read when they are needed.
+
+        ``options``, and what is raised: as of ``xarray.open_dataset``. Values are decoded as the CF conventions say.
+        """
+        from hyperslab.client.xarray import open_group
+
+        return open_group(self, **options)
+
     # --- changes -------------------------------------------------------------------------------------------------
 
     def create_array(
