@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numcodecs import Zstd
 
-from hyperslab.arrays.memory import LEAST, MEMORY, Memory
+from hyperslab.arrays.memory import LEAST, Memory
 from tests.arrays.support import MIB, age, open_array, plan_items, service_on, zarr_array
+from tests.server import wait_until
 
 
 def address(data: Any) -> int:
@@ -29,17 +30,28 @@ def test_memory_is_used_again_once_every_view_of_it_is_gone(nbytes: int) -> None
     assert address(memory.take(nbytes)) == first
 
 
-def test_no_more_is_kept_than_the_limit() -> None:
-    memory = Memory(4 * LEAST)
+def test_what_is_not_used_is_given_back_but_for_the_limit() -> None:
+    memory = Memory(4 * LEAST, seconds=3600)
     held = [memory.take(2 * LEAST) for _ in range(5)]
     assert len({*map(address, held)}) == 5
+    for _ in range(2):
+        memory.trim()
+        assert memory.nbytes == 10 * LEAST, "it is in use"
     held.clear()
+    assert memory.take(2 * LEAST - 1).nbytes == 2 * LEAST - 1
+    memory.trim()
     assert memory.nbytes == 4 * LEAST
-    larger = memory.take(3 * LEAST)
-    assert larger.nbytes == memory.nbytes == 3 * LEAST
-    assert memory.take(LEAST - 1).nbytes == LEAST - 1
-    assert memory.take(9 * LEAST).nbytes == 9 * LEAST
-    assert memory.nbytes <= 4 * LEAST
+    assert memory.take(3 * LEAST).nbytes == 3 * LEAST
+    memory.trim()
+    assert memory.nbytes == 7 * LEAST, "it was used lately"
+    memory.trim()
+    assert memory.nbytes == 4 * LEAST
+
+
+def test_it_is_given_back_unasked() -> None:
+    memory = Memory(0, seconds=0.01)
+    memory.take(LEAST)
+    wait_until(lambda: not memory.nbytes)
 
 
 def test_a_stream_of_any_length_uses_the_memory_of_a_few_slabs(tmp_path: Path) -> None:
@@ -55,4 +67,3 @@ def test_a_stream_of_any_length_uses_the_memory_of_a_few_slabs(tmp_path: Path) -
             sent += slab
         assert sent == values[:, 3:500].tobytes()
         assert len(used) <= 4
-        assert MEMORY.nbytes <= 32 * MIB
