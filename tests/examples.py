@@ -5,7 +5,7 @@ all pages, each of which begins without names.
 A ``text`` block right behind one of them is what it prints: ``…`` stands for anything, white space for none. A ``sh``
 block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one; before it, and where
 it has no arguments, that is the demo, which all pages share. A block behind a comment that begins with ``not run`` is
-for people alone.
+for people alone, and ``python`` behind one that begins with ``written by`` runs where other packages are installed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.server import serving
+from tests.tools import others_python
 
 _BLOCK = re.compile(
-    r"(?P<skip>^<!-- not run[^>]*-->\n+)?"
+    r"(?P<skip>^<!-- not run[^>]*-->\n+)?(?P<elsewhere>^<!-- written by[^>]*-->\n+)?"
     r"^```(?P<language>\w*)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -56,6 +57,7 @@ class Example:
     code: str
     printed: str | None
     line: int
+    elsewhere: bool = False
 
     @property
     def serves(self) -> bool:
@@ -67,7 +69,8 @@ def examples(page: Path) -> Iterator[Example]:
     text = page.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         if match["language"] in ("sh", "python") and not match["skip"]:
-            yield Example(match["language"], match["code"], match["printed"], text.count("\n", 0, match.start()) + 1)
+            line = text.count("\n", 0, match.start()) + 1
+            yield Example(match["language"], match["code"], match["printed"], line, match["elsewhere"] is not None)
 
 
 def is_as_shown(shown: str, printed: str) -> bool:
@@ -106,6 +109,8 @@ class Runner:
         code = example.code
         for documented, actual in self._replaced.items():
             code = code.replace(documented, actual)
+        if example.elsewhere:
+            return self._printed_by([str(others_python()), "-W", "ignore", "-c", code], example)
         return self._run_python(code) if example.language == "python" else self._run_sh(code, example)
 
     def _serve(self, code: str) -> None:
@@ -131,10 +136,10 @@ class Runner:
             "[ ! -e .bin/names ] || source .bin/names\n"
             "trap 'declare -p | grep \"^declare -- [a-z]\" > .bin/names || :' EXIT\n"
         )
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", prelude + code],
-            cwd=self._folder, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        return self._printed_by(["bash", "-euo", "pipefail", "-c", prelude + code], example)
+
+    def _printed_by(self, command: list[str], example: Example) -> str:
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"line {example.line}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -54,6 +54,12 @@ def napari_python() -> Path:
     return Path(named) if named else _existing(ROOT / ".venv-napari" / "bin" / "python", "there is no .venv-napari")
 
 
+def others_python() -> Path:
+    """A Python that has the packages of the field that write and read Zarr; ``OTHERS_PYTHON`` names another one."""
+    named = os.environ.get("OTHERS_PYTHON")
+    return Path(named) if named else _existing(ROOT / ".venv-others" / "bin" / "python", "there is no .venv-others")
+
+
 def artifacts(name: str) -> Path:
     """A folder for what a test run leaves behind to be looked at, such as screenshots."""
     folder = ROOT / ".artifacts" / name

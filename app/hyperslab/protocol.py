@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol, with limits that it lacks: of the size and time of a head, and of unread responses."""
+"""uvicorn's HTTP/1.1 protocol, with what it lacks: limits of heads and of unread responses, and whole packets."""
 
 import re
 from typing import Any
@@ -12,6 +12,7 @@ class Protocol(HttpToolsProtocol):
     """Clients that do not finish a head, or do not read a response, are disconnected: uvicorn would wait for ever."""
 
     _unparsed = 0  # bytes since the last head, or the last part of a body
+    _is_in_head = False
     _deadline: Any = None  # a timer handle
 
     def connection_made(self, transport: Any) -> None:
@@ -29,16 +30,21 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unparsed > 256 << 10:  # bytes; also of trailers: the parser has no limits
             self.transport.abort()
+        elif self._is_in_head and self._deadline is None:  # most heads come whole, and need no timer
+            self._abort_after(60.0)
 
     def on_message_begin(self) -> None:
-        self._abort_after(60.0)
+        self._is_in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._unparsed = 0
-        self._abort_after(300.0 if self.flow.write_paused else None)
+        self._unparsed, self._is_in_head = 0, False
+        if self._deadline is not None:
+            self._abort_after(300.0 if self.flow.write_paused else None)
         super().on_headers_complete()
         self.headers = []  # the parser appends trailers, which are not headers (RFC 9110 §6.5.1)
+        if self.scope["method"] != "HEAD":
+            self.cycle.transport = _Joined(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -59,3 +65,26 @@ class Protocol(HttpToolsProtocol):
             self._deadline.cancel()
         seconds = None if longest is None else min(longest, self.app_state.get(PATIENCE, longest))
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+
+class _Joined:
+    """Transport of a response whose head waits for the first part of its body, as ASGI has it: one packet, not two."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.writelines((self._head, data) if data else (self._head,))
+            self._head, self.write = b"", self._transport.write  # type: ignore[method-assign]
+        elif data.startswith(b"HTTP/1.1 100"):
+            self._transport.write(data)
+        else:
+            self._head = data
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()

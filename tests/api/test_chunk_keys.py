@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hyperslab import cli
 from hyperslab.api.app import create_app
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.errors import StoreError
 from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import HookedStore, running, serving
 from tests.server import served
@@ -105,30 +107,122 @@ def test_right_keys_of_full_and_empty_arrays_are_no_problem(tmp_path: Path, stat
             assert "problems" not in data.http.get(f"/v1/metadata/data/{name}").json()
 
 
-def test_keys_of_both_forms_are_reported(tmp_path: Path) -> None:
-    stored(tmp_path / "a", 2, encoding("v2", "/"), None)
-    (tmp_path / "a" / "0.0").write_bytes((tmp_path / "a" / "0" / "0").read_bytes())
+MIXTURES = pytest.mark.parametrize("foreign", ["first", "last", "stale"])
+"""Which chunks lie under keys of another form: the first or the last row; or all, and all but one in the stated one."""
+
+
+@MIXTURES
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_mixture_of_both_forms_is_reported_and_never_read_as_fill(
+    tmp_path: Path, foreign: str, zarr_format: int
+) -> None:
+    name, other = ("v2", "/") if zarr_format == 2 else ("default", ".")
+    stored(tmp_path / "other", zarr_format, encoding(name, other), None)
+    right = encoding("v2", ".") if zarr_format == 2 else encoding("default", "/")
+    array = zarr.create_array(
+        str(tmp_path / "a"), shape=VALUES.shape, chunks=(2, 3), dtype="i4", zarr_format=zarr_format, fill_value=0,  # type: ignore[arg-type]
+        chunk_key_encoding=right,  # type: ignore[arg-type]
+    )  # fmt: skip
+    own = {"first": slice(2, 6), "last": slice(0, 4), "stale": slice(0, 6)}[foreign]
+    array[own] = VALUES[own]
+    if foreign == "stale":
+        (tmp_path / "a" / ("0.0" if zarr_format == 2 else "c/0/0")).unlink()
+    rows = {"first": [0], "last": [2], "stale": [0, 1, 2]}[foreign]
+    for key in (tmp_path / "other").rglob("*"):
+        parts = str(key.relative_to(tmp_path / "other")).replace(".", "/").removeprefix("c/").split("/")
+        if key.is_file() and "z" not in key.name and int(parts[0]) in rows:
+            place = tmp_path / "a" / key.relative_to(tmp_path / "other")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(key.read_bytes())
+    absent, present = ("4:", "0:4") if foreign == "last" else ("0:2", "2:")
 
     with serving(tmp_path) as data:
-        assert data.http.get("/v1/slice/data/a?select=0,0&format=json").json() == 1
-        (problem,) = data.http.get("/v1/metadata/data/a").json()["problems"]
+        for _ in range(2):
+            refused = data.http.get(f"/v1/slice/data/a?select={absent}&format=json")
+            assert refused.status_code == 502
+            assert "but not this one" in refused.json()["detail"]
+            assert data.http.head(f"/v1/slice/data/a?select={absent}").status_code == 502
+            found = data.http.get(f"/v1/slice/data/a?select={present}&format=json").json()
+            np.testing.assert_array_equal(found, VALUES[:4] if foreign == "last" else VALUES[2:])
+            (problem,) = data.http.get("/v1/metadata/data/a").json()["problems"]
+            assert "too; only" in problem
+        cell = "4,0" if foreign == "last" else "0,0"
+        assert data.http.put(f"/v1/slice/data/a?select={cell}", content=bytes(4)).status_code == 502
 
-    assert "too; only" in problem
 
-
-def test_a_remote_store_is_asked_once_and_only_where_the_document_leaves_it_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remote", [False, True])
+def test_present_chunks_cost_no_look_and_absent_ones_one_listing(tmp_path: Path, remote: bool) -> None:
     stored(tmp_path / "open", 2, encoding("v2", "/"), None)
     stored(tmp_path / "stated", 2, encoding("v2", "/"), "/")
+    stored(tmp_path / "sparse", 3, encoding("default", "/"), keys("default", "/"))
+    (tmp_path / "sparse/c/0/0").unlink()
+    (tmp_path / "sparse/c/2/0").unlink()
+    expected = VALUES.copy()
+    expected[:2, :3] = expected[4:, :3] = 0
 
     listed: list[str] = []
-    with running(tmp_path, remote=True) as data, httpx.Client(base_url=data.url) as http:
+    with running(tmp_path, remote=remote) as data, httpx.Client(base_url=data.url) as http:
         data.store.before_listing = listed.append
-        for name in ("open", "stated"):
-            for _ in range(3):
+        for _ in range(3):
+            for name in ("open", "stated", "sparse"):
                 found = http.get(f"/v1/slice/data/{name}?format=json").json()
-                np.testing.assert_array_equal(found, VALUES)
+                np.testing.assert_array_equal(found, expected if name == "sparse" else VALUES)
 
-    assert listed == ["open/"]
+    assert listed == ["open/", "sparse/"]
+
+
+def test_a_failing_look_fails_the_read_and_is_not_remembered(tmp_path: Path) -> None:
+    stored(tmp_path / "a", 2, encoding("v2", "/"), None)
+
+    def fail(prefix: str) -> None:
+        raise StoreError("data", prefix, "it is down")
+
+    with running(tmp_path, remote=True) as data, httpx.Client(base_url=data.url) as http:
+        data.store.before_listing = fail
+        assert http.get("/v1/slice/data/a").status_code == 502
+        data.store.before_listing = lambda _: None
+        found = http.get("/v1/slice/data/a?format=json").json()
+
+    np.testing.assert_array_equal(found, VALUES)
+
+
+def test_an_array_that_was_read_empty_is_looked_at_again(tmp_path: Path) -> None:
+    stored(tmp_path / "a", 2, encoding("v2", "/"), None)
+    shutil.move(tmp_path / "a" / "0", tmp_path / "0")
+    shutil.move(tmp_path / "a" / "1", tmp_path / "1")
+    shutil.move(tmp_path / "a" / "2", tmp_path / "2")
+
+    with serving(tmp_path) as data:
+        assert not np.any(data.http.get("/v1/slice/data/a?format=json").json())
+        for name in "012":
+            shutil.move(tmp_path / name, tmp_path / "a" / name)
+        np.testing.assert_array_equal(data.http.get("/v1/slice/data/a?format=json").json(), VALUES)
+        # put right by hand: the document is the same, and its keys are the stated ones
+        for path in [*(tmp_path / "a").glob("*/*")]:
+            path.rename(tmp_path / "a" / f"{path.parent.name}.{path.name}")
+        np.testing.assert_array_equal(data.http.get("/v1/slice/data/a?format=json").json(), VALUES)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_every_face_finds_chunks_under_other_keys(tmp_path: Path, sharded: bool) -> None:
+    if sharded:
+        zarr.create_array(
+            str(tmp_path / "a"), shape=VALUES.shape, chunks=(1, 2), shards=(2, 4), dtype="i4", fill_value=0,
+            chunk_key_encoding=encoding("default", "."),  # type: ignore[arg-type]
+        )[...] = VALUES  # fmt: skip
+        document = json.loads((tmp_path / "a/zarr.json").read_bytes())
+        (tmp_path / "a/zarr.json").write_text(json.dumps(document | {"chunk_key_encoding": keys("default", "/")}))
+    else:
+        stored(tmp_path / "a", 2, encoding("v2", "/"), None)
+
+    for face in ("/zarr2", "/zarr3", "/v1/chunk"):
+        with serving(tmp_path) as data:  # which has not been asked before
+            if face == "/v1/chunk":
+                answer = data.http.get("/v1/chunk/data/a/1.1?format=stored")
+                assert answer.status_code == 200
+                continue
+            array = zarr.open_array(f"{data.url}{face}/data/a", mode="r", zarr_format=int(face[-1]))  # type: ignore[arg-type]
+            np.testing.assert_array_equal(np.asarray(array[...]), VALUES)
 
 
 def test_the_store_says_what_no_document_and_no_listing_can(tmp_path: Path) -> None:

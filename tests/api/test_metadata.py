@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import zarr
 
@@ -23,6 +25,29 @@ def test_every_link_of_a_document_leads_somewhere(client: httpx.Client) -> None:
     assert client.get(links["chunk"] + "/0.0").status_code == 200
     assert client.get(links["zarr"] + "/.zarray").status_code == 200
     assert client.get(links["view"]).status_code == 200
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_link_to_another_format_is_given_where_it_surely_leads_to_the_array(tmp_path: Path, sharded: bool) -> None:
+    """xarray takes the fill value of Zarr v2 for missing values."""
+    root: Any = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    for name, fill, stored, names in (
+        ("sparse", 0, 2, ("y", "x")), ("full", 0, 4, ("y", "x")), ("nan", np.nan, 2, ("y", "x")),
+        ("unnamed", 0, 2, None),
+    ):  # fmt: skip
+        array = root.create_array(
+            name, shape=(4, 4), chunks=(2, 2), shards=(4, 2) if sharded else None, dtype="f4", fill_value=fill,
+            dimension_names=names,
+        )  # fmt: skip
+        array[:stored] = 5
+
+    with serving(tmp_path) as found:
+        links = {n: found.http.get(f"/v1/metadata/data/{n}").json()["links"] for n in [*root.array_keys()]}
+        answers = {n: found.http.get(f"/zarr2/data/{n}/.zarray").status_code for n in links}
+
+    assert {name for name, each in links.items() if "zarr2" in each} == {"nan", "unnamed"}
+    assert all("zarr3" in each for each in links.values())
+    assert {name for name, status in answers.items() if status == 200} == {"full", "nan", "unnamed"}
 
 
 @pytest.mark.parametrize("path", ["table", "cube", "group", ""])

@@ -61,6 +61,8 @@ LIVES_IN: dict[str, str] = {
     "cftime": r"engine\.cf",
     "dateutil": r"engine\.cf",
     "multiprocessing": r"server",
+    "xarray": r"client\.xarray",
+    "dask": r"client\.array",
 }
 """For each library, the modules that may import it."""
 

@@ -13,6 +13,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Folders,
     Keep,
     Listing,
     Part,
@@ -116,6 +117,10 @@ class CountingStore(Store):
     def list_dir(self, prefix: str) -> Listing:
         self.before("list_dir", [prefix])
         return self.inner.list_dir(prefix)
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        self.before("list_folders", [prefix])
+        return self.inner.list_folders(prefix, first, count)
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         self.before("list_prefix", [prefix])

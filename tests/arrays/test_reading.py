@@ -191,6 +191,20 @@ class TestThroughTheCache:
             assert self.read(service)[1].cached == 0
             assert self.read(service)[1].cached == 0
 
+    @pytest.mark.parametrize("is_remote", [False, True])
+    def test_large_chunks_are_kept_when_they_are_asked_for_again(self, tmp_path: Path, *, is_remote: bool) -> None:
+        """Small answers too; what comes from far away is kept at once."""
+        values = np.arange(1 << 20, dtype="<i4").reshape(1024, 1024)
+        zarr_array(tmp_path / "large", values, (512, 1024), compressors=Zstd())
+        age(tmp_path)
+        store = RemoteStore(tmp_path / "large") if is_remote else local_store(tmp_path / "large", writable=False)
+        service, cached = service_of(store, 64 * MIB), []
+        for column in range(4):
+            found, cost = self.read(service, slice(None), column)
+            np.testing.assert_array_equal(found, values[:, column])
+            cached.append(cost.cached)
+        assert cached == ([0, 2, 2, 2] if is_remote else [0, 0, 2, 2])
+
     def test_fields_come_from_whole_records(self, tmp_path: Path) -> None:
         values = np.zeros(4096, [("a", "<i4"), ("b", "<f8")])
         values["a"], values["b"] = np.arange(4096), np.arange(4096) / 3

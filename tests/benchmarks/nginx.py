@@ -37,7 +37,7 @@ http {{
 """
 _FILES: Final = """
     sendfile on;
-    tcp_nopush on;
+    tcp_nopush off;
     keepalive_requests 100000000;
     open_file_cache max=4096 inactive=60s;
     open_file_cache_valid 60s;

@@ -52,6 +52,20 @@ def test_a_missing_name_suggests_those_like_it(proxy: Proxy) -> None:
         assert len(proxy.calls) == asked + 1  # who has a default needs no suggestions
 
 
+def test_a_list_of_the_names_fetches_them_once(proxy: Proxy, group: RemoteGroup) -> None:
+    for names in (lambda: list(group), lambda: list(group.keys()), lambda: sorted(group), lambda: [*group]):
+        asked = len(proxy.calls)
+        assert names() == ["a", "deep", "empty"]
+        assert len(proxy.calls) == asked + 1
+
+    begun = iter(group)
+    assert next(begun) == "a"
+    proxy.root.create_group("store/later")
+    assert len(group) == 4
+    assert list(begun) == ["deep", "empty"]  # as they were when it began
+    assert list(group) == ["a", "deep", "empty", "later"]
+
+
 def test_names_are_completed_and_shown_in_notebooks(proxy: Proxy, group: RemoteGroup) -> None:
     group.attrs["title"] = "<b>" * 200
     records = group.create_array("records", 2, [("x", "i4"), ("y", "f8")])

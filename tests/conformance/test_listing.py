@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
+import zarr
 
 from hyperslab import RemoteGroup
 from hyperslab.api.app import create_app
-from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import ChildInfo, MountedStore
 from hyperslab.arrays.service import build
-from hyperslab.storage import StoreConfig, open_store
+from hyperslab.arrays.tree import find
+from hyperslab.storage import StoreConfig, open_store, scan
 from hyperslab.storage.base import Entry, Listing, Unserved
 from tests.arrays.counting import CountingStore
 from tests.conformance.service import DOCUMENT
@@ -110,3 +116,51 @@ def test_the_children_of_a_crowded_group_are_all_there(watched: tuple[WatchedSto
         assert dict(root.open_group("s").children()) == {"flat": "array", "g": "group"}
         assert dict(root.open_group("s/g").children()) == {"nested": "array", "small": "array"}
         assert root.open_array("s/flat").shape == (1_000_000,)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_pages_of_a_large_group_cost_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zarr_format: Literal[2, 3]
+) -> None:
+    """Some children are looked up twice (the first beyond a page); each document of Zarr v3 is read once, and a folder
+    is listed again when it has changed."""
+    monkeypatch.setattr(scan, "_SETTLED", 0.0)
+    monkeypatch.setattr(scan, "_REMEMBERED", 1e9)
+    scans: list[object] = []
+    monkeypatch.setattr(scan.os, "scandir", lambda folder, scandir=os.scandir: scans.append(folder) or scandir(folder))
+    group = zarr.create_group(tmp_path, zarr_format=zarr_format)
+    names = [f"a{i:04}" for i in range(1200)]
+    array = group.create_array(names[0], shape=1, dtype="i2")
+    for name in names[1:]:
+        shutil.copytree(tmp_path / array.basename, tmp_path / name)
+    (tmp_path / "a0500-link").symlink_to("a0500")
+    (tmp_path / "a0500-out").symlink_to("/")
+    store = WatchedStore(open_store(StoreConfig(name="s", url=str(tmp_path))))  # type: ignore[arg-type]
+    catalog = Catalog([MountedStore("s", store)])
+    root, listed = catalog.open_group("s"), list[str]()
+    scans.clear()
+
+    for _ in range(2):
+        store.forget()
+        listed.clear()
+        cursor, problems = None, set[str]()
+        while True:
+            page = catalog.children(root, limit=100, cursor=cursor)
+            listed += [child.name for child in page.nodes]
+            problems.update(page.problems)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert len(store.asked) <= 3.4 * len(names)
+        assert not store.listed
+    assert len(scans) == 1
+
+    assert listed == sorted([*names, "a0500-link"])
+    assert not store.gets  # the second time
+    assert [problem for problem in problems if "a0500-out" in problem]
+    assert find(catalog, root, names[-1], limit=9, page=1000).nodes == (ChildInfo(f"s/{names[-1]}", "array"),)
+    (tmp_path / "a0500-new").mkdir()
+    document = "zarr.json" if zarr_format == 3 else ".zgroup"
+    shutil.copy(tmp_path / document, tmp_path / "a0500-new" / document)
+    page = catalog.children(root, limit=4, cursor="a0499")
+    assert [child.name for child in page.nodes] == ["a0500", "a0500-link", "a0500-new", "a0501"]

@@ -233,17 +233,25 @@ class Copy:
                 cells[...] = values
 
 
-def change_at_random(client: httpx.Client, store: str, seed: int) -> None:
+def change_at_random(client: httpx.Client, store: str, seed: int, folder: Path | None) -> None:
+    """Resizes, appends and writes; in a ``folder`` also recreates the array, and replaces chunks as another program."""
     rng, path = random.Random(seed), f"/{store}/c/{seed}"
-    definition = {"shape": [12, 6], "chunks": [4, 3], "dtype": "<i4", "fill_value": 0}
+    definition = {"shape": [12, 6], "chunks": [4, 3], "dtype": "<i4", "fill_value": 0, "compressor": None}
     assert client.put(f"/v1/metadata{path}", json=definition).status_code == 201
     rows = 12
     for _ in range(12):
         draw = rng.random()
-        if draw < 0.15:
+        if draw < 0.1 and folder is not None:
+            client.delete(f"/v1/metadata{path}").raise_for_status()
+            client.put(f"/v1/metadata{path}", json={**definition, "shape": [rows, 6]}).raise_for_status()
+        elif draw < 0.3 and folder is not None:
+            chunk = folder / f"c/{seed}" / f"{rng.randrange(-(-rows // 4))}.{rng.randrange(2)}"
+            chunk.with_name(".new").write_bytes(np.full(12, rng.randrange(1, 99), DTYPE).tobytes())
+            chunk.with_name(".new").replace(chunk)
+        elif draw < 0.4:
             rows = rng.randrange(6, 20)
             client.patch(f"/v1/metadata{path}", json={"shape": [rows, 6]}).raise_for_status()
-        elif draw < 0.3:
+        elif draw < 0.55:
             values = np.full((2, 6), rng.randrange(1, 99), DTYPE)
             response = client.post(
                 f"/v1/append{path}", content=values.tobytes(), headers={**RAW, "array-shape": "[2,6]"}
@@ -258,18 +266,18 @@ def change_at_random(client: httpx.Client, store: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("store", ["disk", "bucket"])
-def test_a_follower_that_is_cut_off_at_random_ends_equal(store: str, replicas: list[Server]) -> None:
+def test_a_follower_that_is_cut_off_at_random_ends_equal(store: str, replicas: list[Server], disk: Path) -> None:
     """Two replicas of two workers change two arrays; the follower reconnects to either."""
     with ExitStack() as stack:
         clients = [stack.enter_context(httpx.Client(base_url=s.url, timeout=60)) for s in replicas]
-        follow(store, clients)
+        follow(store, clients, disk if store == "disk" else None)
 
 
-def follow(store: str, clients: list[httpx.Client]) -> None:
+def follow(store: str, clients: list[httpx.Client], folder: Path | None) -> None:
     """Follow, and be cut off, until two writers have ended and the copy is equal, which it is after some last events:
     workers tell what they stored each by themselves, so those of the other writer may come after its mark."""
     copy, last, finished = Copy(clients), None, threading.Event()
-    writers = [threading.Thread(target=change_at_random, args=(clients[i], store, i)) for i in range(2)]
+    writers = [threading.Thread(target=change_at_random, args=(clients[i], store, i, folder)) for i in range(2)]
 
     def write() -> None:
         for writer in writers:

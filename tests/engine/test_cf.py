@@ -123,9 +123,30 @@ def test_times_of_other_calendars_are_text_of_cftime(units: str, calendar: str) 
     assert found.tolist() == [[date.isoformat() for date in row] for row in expected]
 
 
+@pytest.mark.parametrize("calendar", ["standard", "gregorian", "julian", "proleptic_gregorian"])
+@pytest.mark.parametrize(
+    "since", ["-4712-01-01 12:00:00", "-0001-12-31 23:59:59.999999", "-10-1-1 00:00 -6:00", "0001-01-01", "1582-10-04"]
+)
+def test_dates_around_year_1_are_cftimes_without_its_warning(calendar: str, since: str) -> None:
+    """Which a program could silence only for all of its threads."""
+    values = np.array([0, 1, -1, 366, 1_720_000, -1_720_000, 2_299_160, 59.25, -577_735.75, 1 / 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = cftime.num2date(values, f"days since {since}", calendar, only_use_cftime_datetimes=True)
+    filters = [*warnings.filters]
+
+    times = make_decoder(values.dtype, {"units": f"days since {since}", "calendar": calendar}).to(np.dtype("<M8[us]"))
+    found = times(values)
+
+    assert found.tolist() == np.array([date.isoformat() for date in expected], found.dtype).tolist()
+    assert filters == warnings.filters
+
+
 @pytest.mark.parametrize(
     ("units", "calendar"),
     [
+        *((f"days since {date}", "standard") for date in ("-0000-01-01", "-12345-01-01", "-5-02-30")),
+        ("days since -4-02-29", "julian"),
         ("days since 2000-01-01", "martian"),
         ("days since 2000-01-01", ""),
         ("months since 2000-01-01", "standard"),

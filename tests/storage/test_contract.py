@@ -232,6 +232,25 @@ def test_keys_are_listed(filled: Store, request: pytest.FixtureRequest) -> None:
         assert (filled.list_dir(nothing).entries, filled.list_dir(nothing).prefixes) == ((), ())
 
 
+@pytest.mark.parametrize("filled", LISTABLE, indirect=True)
+def test_folders_are_listed_a_part_at_a_time(filled: Store) -> None:
+    prefixes = filled.list_dir("").prefixes
+
+    for most in (1, 2, 100):
+        names, following = list[str](), ""
+        while True:
+            found = filled.list_folders("", following, most)
+            assert list(found.names) == sorted(found.names)
+            names += found.names
+            if found.following is None:
+                break
+            assert found.following > following
+            following = found.following
+        assert names == list(prefixes)
+    assert list(filled.list_folders("", "aa", 1).names) == ["ab"]
+    assert not filled.list_folders("nothing/", "", 9).names
+
+
 @pytest.mark.parametrize("store", WRITABLE, indirect=True)
 def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, prefix: str) -> None:
     store.put(f"{prefix}part", random.Random(2).randbytes(1 << 20))

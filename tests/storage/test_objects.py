@@ -564,6 +564,26 @@ ODD_KEYS = {
 """Keys in a bucket, and the paths up to the segment with a flaw."""
 
 
+def test_a_part_of_many_folders_is_listed_by_the_pages_that_hold_it(
+    s3_server: S3Server, s3_bucket: S3Bucket, proxy: FaultProxy
+) -> None:
+    """In the order of names, which is not that of keys: ``a/`` comes after ``a-b/``."""
+    names = sorted([*(f"a-{i:04}" for i in range(2100)), "a", "a-0007-b", "a-0007.c", "a0", "b", "+"])
+    fill_bucket(s3_server, s3_bucket, dict.fromkeys([f"g/{name}/.zgroup" for name in names], b"1"))
+    store = open_store(s3_bucket.at(proxy.url).config())
+    listed, following = list[str](), ""
+
+    while following is not None:
+        before = len(proxy.seen)
+        found = store.list_folders("g/", following, 700)
+        assert len(proxy.seen) - before <= 4
+        listed += found.names
+        following = found.following  # type: ignore[assignment]
+
+    assert listed == names
+    assert store.list_folders("g/", "a-0007", 2)[:2] == (["a-0007", "a-0007-b"], "a-0007.c")
+
+
 @pytest.mark.parametrize("base", ["", "/g"])
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_keys_that_are_no_paths_are_named_and_hide_and_lose_nothing(

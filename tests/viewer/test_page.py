@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,44 @@ def odd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_plate(zarr.open_group(folder / "plate", mode="w", zarr_format=2))
     with running_server({name: folder / name for name in ("empty", "many", "torn", "plate")}) as server:
         yield server.url
+
+
+MEANT: Mapping[str, tuple[dict[str, Any], str]] = {
+    "anndata": ({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [4, 3]}, "csr_matrix 4 × 3"),
+    "column": ({"encoding-type": "categorical", "ordered": False}, "categorical"),
+    "table": ({"encoding-type": "anndata", "spatialdata-encoding-type": "ngff:regions_table"}, "ngff:regions_table"),
+    "spatialdata": ({"spatialdata_attrs": {"version": "0.2"}}, "SpatialData"),
+    "nwb": (
+        {"neurodata_type": "TimeSeries", "_LINKS": [{"name": "data", "path": "/a/data", "source": "."}, None]},
+        "TimeSeries, data → /a/data",
+    ),
+    "vcf": ({"vcf_zarr_version": "0.5", "source": "bio2zarr"}, "VCF Zarr 0.5"),
+    "mdio": ({"apiVersion": "1.2.3", "createdOn": "2026-11-27"}, "MDIO 1.2.3"),
+    "positions": ({"ome": {"version": "0.5", "bioformats2raw.layout": 3}}, "series of images"),
+    "odd": ({"encoding-type": {}, "neurodata_type": 3, "_LINKS": [None, 1], "description": ["x"], "ome": "y"}, "group"),
+}
+"""By name of a group: its attributes as the packages of these formats write them, and what the page says."""
+
+
+def test_what_a_node_means_stands_beside_its_name(tab: Tab, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    root = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    for name, (attributes, _) in MEANT.items():
+        root.create_group(name, attributes=attributes)
+    references = {"_DTYPE": "object_reference", "neurodata_type": "VectorData", "description": "Electrodes"}
+    root.create_array("array", shape=(2,), dtype="u1", attributes=references)
+
+    with running_server({"meant": tmp_path}) as server, viewing(tab, server.url, request.node.name) as viewer:
+        viewer.open("/view/meant")
+        cards, tree = viewer.page.locator(".card"), viewer.page.get_by_role("tree")
+        for name, (_, text) in MEANT.items():
+            expect(cards.filter(has_text=name).locator(".card-about")).to_have_text(text)
+            item = tree.get_by_role("treeitem", name=name, exact=True)
+            expect(item.locator(".tree-about")).to_have_text("" if text == "group" else text)
+        expect(cards.filter(has_text="array").locator(".card-about")).to_have_text("2 · uint8 · VectorData")
+        viewer.open("/view/meant/array")
+        expect(viewer.page.locator(".facts")).to_contain_text("VectorData")
+        viewer.open("/view/meant/nwb")
+        expect(viewer.page.locator(".browse-head")).to_contain_text("TimeSeries, data → /a/data · 0 members")
 
 
 @pytest.fixture

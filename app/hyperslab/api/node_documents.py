@@ -21,7 +21,7 @@ NO_CHILDREN: Final = Children((), None)
 
 def document_etag(node: ArrayNode | GroupNode, listed: Children = NO_CHILDREN, *, field: str | None = None) -> str:
     """The tag of a node's document, from its metadata, attributes, listed nodes and the field of its schema."""
-    return etag_of(repr((node.path, node.version, listed, field)).encode())
+    return etag_of(repr((node.path, node.version, node.problems, listed, field)).encode())
 
 
 def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field: str | None = None) -> dict[str, Any]:

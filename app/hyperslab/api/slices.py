@@ -35,7 +35,9 @@ from hyperslab.api.values_out import (
     npy_header,
 )
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
 from hyperslab.engine.cf import Decoder
@@ -246,7 +248,7 @@ class _Values:
             cancel.check()
             data = encode(query.decode(values), query.form)
         else:
-            prefix, memory = query.prefix, np.empty(len(query.prefix) + plan.nbytes, np.uint8)
+            prefix, memory = query.prefix, MEMORY.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
             _, plan = reader.read(plan, cancel, self._statistics, out)
@@ -298,6 +300,8 @@ def _sources(plan: ReadPlan) -> Sources | None:
     array = plan.array
     found = None if plan.found is None else plan.found.by_coords
     if found is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
+        return None
+    if None in found.values() and not is_settled(array):
         return None
     keys = (*array.documents, *map(array.chunk_key, found))
     versions = [*array.documents.values(), *found.values()]

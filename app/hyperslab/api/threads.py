@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -27,11 +28,13 @@ class Threads:
     """Threads for all blocking calls; the framework's threads are not used.
 
     Each ``remote`` store has ``width`` threads of its own, so that requests to an unresponsive store do not delay
-    others.
+    others. Requests to folders hardly wait: with more threads than processors they would take Python's lock from each
+    other, and each thread keeps memory.
     """
 
     def __init__(self, width: int, remote: Iterable[str] = ()) -> None:
-        self._pool = ThreadPoolExecutor(width, thread_name_prefix="requests")
+        few = min(width, max(4, 2 * (os.cpu_count() or 1)))
+        self._pool = ThreadPoolExecutor(few, thread_name_prefix="requests")
         self._remote = {name: ThreadPoolExecutor(width, thread_name_prefix=f"requests-{name}") for name in remote}
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

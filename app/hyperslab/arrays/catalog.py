@@ -8,10 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any, NamedTuple
 
 from hyperslab.arrays import listing
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, ChildInfo, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.nodes import (
+    V3,
+    ArrayNode,
+    BrokenNode,
+    ChildInfo,
+    Children,
+    GroupNode,
+    KeyForm,
+    Kind,
+    MountedStore,
+)
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.cf import is_time
 from hyperslab.engine.jsontext import dump_copy, parse_json
@@ -34,9 +46,10 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import Stored, Unserved
-from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
+from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
+_LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
 
@@ -49,8 +62,8 @@ class Catalog:
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
-        self._key_forms: VersionedCache[listing.KeyForm] = VersionedCache(4 << 20)
-        self._consolidated = VersionedCache[Mapping[str, bytes] | BadMetadata](2 * MAX_CONSOLIDATED_BYTES)
+        self._attributes = VersionedCache[_Large](64 << 20)
+        self._consolidated = VersionedCache[_Consolidated | BadMetadata](4 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
         """The store of a path, and the rest of the path; raises `BadPath` and `NodeNotFound`."""
@@ -84,16 +97,21 @@ class Catalog:
         else:
             versions = mount.versions.look_up_documents(prefix, keys, fresh=fresh)
             stored, node = None, self._nodes.get(name, _joined(versions))
+        large: _Large | None = None
         if node is None:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
-                return self._open_undocumented(mount, rest, has_attributes=attributes is not None)
+                node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
+                return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
             if stored is None:
-                present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
+                large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
+                wanted = keys if large is None else keys[:-1]
+                present = [key for key, version in zip(wanted, versions, strict=False) if version is not None]
                 found = dict(zip(present, mount.versions.read(present), strict=True))
-                stored = [found.get(key) for key in keys]
-            node = self._parse(mount, rest, stored)
-        return node if fresh else self.whole(node)
+                stored = [found.get(key) for key in wanted]
+                stored += [] if large is None or attributes is None else [Stored(b"", attributes)]
+            node = self._parse(mount, rest, stored, large)
+        return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `open_node`, but None if the node does not exist."""
@@ -105,9 +123,27 @@ class Catalog:
     def find_readable(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `find_node`, but None also for a node that cannot be opened, or a path that leads out of its store; unless
         ``fresh``, also for one that its store fails to read alone. To a writer, that is no absence."""
+        return self._readable(path, partial(self.open_node, path, fresh=fresh), fresh=fresh)
+
+    def open_child(self, group: GroupNode, child: ChildInfo) -> Node | None:
+        """As `find_readable`, in the versions with which the child of a group was listed."""
+        path, mount, rest = join(group.path, child.name), group.mount, group.prefix + child.name
+        if mount is None or not any(child.documents.values()):
+            return self.find_readable(path)
+        node = self._nodes.get((mount.name, rest), _joined([*child.documents.values()]))
+
+        def read() -> Node:
+            others = [key for key, version in child.documents.items() if version is not None and key not in child.read]
+            found = dict(zip(others, mount.versions.read(others), strict=True))
+            return self._parse(mount, rest, [child.read.get(key) or found.get(key) for key in child.documents])
+
+        node = self._readable(path, read) if node is None else node
+        return None if node is None else self.whole(node)
+
+    def _readable(self, path: str, open_node: Callable[[], Node], *, fresh: bool = False) -> Node | None:
         try:
-            return self.find_node(path, fresh=fresh)
-        except (BrokenData, BadPath):
+            return open_node()
+        except (NodeNotFound, BrokenData, BadPath):
             return None
         except StoreError as error:
             if fresh or not listing.concerns_one(self.locate(path)[0], error):
@@ -193,16 +229,31 @@ class Catalog:
         return None
 
     def whole(self, node: Node) -> Node:
-        """The node; an array with an open stream includes the items that are not in its chunks yet."""
-        if self.with_head is None or not isinstance(node, ArrayNode) or OWN_MEMBER not in node.metadata.document:
+        """The node; an array with an open stream includes the items that are not in its chunks yet, and has the keys
+        under which its chunks were found last (see `chunk_keys`)."""
+        if not isinstance(node, ArrayNode):
             return node
-        return self.with_head(node)
+        mount, metadata = node.mount, node.metadata
+        form = mount.key_forms.get(node.prefix, node.data_id, count_miss=False)
+        is_open = metadata.zarr_format == 2 and metadata.document.get("dimension_separator") is None
+        if is_open and mount.dimension_separator is not None:
+            form = KeyForm("", mount.dimension_separator)
+        node = node if form is None else node.with_keys(form)
+        return node if self.with_head is None or OWN_MEMBER not in metadata.document else self.with_head(node)
 
     def remembered(self, path: str) -> Node | None:
-        """The node of a remote store at a normalised path, as last opened, without any request; else None."""
+        """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
+        array with other keys of chunks than it states."""
+        mount, node = self.mounts.get(path.partition("/")[0]), self.last_known(path)
+        if mount is None or not mount.is_remote:
+            return None
+        form = None if node is None else mount.key_forms.any_version(node.prefix)
+        return node if form is None or form.problem is None else None
+
+    def last_known(self, path: str) -> Node | None:
+        """The node at a normalised path, as last opened, whether or not it has changed; else None."""
         name, _, rest = path.partition("/")
-        mount = self.mounts.get(name)
-        return self._nodes.any_version((name, rest)) if mount is not None and mount.is_remote else None
+        return self._nodes.any_version((name, rest))
 
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
@@ -220,16 +271,25 @@ class Catalog:
         return {key: version for node in nodes for key, version in node.documents.items()}
 
     def children(
-        self, group: GroupNode, *, limit: int, cursor: str | None = None, deadline: float | None = None
+        self,
+        group: GroupNode,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        deadline: float | None = None,
+        attributes: bool = False,
     ) -> Children:
-        """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` as for
-        `listing.children`."""
+        """A page of at most ``limit`` children in order of name, after the name ``cursor``; ``deadline`` and
+        ``attributes`` as for `listing.children`."""
         mount = group.mount
         if mount is None:
-            return listing.page({name: self._kind_of_store(name) for name in self.mounts}, limit=limit, cursor=cursor)
+            stores = listing.Known({name: self._kind_of_store(name) for name in self.mounts})
+            return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
         known = self._known_children(mount, group.prefix, problems)
-        found = listing.children(mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline)
+        found = listing.children(
+            mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
+        )
         return replace(found, problems=(*problems, *described(found.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
@@ -241,27 +301,20 @@ class Catalog:
             found += page.nodes
         return found
 
-    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> dict[str, Kind]:
+    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> listing.Known:
         """The direct children below a prefix in assumed metadata and in consolidated documents."""
-        kinds: dict[str, Kind] = {}
+        assumed: dict[str, Kind] = {}
         for path in mount.assume_metadata:
             name, slash, _ = path[len(prefix) :].partition("/")
-            if path.startswith(prefix) and name and slash:
-                kinds.setdefault(name, "group")
-            elif path.startswith(prefix) and name:
-                kinds[name] = "array"
-        for root, documents in self._consolidated_above(mount, prefix, problems):
-            inner = prefix[len(root) :]
-            for key, text in documents.items():
-                name, _, document = key[len(inner) :].rpartition("/")
-                if not key.startswith(inner) or not name or "/" in name:
-                    continue
-                node = parse_json(text, limit=len(text)) if document == V3 else None
-                if document == ".zarray" or (isinstance(node, dict) and node.get("node_type") == "array"):
-                    kinds[name] = "array"
-                elif document in (".zgroup", V3):
-                    kinds.setdefault(name, "group")
-        return kinds
+            if path.startswith(prefix) and name:
+                assumed[name] = "group" if slash and name not in assumed else "array"
+        above = self._consolidated_above(mount, prefix, problems)
+        found = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
+        if not assumed and len(found) == 1:  # as large as it may be
+            return found[0]
+        kinds = [assumed, *(each.kinds for each in found)]
+        arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
+        return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
     def _kind_of_store(self, name: str) -> Kind:
         try:
@@ -272,8 +325,8 @@ class Catalog:
 
     def _consolidated_above(
         self, mount: MountedStore, path: str, problems: list[str]
-    ) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-        """Documents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
+    ) -> Iterator[tuple[str, _Consolidated]]:
+        """Contents of each ``.zmetadata`` at a path and above it, as text by key, with its prefix, from the root down;
         for a store that cannot list, also those of each ``zarr.json``. A broken one adds to ``problems``, and raises if
         no other document describes the store.
 
@@ -283,7 +336,8 @@ class Catalog:
         roots = [root for root in prefixes(path) for _ in names]
         keys = [root + name for root in prefixes(path) for name in names]
         blind = not mount.store.capabilities.listable  # what is denied may as well be absent
-        if mount.recheck == "always" and mount.is_remote:
+        new = not any(self._consolidated.any_version((mount.name, key)) for key in keys)
+        if mount.recheck == "always" and mount.is_remote and new:  # a look-up before would cost a round trip
             stored = mount.store.get_each(keys, denied_is_absent=blind)
             versions = _versions_of(stored)
         else:
@@ -308,13 +362,20 @@ class Catalog:
             else:
                 raise BadMetadata(documents.key, documents.member, documents.reason)
 
-    def _parse(self, mount: MountedStore, rest: str, stored: Sequence[Stored | None]) -> Node:
-        """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``."""
+    def _parse(
+        self, mount: MountedStore, rest: str, stored: Sequence[Stored | None], large: _Large | None = None
+    ) -> Node:
+        """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``; ``large`` attributes are
+        known."""
         prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
         documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
-        attrs = {} if attributes is None else parse_attributes(attributes.data, attributes_key)
+        if large is None and attributes is not None:
+            large = _Large(parse_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
+            if large.nbytes > _LARGE:
+                self._attributes.put((mount.name, attributes_key), attributes.version, large, large.nbytes)
+        attrs = {} if large is None else large.attributes
         node: Node
         if assumed is not None:
             metadata = ArrayMetadata.from_document(assumed, array_key)
@@ -332,34 +393,21 @@ class Catalog:
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
-        node = self._with_keys(node)
-        nbytes = sum(len(s.data) for s in stored if s is not None)
-        self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
+        nbytes = 4 * sum(len(s.data) for s in stored[:3] if s is not None) + (0 if large is None else large.nbytes)
+        if isinstance(node, GroupNode) and v3 is not None and len(v3.data) > _NODE_OVERHEAD:
+            nbytes = 4 * len(dump_copy(dict(node.attributes)))  # consolidated metadata are not kept
+        self._nodes.put((mount.name, rest), version, node, nbytes + _NODE_OVERHEAD)
         return node
-
-    def _with_keys(self, node: Node) -> Node:
-        """An array with the keys under which its chunks lie, looked up once where the service itself appends."""
-        if not isinstance(node, ArrayNode):
-            return node
-
-        def look() -> tuple[listing.KeyForm, str, int]:
-            return listing.key_form(node.mount, node.prefix, node.metadata), node.data_id, _NODE_OVERHEAD
-
-        if OWN_MEMBER in node.metadata.document:
-            form, problem = self._key_forms.load((node.mount.name, node.prefix), node.data_id, look).value
-        else:
-            form, problem = look()[0]
-        return replace(node, metadata=node.metadata.with_keys(*form), problems=() if problem is None else (problem,))
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
         """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only
         by its children, which may have attributes."""
         prefix = as_prefix(rest)
         for root, known in self._consolidated_above(mount, rest, []):
-            node = _from_consolidated(mount, prefix, known, prefix[len(root) :])
+            node = _from_consolidated(mount, prefix, known.documents, prefix[len(root) :])
             if node is not None:
                 name, version = (mount.name, f"{rest}/.zmetadata"), node.version
-                kept = self._nodes.get(name, version) or self._with_keys(node)
+                kept = self._nodes.get(name, version) or node
                 self._nodes.put(name, version, kept, _NODE_OVERHEAD)
                 return kept
         assumed = any(path.startswith(prefix) for path in mount.assume_metadata)
@@ -401,9 +449,23 @@ def _v3_node(  # noqa: PLR0917
     return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
 
 
-def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[str, bytes] | BadMetadata, str, int]:
-    """The documents in a ``.zmetadata`` or ``zarr.json`` as text, or the reason why they cannot be read; its version
-    and its size in memory."""
+class _Large(NamedTuple):
+    """Attributes, and the memory that they take."""
+
+    attributes: Mapping[str, Any]
+    nbytes: int
+
+
+class _Consolidated(NamedTuple):
+    """Consolidated metadata: the documents as text, by key, and the children of each prefix."""
+
+    documents: Mapping[str, bytes]
+    children: Mapping[str, listing.Known]
+
+
+def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consolidated | BadMetadata, str, int]:
+    """The contents of a ``.zmetadata`` or ``zarr.json``, or the reason why they cannot be read; its version and its
+    size in memory."""
     stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES) if found is None else found
     if stored is None:
         raise Vanished
@@ -414,9 +476,19 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[Mapping[
         if isinstance(error, BadMetadata) and not of_v3:
             return error, stored.version, _NODE_OVERHEAD
         inside = None  # opening the node raises
-    documents = {name: dump_copy(document) for name, document in (inside or {}).items()}
-    nbytes = sum(len(name) + len(text) + 150 for name, text in documents.items())  # two objects and a slot per document
-    return documents, stored.version, nbytes
+    texts, kinds, nbytes = dict[str, bytes](), dict[str, dict[str, Kind]](), 0
+    for each, document in (inside or {}).items():
+        text = texts[each] = dump_copy(document)
+        path, _, last = each.rpartition("/")
+        above, slash, name = path.rpartition("/")
+        siblings = kinds.setdefault(above + slash, {})
+        if path and (last == ".zarray" or (last == V3 and document.get("node_type") == "array")):
+            siblings[name] = "array"
+        elif path and last in (".zgroup", V3):
+            siblings.setdefault(name, "group")
+        nbytes += 2 * len(each) + len(text) + 300  # objects and slots
+    children = {inner: listing.Known(siblings) for inner, siblings in kinds.items()}
+    return _Consolidated(texts, children), stored.version, nbytes
 
 
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.memory import LEAST, MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.cache import Vanished, VersionedCache
@@ -170,12 +171,14 @@ class ChunkReader:
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
     def want(self, part: Projection, name: tuple[str, str, str], version: str) -> Wanted:
-        """A chunk of this version, by its name in the cache. The first read of a large chunk decodes only a part."""
+        """A chunk of this version, by its name in the cache. Large chunks are cached when they are read again."""
         cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
         if cached is not None:
             return Wanted(part, cached, None, False)
         runs = self._runs(part)
-        keep = self._caching is Caching.AT_ONCE and (runs is None or self._metadata.chunk_nbytes < 1 << 20)
+        # new memory for a large chunk takes as long as decoding it, but not as fetching it from far away
+        at_once = self._metadata.chunk_nbytes < LEAST or (runs is None and self._array.mount.is_remote)
+        keep = at_once and self._caching is Caching.AT_ONCE
         if not keep and self._caching is not Caching.NEVER:
             keep = self._cache.recent.get(name, version) is not None
             self._cache.recent.put(name, version, True, 1)
@@ -275,7 +278,7 @@ class ChunkReader:
         """Decode the needed items of a chunk into the output; directly if the memory layouts match."""
         if isinstance(stored, Parts):
             assert codec.partial is not None
-            self._place(part, codec.partial.decode_parts(*stored, key=key), out)
+            self._place(part, codec.partial.decode_parts(*stored, key=key, memory=_memory_for(codec)), out)
             return
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
@@ -284,12 +287,12 @@ class ChunkReader:
         if target is not None:
             codec.decode_into(stored, target, key)
             return
-        chunk = None
+        chunk, memory = None, _memory_for(codec)
         if runs is not None and codec.partial is not None:
-            chunk = codec.partial.decode_runs(stored, runs, key=key)
+            chunk = codec.partial.decode_runs(stored, runs, key=key, memory=memory)
         elif runs is not None:
-            chunk = codec.decode_start(stored, runs[-1][1], key)
-        self._place(part, codec.decode(stored, key) if chunk is None else chunk, out)
+            chunk = codec.decode_start(stored, runs[-1][1], key, memory)
+        self._place(part, codec.decode(stored, key, memory) if chunk is None else chunk, out)
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else values_of(self._field, chunk)
@@ -308,6 +311,11 @@ class ChunkReader:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill
+
+
+def _memory_for(codec: ChunkCodec) -> NDArray | None:
+    """Memory to decode a chunk into that is not kept."""
+    return None if codec.dtype.numpy.hasobject else MEMORY.take(codec.stage.nbytes)
 
 
 def chunk_nbytes(chunk: NDArray) -> int:

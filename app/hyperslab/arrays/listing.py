@@ -9,16 +9,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
-from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import parse_object
-from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
-from hyperslab.storage.base import Listing, Unserved
+from hyperslab.storage.base import Folders, Listing, Stored, Unserved
 
 SEARCH_SECONDS: Final = 2.0
 
@@ -31,78 +29,119 @@ class PartialSearch(NamedTuple):
 
 
 Outcome = Kind | PartialSearch | None
-KeyForm = tuple[tuple[str, Separator], str | None]
-"""Prefix and separator of chunk keys, and a problem with them."""
 
 
-def page(kinds: Mapping[str, Kind], *, limit: int, cursor: str | None) -> Children:
-    """At most ``limit`` of the children in order of name, after ``cursor``."""
-    names = sorted(kinds)
-    start = 0 if cursor is None else bisect_right(names, cursor)
-    chosen = names[start : start + limit]
-    more = start + limit < len(names)
-    return Children(tuple(ChildInfo(name, kinds[name]) for name in chosen), chosen[-1] if more and chosen else None)
+class Known:
+    """Children that other documents name: ``kinds`` by name, and the ``names`` in order."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self.kinds, self.names = kinds, sorted(kinds)
+
+    def page(self, *, limit: int, cursor: str | None) -> Children:
+        """At most ``limit`` of the children in order of name, after ``cursor``."""
+        start = 0 if cursor is None else bisect_right(self.names, cursor)
+        chosen = self.names[start : start + limit]
+        more = start + limit < len(self.names)
+        found = tuple([ChildInfo(name, self.kinds[name]) for name in chosen])
+        return Children(found, chosen[-1] if more and chosen else None)
 
 
 def children(
     mount: MountedStore,
     prefix: str,
-    known: Mapping[str, Kind],
+    known: Known,
     *,
     limit: int,
     cursor: str | None,
     deadline: float | None = None,
+    attributes: bool = False,
 ) -> Children:
     """A page of children below ``prefix``, from a listing and those ``known`` otherwise, or from the latter alone if
     the store cannot list.
 
     ``cursor``: a name, or a name and behind a slash the progress of its search. ``deadline``: replaces that of a page.
-    Folders that cannot be read are left out, as ``unserved``.
+    ``attributes``: the ``documents`` of the children include those of attributes. Folders that cannot be read are left
+    out, as ``unserved``.
     """
     if not mount.store.capabilities.listable:
-        return page(known, limit=limit, cursor=cursor)
-    listed = mount.store.list_dir(prefix)
-    unserved = {*listed.unserved}
-    names = sorted({*listed.prefixes, *known})
+        return known.page(limit=limit, cursor=cursor)
     last, slash, after = (cursor or "").partition("/")
-    if cursor is not None:
-        names = names[bisect_left(names, last) if slash else bisect_right(names, last) :]
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
-    first, begun = names[0] if names else None, last if slash else None
+    begun, following, first = last if slash else None, last or "", None
+    unserved, found = set[Unserved](), list[ChildInfo]()
 
     def look(name: str) -> Outcome:
         after_name = after if name == begun else None
         return search(mount, f"{prefix}{name}/", end, after_name, must=name == first, unserved=unserved)
 
-    def result(found: Sequence[ChildInfo], following: str | None) -> Children:
-        return Children(tuple(found), following, unserved=tuple(sorted(unserved)))
+    def result(following: str | None) -> Children:
+        return Children(tuple(found[:limit]), following, unserved=tuple(sorted(unserved)))
 
-    found: list[ChildInfo] = []
-    while names and len(found) <= limit:  # in batches, as some names are not nodes
-        batch, names = names[: limit + 1], names[limit + 1 :]
-        kinds: dict[str, Outcome] = {}
-        of_v3: list[str] = []
-        keys = [f"{prefix}{n}/{name}" for n in batch for name in mount.node_names]
-        versions = iter(_versions(mount, prefix, keys, unserved))
-        for name, array, group, v3 in zip(batch, versions, versions, versions, strict=True):
-            is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
-            kinds[name] = "array" if is_array else "group" if group is not None else known.get(name)
-            if v3 is not None:
-                of_v3.append(name)
-        kinds |= zip(of_v3, mount.each(lambda name: _kind_of_v3(mount, f"{prefix}{name}/{V3}"), of_v3), strict=True)
+    while len(found) <= limit:  # in batches, as some names are not nodes
+        listed = _names(mount, prefix, known, following, limit + 2)
+        unserved.update(listed.unserved)
+        names = [name for name in listed.names if name != cursor]
+        first = first or next(iter(names), None)
+        kinds, documents, read = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
             bare = []
         kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
             if isinstance(kind, PartialSearch) and len(found) <= limit:
-                return result(found, last if kind.after is None else f"{name}/{kind.after}")
+                return result(last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
-                found.append(ChildInfo(name, kind))
-    if len(found) <= limit:
-        return result(found, None)
-    return result(found[:limit], found[limit - 1].name)
+                found.append(ChildInfo(name, kind, documents.get(name, {}), read.get(name, {})))
+        if listed.following is None:
+            break
+        following = listed.following
+    return result(found[limit - 1].name if len(found) > limit else None)
+
+
+def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: int) -> Folders:
+    """Names of possible children: those of folders, and those that are ``known``."""
+    listed, start = mount.store.list_folders(prefix, first, count), bisect_left(known.names, first)
+    also, beyond = known.names[start : start + count], known.names[start + count : start + count + 1]
+    names, ends = sorted({*listed.names, *also}), [*beyond, *filter(None, [listed.following])]
+    return Folders(names[: bisect_left(names, min(ends))] if ends else names, min(ends, default=None), listed.unserved)
+
+
+def _kinds(
+    mount: MountedStore, prefix: str, names: list[str], known: Known, unserved: set[Unserved], *, attributes: bool
+) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]], dict[str, Mapping[str, Stored]]]:
+    """The kind of each child by its documents, None without any; with ``attributes`` the versions of these by key, and
+    those of them that were read."""
+    kinds, documents = dict[str, Outcome](), dict[str, Mapping[str, str | None]]()
+    read = dict[str, Mapping[str, Stored]]()
+    of_document = (*mount.node_names, ".zattrs") if attributes else mount.node_names
+    keys = [f"{prefix}{name}/{each}" for name in names for each in of_document]
+    versions = _versions(mount, prefix, keys, unserved)
+    of_v3 = dict[str, str]()
+    for at, name in enumerate(names):
+        first = at * len(of_document)
+        array, group, v3 = versions[first : first + 3]
+        if attributes:
+            documents[name] = dict(zip(keys[first : first + 4], versions[first : first + 4], strict=True))
+        is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
+        kinds[name] = "array" if is_array else "group" if group is not None else known.kinds.get(name)
+        if v3 is not None:
+            of_v3[name] = v3
+
+    def kind(name: str) -> Kind:
+        key = f"{prefix}{name}/{V3}"
+        known = mount.kinds_of_v3.get(key, of_v3[name])
+        if known is not None:
+            return known
+        found, stored = _kind_of_v3(mount, key)
+        if stored is not None:
+            mount.kinds_of_v3.put(key, stored.version, found, 300 + 2 * len(key))
+            if attributes and len(stored.data) < 1 << 20:
+                read[name] = {key: stored}
+        return found
+
+    kinds |= zip(of_v3, mount.each(kind, [*of_v3]), strict=True)
+    return kinds, documents, read
 
 
 def search(
@@ -132,48 +171,6 @@ def search(
     return PartialSearch(after)
 
 
-def key_form(mount: MountedStore, prefix: str, metadata: ArrayMetadata) -> KeyForm:
-    """The prefix and the separator of the keys under which the chunks of an array lie, and a problem if these are not
-    the ones that its document states: writers have stored ``0/0`` without saying so, and the reverse.
-
-    Others are taken only where keys of that form, and none of the stated form, are among the first keys. A document of
-    Zarr v2 without a separator leaves it open to the store's configuration; else its form needs no proof on remote
-    stores, where a look costs a request.
-    """
-    grid, document = metadata.stored_grid, metadata.document
-    stated = grid.prefix, grid.separator
-    is_open = metadata.zarr_format == 2 and document.get("dimension_separator") is None
-    if is_open and mount.dimension_separator is not None:
-        return ("", mount.dimension_separator), None
-    if mount.is_remote and not is_open:
-        return stated, None
-    first, prefixes = (0,) * len(grid.shape), ("",) if metadata.zarr_format == 2 else ("c", "")
-    separators: tuple[Separator, ...] = (".", "/")
-    others = [replace(grid, prefix=each, separator=separator) for each in prefixes for separator in separators]
-    said, grids = grid.key(first), {each.key(first): each for each in [*others, grid]}
-    found = dict.fromkeys(grids, 0)
-    if len(grids) > 1:
-        for key in _first_keys(mount, prefix, [*grids]):
-            for example, each in grids.items():
-                found[example] += each.parse_key(key[len(prefix) :]) is not None
-    other = next((example for example in grids if example != said and found[example]), None)
-    if other is None:
-        return stated, None
-    where = f"{prefix}{V3 if metadata.zarr_format == 3 else mount.metadata_key}"
-    if found[said]:
-        return stated, f"{where}: chunks lie under keys like {other!r} too; only those like {said!r} are read"
-    form = grids[other].prefix, grids[other].separator
-    return form, f"{where}: it states keys like {said!r}, but chunks lie under keys like {other!r}, which are read"
-
-
-def _first_keys(mount: MountedStore, prefix: str, keys: list[str]) -> Iterator[str]:
-    """Some of the keys below a prefix; from a store that cannot list, those of ``keys`` that exist."""
-    if mount.store.capabilities.listable:
-        return (entry.key for entry in islice(mount.store.list_prefix(prefix), 64))
-    names = [prefix + key for key in keys]
-    return (name for name, version in zip(names, mount.store.versions(prefix, names), strict=True) if version)
-
-
 def _folders(
     mount: MountedStore, prefix: str, after: Sequence[str] | None, unserved: set[Unserved], folder: str = ""
 ) -> Iterator[tuple[str, Listing]]:
@@ -195,14 +192,17 @@ def _folders(
             yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
-def _kind_of_v3(mount: MountedStore, key: str) -> Kind:
-    """The node type of a ``zarr.json``; a broken one raises only when the node is opened."""
+def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind, Stored | None]:
+    """The node type of a ``zarr.json``, and what was read; a broken one raises only when the node is opened."""
     try:
-        stored = mount.store.get(key)
+        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
     except HyperslabError:
-        return "array"
-    document = None if stored is None else parse_object(stored.data)
-    return "group" if document is not None and document.get("node_type") == "group" else "array"
+        return "array", None
+    text, document = b"" if stored is None else bytes(stored.data), None
+    if b'"group"' in text or b"\\" in text:
+        document = parse_object(text, limit=MAX_CONSOLIDATED_BYTES)
+    is_group = document is not None and document.get("node_type") == "group"
+    return "group" if is_group else "array", stored
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:

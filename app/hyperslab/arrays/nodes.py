@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.workers import WorkerPool
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
+from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
-from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
 from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
 from hyperslab.storage.keys import as_prefix
@@ -76,7 +78,10 @@ class VersionBook:
     def read(self, keys: Sequence[str]) -> list[Stored | None]:
         """The value of each key (None: absent), read from the store; their versions are cached."""
         began = time.monotonic()
-        found = self._store.get_each(keys, MAX_DOCUMENT_BYTES)
+        found = self._store.get_each(keys, MAX_CONSOLIDATED_BYTES)
+        for key, stored in zip(keys, found, strict=True):
+            if stored is not None and len(stored.data) > MAX_DOCUMENT_BYTES and not key.endswith(V3):
+                raise StoredTooLarge(key, len(stored.data), MAX_DOCUMENT_BYTES)
         self.learn([(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
         return found
 
@@ -121,6 +126,15 @@ class VersionBook:
                 del self._seen[key]
 
 
+class KeyForm(NamedTuple):
+    """Form of the keys of an array's chunks, what is wrong with it, and how long (`time.monotonic`) it is trusted."""
+
+    prefix: str
+    separator: Separator
+    problem: str | None = None
+    until: float = 0.0
+
+
 @dataclass(frozen=True)
 class MountedStore:
     """A store with its name and configuration.
@@ -128,7 +142,8 @@ class MountedStore:
     ``fill_missing``: missing chunks read as the fill value; else they are an error. ``metadata_key`` replaces
     ``.zarray``. ``assume_metadata``: ``.zarray`` documents by path in the store, which replace stored ones.
     ``store_data_equal_to_fill_value``: store chunks of fill values too; see `stores_fill`. ``dimension_separator``:
-    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys.
+    that of Zarr v2 arrays whose document has none. ``versions``: cached versions of its keys. ``key_forms``: see
+    `chunk_keys`, by prefix.
     """
 
     name: str
@@ -139,11 +154,13 @@ class MountedStore:
     metadata_key: str = ".zarray"
     assume_metadata: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     store_data_equal_to_fill_value: bool = False
-    dimension_separator: Literal[".", "/"] | None = None
+    dimension_separator: Separator | None = None
     versions: VersionBook = field(init=False, repr=False, compare=False)
+    key_forms: VersionedCache[KeyForm] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "versions", VersionBook(self.store, self.recheck))
+        object.__setattr__(self, "key_forms", VersionedCache(100_000))
 
     @cached_property
     def stores_fill(self) -> bool:
@@ -159,6 +176,16 @@ class MountedStore:
     def has_replicas(self) -> bool:
         """Whether writers on other machines, without common locks, may write to the store."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    @cached_property
+    def copies(self) -> VersionedCache[Any]:
+        """Consolidated metadata that changes of nodes have updated last, by key: see `documents.Copies`."""
+        return VersionedCache(128 << 20)
+
+    @cached_property
+    def kinds_of_v3(self) -> VersionedCache[Kind]:
+        """Node types of documents of Zarr v3, by key."""
+        return VersionedCache(64 << 20)
 
     @cached_property
     def pool(self) -> WorkerPool:
@@ -285,6 +312,13 @@ class ArrayNode:
             reason = f"{error.size} bytes are stored, and at most {error.limit} make a chunk"
             raise ChunkCorrupt(key, None, reason) from error
 
+    def with_keys(self, form: KeyForm) -> ArrayNode:
+        """The array with keys of chunks of another form."""
+        metadata = self.metadata.with_keys(form.prefix, form.separator)
+        problems = () if form.problem is None else (form.problem,)
+        alike = metadata is self.metadata and problems == self.problems
+        return self if alike else replace(self, metadata=metadata, problems=problems)
+
     @property
     def axis_names(self) -> tuple[str | None, ...] | None:
         """A name or None for each axis: that of Zarr v3, else that of ``_ARRAY_DIMENSIONS``, which counts in both
@@ -374,8 +408,13 @@ Kind = Literal["array", "group"]
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
+    """A child of a group; ``documents``: versions of all its documents by key (None: absent), if asked for; ``read``:
+    those that were read to tell its kind."""
+
     name: str
     kind: Kind
+    documents: Mapping[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    read: Mapping[str, Stored] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

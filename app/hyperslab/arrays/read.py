@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
+from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode, Head
 from hyperslab.arrays.plan import (
     MAX_VERSIONS,
@@ -33,7 +35,7 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, split_rows, touched, values_of
 from hyperslab.engine.selection import Selection, SliceAxis, normalise
-from hyperslab.errors import ChangedWhileRead, TooLarge
+from hyperslab.errors import ChangedWhileRead, ChunkNotFound, TooLarge
 
 T = TypeVar("T")
 
@@ -94,10 +96,16 @@ class Reader:
             return self.look_up_together([plan], cancel, fresh=fresh)[0]
         array, digest = plan.array, plan.identity()
         hashes: list[NDArray] = []
+        absent: list[Coords] = []
         for batch in _batches(plan.coords(), cancel):
             found = array.mount.versions.look_up(array.prefix, [*map(array.chunk_key, batch)])
             feed(digest, found)
+            absent += [coords for coords, version in zip(batch, found, strict=True) if version is None]
+            del absent[MAX_VERSIONS:]
             hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
+        moved = _elsewhere(plan, absent) if absent else None
+        if moved is not None:
+            return self.look_up(moved, cancel)
         return replace(plan, found=ChunkVersions(None, digest.hexdigest(), np.sort(np.concatenate(hashes))))
 
     def look_up_together(self, plans: Sequence[P], cancel: Cancel | None = None, *, fresh: bool = False) -> list[P]:
@@ -108,8 +116,15 @@ class Reader:
         found: dict[str, str | None] = {}
         for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
             found.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
-        versions = [{coords: found[key] for coords, key in each.items()} for each in keys]
-        return [replace(plan, found=ChunkVersions(each)) for plan, each in zip(plans, versions, strict=True)]
+        looked_up: list[P] = []
+        for plan, each in zip(plans, keys, strict=True):
+            absent = [coords for coords, key in each.items() if found[key] is None]
+            moved = _elsewhere(plan, absent) if absent else None
+            if moved is not None:
+                looked_up += self.look_up_together([moved], cancel, fresh=fresh)
+            else:
+                looked_up.append(replace(plan, found=ChunkVersions({at: found[key] for at, key in each.items()})))
+        return looked_up
 
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
         """Raise `TooLarge` if a decoded chunk is above the configured limit of memory; for ``writing`` also if a shard
@@ -159,7 +174,16 @@ class Reader:
             self._read_chunks(plan, out, cost, cancel)
             return out, plan
         found, began = dict[Coords, str | None](), monotonic()
-        self._read_chunks(plan, out, cost, cancel, found)
+        try:
+            self._read_chunks(plan, out, cost, cancel, found)
+            absent = [coords for coords, version in found.items() if version is None]
+            moved = _elsewhere(plan, absent) if absent else None
+        except ChunkNotFound:
+            moved = _elsewhere(plan, [*found])
+            if moved is None:
+                raise
+        if moved is not None:
+            return self.read(moved, cancel, cost, out)
         array.mount.versions.learn(zip(map(array.chunk_key, found), found.values(), strict=True), began)
         return out, replace(plan, found=ChunkVersions(found))
 
@@ -172,6 +196,8 @@ class Reader:
             if cache.any_version(array.cache_key(key)) is None:
                 return None
         found = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
+        if None in found.values() and _elsewhere(plan, [at for at, version in found.items() if version is None]):
+            return None
         if any(v is not None and not cache.holds(array.cache_key(keys[at]), v) for at, v in found.items()):
             return None
         return replace(plan, found=ChunkVersions(found))
@@ -196,12 +222,15 @@ class Reader:
         statistics = cost or ReadCost()
         parts: Iterator[tuple[Selection, int, int]] = iter(())
         if start < stop:
+            limit = slab_bytes or self.choose_slab(plan)
+            if 4 * (stop - start) <= limit:  # few bytes are not worth all chunks of a slab
+                limit = max(stop - start, 4096)
             parts = split_rows(
                 plan.selection,
                 plan.inner_shape,
                 itemsize=plan.dtype.itemsize,
                 grid=plan.array.metadata.grid,
-                limit_bytes=slab_bytes or self.choose_slab(plan),
+                limit_bytes=limit,
                 start=start,
                 stop=stop,
             )
@@ -210,7 +239,7 @@ class Reader:
             if cancel is not None:
                 cancel.check()
             began = perf_counter()
-            buffer = np.empty(last - first, np.uint8)
+            buffer = MEMORY.take(last - first)
             out = buffer.view(plan.dtype).reshape(part.shape + plan.inner_shape)
             self.fill_slab(planned, part, out, cost=statistics, cancel=cancel)
             statistics.add(assemble=perf_counter() - began)
@@ -392,6 +421,12 @@ class Reader:
         if plan.touched > MAX_VERSIONS or decoded > self.cache.limit // 4:
             return Caching.NEVER
         return Caching.AT_ONCE if decoded <= 16 << 20 else Caching.WHEN_ASKED_AGAIN
+
+
+def _elsewhere(plan: P, absent: Sequence[Coords]) -> P | None:
+    """The plan with other keys of chunks, if the array's are found elsewhere as these are ``absent``; else None."""
+    array = elsewhere(plan.array, absent)
+    return None if array is None else replace(plan, array=array, found=None)
 
 
 def _batches(items: Iterable[T], cancel: Cancel | None) -> Iterator[list[T]]:

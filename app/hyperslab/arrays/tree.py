@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog, described
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.listing import concerns_one
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
@@ -182,6 +183,7 @@ def _count(catalog: Catalog, path: str, found: Survey) -> None:
     """Count a node, except implicit groups."""
     try:
         node = catalog.open_node(path)
+        problems = located(node).problems if isinstance(node, ArrayNode) else ()
     except NodeNotFound:
         return
     except HyperslabError as error:
@@ -191,7 +193,7 @@ def _count(catalog: Catalog, path: str, found: Survey) -> None:
         found.groups += not node.implicit
         return
     found.arrays += 1
-    found.problems += node.problems
+    found.problems += problems
     dtype = node.metadata.dtype
     if found.example is None and not dtype.numpy.hasobject and not dtype.fields and 0 not in node.metadata.shape:
         found.example = node

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
@@ -198,6 +199,8 @@ class ChunkWriter:
     def _update_once(self, coords: Coords, key: str, changes: Sequence[ChunkChange]) -> None:
         stored = self.array.get_object(key, self._metadata.max_stored_bytes)
         version = None if stored is None else stored.version
+        if stored is None and elsewhere(self.array, [coords]) is not None:
+            raise WriteConflict(key, "the chunks of the array lie under other keys now")
         if self._expected is not None and version != self._expected[coords]:
             raise VersionConflict(key, version)
         data = None if stored is None else stored.data

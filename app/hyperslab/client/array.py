@@ -28,8 +28,10 @@ from hyperslab.client.session import retry_conflicts
 from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
+from hyperslab.client.view import RemoteView
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
 from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
+from hyperslab.wire.labels import Method
 
 
 class RemoteArray(RemoteNode):
@@ -134,6 +136,19 @@ class RemoteArray(RemoteNode):
         names = self.info.get("dimension_names")
         return None if names is None else tuple(names)
 
+    @property
+    def dims(self) -> tuple[str | None, ...]:
+        """A name or None for each axis, those of a field's subarray too."""
+        names = self.dimension_names or ()
+        return (*names, *[None] * (self.ndim - len(names)))
+
+    def sibling(self, name: str, *, decode: str | None = None) -> RemoteArray:
+        """The array of this name in the same group; raises `NodeNotFound`, and `WrongKind` for a group."""
+        parent, _, _ = self.path.rpartition("/")
+        address = Address(self._address.base, parent).child(name)
+        document = read_document(self._session, address, decode=decode)
+        return RemoteArray.from_parts(Endpoint.parse(self._session, address, *document, decode=decode))
+
     def with_field(self, name: str) -> RemoteArray:
         """The same array with a field of its structured dtype open; sends no request.
 
@@ -191,6 +206,42 @@ class RemoteArray(RemoteNode):
         if isinstance(grid, Mapping) and grid.get("name") == "rectilinear":
             raise TypeError("blocks counts chunks of one length, and this array has several")
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
+
+    def isel(self, indexers: Mapping[str, Any] | None = None, **by_name: Any) -> RemoteView:
+        """The part at positions along named dimensions, which is read when it is indexed; see `RemoteView.isel`."""
+        return self._view().isel(indexers, **by_name)
+
+    def sel(
+        self, indexers: Mapping[str, Any] | None = None, *, method: Method | None = None, **by_name: Any
+    ) -> RemoteView:
+        """The part at labels of the coordinates that are stored beside the array; see `RemoteView.sel`."""
+        return self._view().sel(indexers, method=method, **by_name)
+
+    def _view(self) -> RemoteView:
+        return RemoteView(self, tuple(map(range, self.shape)))
+
+    def to_dask(self, chunks: Any = "auto") -> Any:
+        """A dask array whose blocks are read when they are computed.
+
+        Args:
+            chunks: As of ``dask.array.from_array``: by default blocks of dask's size along the edges of stored chunks;
+                None for the stored chunks themselves.
+        """
+        import dask.array
+
+        return dask.array.from_array(self, chunks=self.chunks if chunks is None else chunks)  # type: ignore[no-untyped-call]
+
+    def to_xarray(self, **options: Any) -> Any:
+        """An ``xarray.DataArray`` that is read when it is computed, with the coordinates that are stored beside the
+        array. ``options`` are those of ``xarray.open_dataset``. Values are decoded as the CF conventions say."""
+        from hyperslab.client.xarray import open_array
+
+        return open_array(self, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            raise AttributeError(f"a remote array has no {name}: read values, a[...].{name}, or use a.to_dask().{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """All values, for ``numpy.asarray``; raises `ValueError` for ``copy=False``, and as `get`."""
@@ -427,3 +478,12 @@ class RemoteArray(RemoteNode):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteArray.from_parts, (self._endpoint,)
+
+
+def _refuse(_: RemoteArray, *__: Any) -> Any:
+    raise TypeError("a remote array does not compute: read values, a[...], or use a.to_dask()")
+
+
+_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
+for _name in [f"{prefix}{name}" for prefix in ("", "r", "i") for name in _BINARY] + ["neg", "pos", "abs", "invert"]:
+    setattr(RemoteArray, f"__{_name}__", _refuse)

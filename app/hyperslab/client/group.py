@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from difflib import get_close_matches
 from http import HTTPStatus
 from itertools import islice
 from types import EllipsisType
 from typing import Any, Literal
+from weakref import ref
 
 from hyperslab import wire
 from hyperslab.client.address import Address
@@ -69,6 +70,9 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         group._adopt(members, None)
         return group
 
+    _asked: Callable[[], _Names | None] = staticmethod(lambda: None)
+    """The newest iterator of names, if it is still there."""
+
     # --- children ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> RemoteArray | RemoteGroup:
@@ -120,11 +124,19 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def __iter__(self) -> Iterator[str]:
         """Names of the direct children, fetched page by page; raises the server's errors, and `Unreachable`."""
-        return (name for name, _ in self.children())
+        names = _Names(self)
+        self._asked = ref(names)
+        return names
 
     def __len__(self) -> int:
         """Number of direct children; fetches all pages, and raises as iteration does."""
-        return sum(1 for _ in self.children())
+        names, asked = [name for name, _ in self.children()], self._asked()
+        if asked is not None:
+            asked.take(names)
+        return len(names)
+
+    def keys(self) -> KeysView[str]:
+        return _Keys(self)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a node at a path below this group; raises the server's errors."""
@@ -182,6 +194,15 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             level: Maximum depth; by default unlimited.
         """
         return Tree(f"{self.name}/", tuple(_branches(self, level)))
+
+    def to_xarray(self, **options: Any) -> Any:
+        """The arrays of this group as an ``xarray.Dataset``, of which slices are read when they are needed.
+
+        ``options``, and what is raised: as of ``xarray.open_dataset``. Values are decoded as the CF conventions say.
+        """
+        from hyperslab.client.xarray import open_group
+
+        return open_group(self, **options)
 
     # --- changes -------------------------------------------------------------------------------------------------
 
@@ -363,6 +384,35 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteGroup.from_parts, (self._session, self._address, self._members)
+
+
+class _Names(Iterator[str]):
+    """Names of children. `list` asks for the iterator, then for the length, and only then for the names: these are the
+    ones that were fetched for the length."""
+
+    def __init__(self, group: RemoteGroup) -> None:
+        self._group = group
+        self._names: Iterator[str] | None = None
+
+    def take(self, names: Sequence[str]) -> None:
+        """Yield these, unless the first was asked for already."""
+        self._names = iter(names) if self._names is None else self._names
+
+    def __next__(self) -> str:
+        if self._names is None:
+            self._names = (name for name, _ in self._group.children())
+        return next(self._names)
+
+
+class _Keys(KeysView[str]):
+    """Names of children; `list` of them fetches each page once, too."""
+
+    def __init__(self, group: RemoteGroup) -> None:
+        super().__init__(group)
+        self._group = group
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group)
 
 
 def open_node(

@@ -11,7 +11,6 @@ import cmath
 import math
 import re
 import struct
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -51,8 +50,11 @@ Bounds = tuple[float | None, float | None]
 _PROLEPTIC: Final = "proleptic_gregorian"
 _STANDARD: Final = ("standard", "gregorian", _PROLEPTIC)
 _CALENDARS: Final = (*_STANDARD, "julian", "noleap", "365_day", "all_leap", "366_day", "360_day", "tai")
+_WITH_JULIAN: Final = ("standard", "gregorian", "julian")
 _REFORM: Final = datetime(1582, 10, 15)
 """The first day of the Gregorian calendar."""
+_REFORM_DAY: Final = 2_299_161
+"""Its Julian day number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,9 @@ class Times:
             return []
         try:
             if max(abs(end.item()) for end in _ends(numbers)) * self.step < 2**63 * 1000:
-                return [date.isoformat() for date in np.atleast_1d(_cftime(numbers, self.units, self.calendar))]
+                calendar = _PROLEPTIC if self.calendar in _WITH_JULIAN else self.calendar
+                dates = np.atleast_1d(_cftime(numbers, self.units, calendar))
+                return [_iso(date, self.calendar) for date in dates]
         except (ValueError, OverflowError):
             pass
         return [None] if numbers.size == 1 else [date for number in numbers for date in self._dates(number[None])]
@@ -169,8 +173,37 @@ def _microseconds(numbers: NDArray, step: int) -> NDArray:
 def _cftime(numbers: NDArray | int, units: str, calendar: str) -> Any:
     import cftime
 
-    warnings.filterwarnings("ignore", "this date/calendar/year zero convention")  # years before 1 are dates to us
     return cftime.num2date(numbers, units, calendar, only_use_cftime_datetimes=True)
+
+
+def _iso(date: Any, calendar: str) -> str:
+    """A date of cftime in ISO 8601; one of the proleptic Gregorian calendar in another with Julian dates, which have no
+    year 0. cftime itself warns of years before 1 in these."""
+    text: str = date.isoformat()
+    if calendar not in _WITH_JULIAN:
+        return text
+    day = date.toordinal()
+    if day >= _REFORM_DAY and calendar != "julian":
+        return text
+    years, days = divmod(4 * (day + 32_082) + 3, 1461)  # of years that begin on the first of March of -4800
+    months, days = divmod(5 * (days // 4) + 2, 153)
+    year = years - 4800 + months // 10
+    year -= year < 1
+    return f"{year:0{4 + (year < 0)}}-{(months + 2) % 12 + 1:02}-{days // 5 + 1:02}T{text.partition('T')[2]}"
+
+
+def _proleptic(text: str, calendar: str) -> Any:
+    """A reference date of a calendar with Julian dates, as one of cftime in the proleptic Gregorian calendar."""
+    import cftime
+
+    before = re.match(r"-0*([1-9]\d{0,3})(?!\d)", text)  # the Julian calendar is the same 10,000 years later
+    if before is None and text.startswith("-"):
+        raise ValueError(text)
+    if before is not None:
+        text, calendar = f"{10_001 - int(before[1]):04}{text[before.end() :]}", "julian"
+    date = _cftime(0, f"microseconds since {text}", calendar)
+    day = cftime.datetime.fromordinal(date.toordinal() - 3_652_500 * (before is not None), calendar=_PROLEPTIC)
+    return day.replace(hour=date.hour, minute=date.minute, second=date.second, microsecond=date.microsecond)
 
 
 def _gregorian_date(text: str, calendar: str) -> tuple[datetime, int] | None:
@@ -225,9 +258,13 @@ def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0
         exact = abs(first) < 2**63 and singular in _PANDAS_UNITS
         return Times(f"{found[1]} since {gregorian[0].isoformat()}", calendar, step, first, exact)
     try:
-        zero = _cftime(0, f"microseconds since {found[2]}", calendar)
+        if calendar in _WITH_JULIAN:
+            zero = _proleptic(found[2], calendar)
+            text = f"{found[1]} since {zero.isoformat(' ')}"
+        else:
+            zero = _cftime(0, f"microseconds since {found[2]}", calendar)
         if calendar in _STANDARD:
-            microseconds = cftime.date2num(zero, "microseconds since 1970-01-01", calendar)
+            microseconds = cftime.date2num(zero, "microseconds since 1970-01-01", _PROLEPTIC)
             return Times(text, calendar, step, int(microseconds) * 1000)
     except (ValueError, OverflowError, TypeError):
         return "the reference date cannot be read"

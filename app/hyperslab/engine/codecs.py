@@ -122,10 +122,10 @@ class ChunkCodec:
         chunk: NDArray = np.ndarray(self.chunks, self.dtype.numpy, held, order=self.order)
         return self.dtype.clean(chunk) if self.cleans else chunk
 
-    def decode_start(self, data: Buffer, items: int, key: str) -> NDArray | None:
+    def decode_start(self, data: Buffer, items: int, key: str, memory: NDArray | None = None) -> NDArray | None:
         """The chunk with only the first ``items`` in stored order decoded, the others undefined; None if it must be
-        decoded whole. Raises `ChunkCorrupt`."""
-        raw = np.empty(self.stage.nbytes, np.uint8)
+        decoded whole. ``memory`` as for `decode`. Raises `ChunkCorrupt`."""
+        raw = np.empty(self.stage.nbytes, np.uint8) if memory is None else memory
         try:
             if self.start is None or not self.start(data, raw[: items * self.dtype.itemsize]):
                 return None

@@ -56,10 +56,10 @@ def _parse(raw: bytes) -> Any:
     return value
 
 
-def parse_object(data: bytes | memoryview) -> dict[str, Any] | None:
-    """The object of a document; None if it is invalid or not an object."""
+def parse_object(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any] | None:
+    """The object of a document of at most ``limit`` bytes; None if it is invalid or not an object."""
     try:
-        document = parse_json(data)
+        document = parse_json(data, limit=limit)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

@@ -54,8 +54,8 @@ def make_partial(
 class PartialDecoder:
     """Decodes runs of items (see `runs`) of an array's chunks, which are Blosc frames or uncompressed.
 
-    Runs are sorted and disjoint. Returned chunks have the full shape, and are undefined outside of the runs. Raises
-    `ChunkCorrupt` with ``key``.
+    Runs are sorted and disjoint. Returned chunks have the full shape, in ``memory`` (uint8, of the size of a chunk) if
+    given, and are undefined outside of the runs. Raises `ChunkCorrupt` with ``key``.
     """
 
     def __init__(self, chunks: tuple[int, ...], dtype: DataType, order: Literal["C", "F"], *, is_blosc: bool) -> None:
@@ -108,9 +108,11 @@ class PartialDecoder:
         spans = merge_runs(extents, RANGE_GAP_BYTES)
         return spans if _length(spans) <= WORTH_SHARE * header.cbytes else None
 
-    def decode_parts(self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str) -> NDArray:
+    def decode_parts(
+        self, head: Buffer, parts: Sequence[Part], runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray:
         """Decode ``runs`` from the `ranges` of a stored chunk."""
-        source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8)
+        source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8) if memory is None else memory
         try:
             header, at = self._header(head)
             if not header.stored:
@@ -122,7 +124,9 @@ class PartialDecoder:
             raise ChunkCorrupt(key, "blosc" if self._is_blosc else None, reason_of(error)) from error
         return self._finished(raw, runs)
 
-    def decode_runs(self, data: Buffer, runs: Sequence[Run], *, key: str) -> NDArray | None:
+    def decode_runs(
+        self, data: Buffer, runs: Sequence[Run], *, key: str, memory: NDArray | None = None
+    ) -> NDArray | None:
         """Decode ``runs`` from a whole stored chunk; None if decoding all of it is as fast."""
         try:
             header, _ = self._header(data, len(data) if self._is_blosc else None)
@@ -132,7 +136,8 @@ class PartialDecoder:
             blocks = self._blocks(frame, runs)
             if not _pays(header, len(blocks), _length([frame.span(*part) for part in blocks])):
                 return None
-            return self._decode(frame, _source_of([(0, data)]), blocks, runs, np.empty(self._nbytes, np.uint8))
+            raw = np.empty(self._nbytes, np.uint8) if memory is None else memory
+            return self._decode(frame, _source_of([(0, data)]), blocks, runs, raw)
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 

@@ -7,6 +7,7 @@ absent chunks read as fill values.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -90,6 +91,15 @@ class Listing:
     def of(cls, entries: Iterable[Entry], prefixes: Iterable[str], unserved: Iterable[Unserved] = ()) -> Listing:
         """The listing of unsorted children."""
         return cls(tuple(sorted(entries, key=attrgetter("key"))), tuple(sorted(prefixes)), tuple(sorted(unserved)))
+
+
+class Folders(NamedTuple):
+    """Names of deeper prefixes in order, and what has no key. ``following``: the name to continue from; None at the
+    end."""
+
+    names: Sequence[str]
+    following: str | None = None
+    unserved: Sequence[Unserved] = ()
 
 
 class Log(Protocol):
@@ -231,6 +241,10 @@ class Store(ABC):
         """The bytes ``[start, stop)`` of a value (``start < stop``), up to its end, or more if the store had to read
         more; in one request if possible."""
 
+    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
+        """`get_part` of bytes that are in the memory of the system; raises `BlockingIOError` for others."""
+        raise BlockingIOError(key, start, stop)
+
     def get_ranges(
         self, key: str, ranges: Sequence[Range], version: str | None = None
     ) -> list[bytes | memoryview] | None:
@@ -328,6 +342,13 @@ class Store(ABC):
     @abstractmethod
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a prefix, without links that lead to a directory above."""
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        """Deeper prefixes as `list_dir` has them, in order from the name ``first`` on: some ``count`` of them, or
+        all."""
+        listed = self.list_dir(prefix)
+        rest = listed.prefixes[bisect_left(listed.prefixes, first) :]
+        return Folders(rest[:count], rest[count] if len(rest) > count else None, listed.unserved)
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         """All keys below a prefix, at any depth, in no particular order. ``unserved`` receives what has no key, and

@@ -136,6 +136,36 @@ class Fence:
         return real[len(self._inside) :].split("/")[::-1]
 
 
+class Siblings:
+    """Opens one directory after the other, and looks up the root only once. The directory above is kept open: names in
+    it are opened in half the time."""
+
+    def __init__(self, fence: Fence) -> None:
+        self._fence = fence
+        self._base: Root | None = None
+        self._above: tuple[str, int | None] | None = None
+
+    def open(self, path: str) -> int:
+        """`Fence.open` of a directory."""
+        self._base = self._base or self._fence.base()
+        above, _, name = path.rpartition("/")
+        if self._above is None or self._above[0] != above:
+            self.close()
+            self._above = above, None
+            return self._fence.open(path, DIRECTORY, self._base)
+        if self._above[1] is None:
+            self._above = above, self._fence.open(above, DIRECTORY, self._base)
+        with suppress(OSError):  # it may be a link
+            return os.open(name, DIRECTORY | NO_FOLLOW, dir_fd=self._above[1])
+        return self._fence.open(path, DIRECTORY, self._base)
+
+    def close(self) -> None:
+        """Release the directory above."""
+        if self._above is not None and self._above[1] is not None:
+            os.close(self._above[1])
+        self._above = None
+
+
 class _OpenAt2:
     """The system call openat2 (number 437 on all architectures), which resolves a path below a directory."""
 

@@ -18,6 +18,8 @@ HIDDEN: Final = ".hyperslab"
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank
 
+_PLAIN: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9_.-]*")  # nearly all names
+
 
 def normalise_path(text: str) -> str:
     """The canonical form of a logical path or key (Zarr v2 "Logical storage paths"); ``""`` is the root.
@@ -46,6 +48,8 @@ def normalise_path(text: str) -> str:
 def flaw_of(name: str, prefix: str = "") -> str | None:
     """Why a name found below a prefix of a store cannot be a segment of a path, because `normalise_path` would refuse
     it or make another of it; None if it can."""
+    if _PLAIN.fullmatch(name) and 4 * len(prefix) + len(name) <= MAX_KEY_BYTES:
+        return None
     if name in ("", ".", ".."):
         return f"{name!r} is no name"
     if "\\" in name:

@@ -7,7 +7,7 @@ import os
 import stat as modes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -23,6 +23,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Folders,
     Keep,
     Listing,
     Part,
@@ -34,7 +35,7 @@ from hyperslab.storage.base import (
     WritersSafe,
 )
 from hyperslab.storage.config import StoreConfig, flag, reject_unknown
-from hyperslab.storage.fence import DIRECTORY, NO_FOLLOW, READ_DIRECTORY, Fence, Root
+from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Siblings
 from hyperslab.storage.files import (
     ABSENT_ERRORS,
     FileWriter,
@@ -106,6 +107,10 @@ class LocalStore(Store):
         found = self._read(key, lambda _: ((start, stop),))
         return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
 
+    def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
+        found = self._read(key, lambda _: ((start, stop),), _read_at_once)
+        return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
+
     def get_tail(self, key: str, nbytes: int) -> Part | None:
         found = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
         return None if found is None else Part(entry_of(key, found[0]), max(0, found[0].st_size - nbytes), found[1][0])
@@ -130,31 +135,30 @@ class LocalStore(Store):
         return entry_of(key, stat) if self._is_file(key, stat) else None
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
-        """Opens the root once, and a directory once for consecutive keys in it."""
+        """Opens a directory once for consecutive keys in it."""
         found: list[str | None] = []
-        base: Root | None = None
-        for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
-            try:
-                base = base or self._fence.base()
-                folder = self._fence.open(directory, DIRECTORY, base)
-            except OSError as error:
-                self._absent(directory, error)
-                found += [None for _ in inside]
-                continue
-            start = len(directory) + 1 if directory else 0
-            try:
-                for key in inside:
-                    try:
-                        stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
-                    except FileNotFoundError:  # the open folder shows that the root exists
-                        found.append(None)
-                    except OSError as error:
-                        self._absent(key, error)
-                        found.append(None)
-                    else:  # `_version` follows a link
-                        found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
-            finally:
-                os.close(folder)
+        with closing(Siblings(self._fence)) as directories:
+            for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
+                try:
+                    folder = directories.open(directory)
+                except OSError as error:
+                    self._absent(directory, error)
+                    found += [None for _ in inside]
+                    continue
+                start = len(directory) + 1 if directory else 0
+                try:
+                    for key in inside:
+                        try:
+                            stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
+                        except FileNotFoundError:  # the open folder shows that the root exists
+                            found.append(None)
+                        except OSError as error:
+                            self._absent(key, error)
+                            found.append(None)
+                        else:  # `_version` follows a link
+                            found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
+                finally:
+                    os.close(folder)
         return found
 
     def document_versions(
@@ -183,6 +187,13 @@ class LocalStore(Store):
         except OSError as error:
             self._absent(prefix, error)
             return Listing((), ())
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        try:
+            return self._scanner.list_folders(prefix, first, count)
+        except OSError as error:
+            self._absent(prefix, error)
+            return Folders(())
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         try:
@@ -229,7 +240,10 @@ class LocalStore(Store):
         self._fence.close()
 
     def _read(
-        self, key: str, ranges: Callable[[os.stat_result], Sequence[Range]]
+        self,
+        key: str,
+        ranges: Callable[[os.stat_result], Sequence[Range]],
+        read: Callable[[int, int, int], bytes | memoryview] | None = None,
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent."""
@@ -245,8 +259,12 @@ class LocalStore(Store):
                     return None
                 size = before.st_size
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
-                found = [_read(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
+                found = (
+                    [(read or _read)(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
+                )
                 after = os.fstat(descriptor)
+            except BlockingIOError:
+                raise
             except OSError as error:
                 raise failure(self.name, key, error) from error
             finally:
@@ -369,6 +387,18 @@ def _read_several(descriptor: int, ranges: Sequence[Range]) -> list[memoryview]:
             done += count
         found.append(part[:done])
     return found
+
+
+def _read_at_once(descriptor: int, start: int, stop: int) -> memoryview:
+    """As `_read`; raises `BlockingIOError` if the bytes are on a disk, or the file system cannot tell."""
+    data = memoryview(bytearray(stop - start))
+    try:
+        count = os.preadv(descriptor, [data], start, os.RWF_NOWAIT) if data else 0
+    except (AttributeError, OSError) as error:  # only Linux has the flag, and not for all file systems
+        raise BlockingIOError from error
+    if count < len(data):
+        raise BlockingIOError
+    return data
 
 
 def _read(descriptor: int, start: int, stop: int) -> bytes:

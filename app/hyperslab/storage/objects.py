@@ -27,6 +27,7 @@ from hyperslab.storage.base import (
     Capabilities,
     Check,
     Entry,
+    Folders,
     Keep,
     Listing,
     Part,
@@ -183,6 +184,22 @@ class ObjectStore(Store):
             (name for name in names if not flaw_of(name) and not is_hidden(name)),
             self._unserved(flawed),
         )
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        """On S3 by the pages that hold them. There ``a/`` comes after ``a-b/``, whose name is the later one: names that
+        the last page stops short of are asked for."""
+        if self._listings is None:
+            return super().list_folders(prefix, first, count)
+        path, last, names, flawed = self._path(prefix), "", set[str](), dict[str, str]()
+        pages = self._listings.pages(path, path + first if first else None, deeper=False)
+        while len(names) <= count and (page := self._call(prefix, partial(next, pages, None))) is not None:
+            names.update(name for name in page.prefixes if name >= first and not is_hidden(name))
+            flawed |= page.flawed
+            last = page.prefixes[-1] if page.prefixes else last
+        shorter = {last[:end] for end, letter in enumerate(last) if letter < "/" and len(names) > count} - names
+        names.update(name for name in shorter if name >= first and any(self._pages(f"{prefix}{name}/")))
+        found = sorted(names)
+        return Folders(found[:count], found[count] if len(found) > count else None, self._unserved(flawed))
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)

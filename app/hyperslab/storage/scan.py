@@ -5,18 +5,41 @@ from __future__ import annotations
 import os
 import stat as modes
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from threading import Lock
+from typing import Final, NamedTuple
 
 from hyperslab.errors import BadPath
-from hyperslab.storage.base import Entry, Keep, Listing, Unserved
+from hyperslab.storage.base import Entry, Folders, Keep, Listing, Unserved
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
 from hyperslab.storage.keys import HIDDEN, flaw_of, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
+
+_SETTLED: Final = 2.0
+"""Seconds after which a change of a directory gives it another time than the last one, also on FAT."""
+_REMEMBERED: Final = 5.0
+"""Seconds for which names are remembered: some file systems (mounted buckets) never change a directory's times."""
+_MANY: Final = 1000
+"""Names that are listed faster than a page of them is described."""
+
+_What = Entry | Identity | str | None
+"""A file, a directory, the reason why something is neither, or nothing any more."""
+
+
+class _Names(NamedTuple):
+    """Names in a directory in order, without files; ``others`` of them are no directories, but may be links to some.
+    ``state``: identity and times of the directory before, ``since``: the time of the look."""
+
+    state: tuple[int, ...]
+    since: float
+    names: list[str]
+    others: set[str]
+    unserved: list[Unserved]
 
 
 class Scanner:
@@ -29,12 +52,34 @@ class Scanner:
     def __init__(self, fence: Fence, *, tidy: bool) -> None:
         self._fence = fence
         self._tidy = tidy
+        self._known: dict[str, _Names] = {}
+        self._lock = Lock()
 
     def list_dir(self, prefix: str) -> Listing:
         """The direct children of a directory, without links to it or a directory above, so that recursion ends."""
         deeper, unserved = dict[str, Identity](), list[Unserved]()
         entries = [*self._entries(prefix, self._above(prefix), deeper, unserved)]
         return Listing.of(entries, deeper, unserved)
+
+    def list_folders(self, prefix: str, first: str, count: int) -> Folders:
+        """`Store.list_folders`, without a stat for each directory."""
+        found, unserved = self._names(prefix), list[Unserved]()
+        start = bisect_left(found.names, first)
+        names = found.names[start : start + count]
+        if found.others:
+            above, deeper = self._above(prefix), set(names) - found.others
+            for name in found.others.intersection(names):
+                what = self._what(
+                    prefix + name,
+                    above,
+                )
+                if isinstance(what, str):
+                    unserved.append(Unserved.at(prefix, name, what))
+                elif isinstance(what, tuple):
+                    deeper.add(name)
+            names = [name for name in names if name in deeper]
+        following = found.names[start + count] if start + count < len(found.names) else None
+        return Folders(names, following, sorted([*found.unserved, *unserved]))
 
     def walk(
         self, prefix: str, unserved: list[Unserved] | None = None, above: tuple[Identity, ...] | None = None
@@ -114,29 +159,21 @@ class Scanner:
                 if is_hidden(item.name):
                     self._discard_abandoned(item, folder)
                     continue
-                flaw = flaw_of(item.name, prefix)
-                if flaw is None:
-                    stat = self._stat(prefix, item)
-                    if stat is None:  # deleted meanwhile
-                        continue
-                    if isinstance(stat, str):
-                        flaw = stat
-                    elif modes.S_ISREG(stat.st_mode):
-                        yield entry_of(prefix + item.name, stat)
-                    elif not modes.S_ISDIR(stat.st_mode):
-                        flaw = f"it is {wrong_type(stat)}"
-                    elif identity_of(stat) not in above:
-                        deeper[item.name] = identity_of(stat)
-                    else:
-                        flaw = "a symbolic link leads to a folder above it"
-                if flaw is not None:
-                    unserved.append(Unserved.at(prefix, item.name, flaw))
+                what: _What = flaw_of(item.name, prefix)
+                if what is None:
+                    what = self._what(prefix + item.name, above, item)
+                if isinstance(what, Entry):
+                    yield what
+                elif isinstance(what, str):
+                    unserved.append(Unserved.at(prefix, item.name, what))
+                elif what is not None:
+                    deeper[item.name] = what
 
-    def _stat(self, prefix: str, item: os.DirEntry[str]) -> os.stat_result | str | None:
-        """The stat of an item, through links; the reason why a link has none; None for a deleted item."""
-        is_link = item.is_symlink()
+    def _what(self, key: str, above: tuple[Identity, ...], item: os.DirEntry[str] | None = None) -> _What:
+        """What an item of a directory is, through a link."""
+        is_link = item is None or item.is_symlink()
         try:
-            return self._fence.stat(prefix + item.name) if is_link else item.stat(follow_symlinks=False)
+            stat = self._fence.stat(key) if item is None or is_link else item.stat(follow_symlinks=False)
         except FileNotFoundError:
             return "a symbolic link leads to nothing" if is_link else None
         except BadPath:
@@ -145,6 +182,42 @@ class Scanner:
             if not is_link:
                 raise
             return f"a symbolic link cannot be followed: {os.strerror(error.errno or 0)}"
+        if modes.S_ISREG(stat.st_mode):
+            return entry_of(key, stat)
+        if not modes.S_ISDIR(stat.st_mode):
+            return f"it is {wrong_type(stat)}"
+        identity = identity_of(stat)
+        return identity if identity not in above else "a symbolic link leads to a folder above it"
+
+    def _names(self, prefix: str) -> _Names:
+        """The names in a directory. Those of a large one are remembered for some seconds, while its times stay as they
+        are."""
+        with self._fence.opened(prefix, READ_DIRECTORY) as folder:
+            stat, known, now = os.fstat(folder), self._known.get(prefix), time.monotonic()
+            state = (*identity_of(stat), stat.st_mtime_ns, stat.st_ctime_ns)
+            if known is not None and known.state == state and now - known.since < _REMEMBERED:
+                return known
+            settled = time.time() - max(stat.st_mtime, stat.st_ctime) > _SETTLED
+            listed = _Names(state, now, [], set(), [])
+            with os.scandir(folder) as found:
+                for item in found:
+                    if is_hidden(item.name):
+                        self._discard_abandoned(item, folder)
+                    elif flaw := flaw_of(item.name, prefix):
+                        listed.unserved.append(Unserved.at(prefix, item.name, flaw))
+                    elif item.is_dir(follow_symlinks=False):
+                        listed.names.append(item.name)
+                    elif not item.is_file(follow_symlinks=False):
+                        listed.names.append(item.name)
+                        listed.others.add(item.name)
+        listed.names.sort()
+        if settled and len(listed.names) > _MANY:
+            with self._lock:
+                self._known.pop(prefix, None)
+                while sum(len(each.names) for each in self._known.values()) > 500_000:
+                    del self._known[next(iter(self._known))]
+                self._known[prefix] = listed
+        return listed
 
     def _discard_abandoned(self, item: os.DirEntry[str], folder: int) -> None:
         if not self._tidy or not item.name.startswith(TEMPORARY):

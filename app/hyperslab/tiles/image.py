@@ -137,7 +137,7 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
         version=joined_versions(node.version),
         field=chosen,
         fields=tuple(f.name for f in fields),
-        problems=problems + node.problems,
+        problems=problems,
     )
 
 

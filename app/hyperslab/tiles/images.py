@@ -172,7 +172,6 @@ class Images:
             problem, usable = _extent_problem(level, axes)
             problems += [f"level {dataset.path!r} {problem}"] if problem else []
             levels += [level] if usable else []
-            problems += array.problems
         return replace(
             image,
             path=group.path,

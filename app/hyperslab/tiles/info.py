@@ -47,6 +47,7 @@ def info_document(
     )
     image, grid = frame.image, frame.grid
     array = image.levels[0].array
+    misplaced = [problem for level in image.levels for problem in tiles.images.catalog.whole(level.array).problems]
     state = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
     return {
         "tilejson": "3.0.0",
@@ -90,7 +91,7 @@ def info_document(
         "colormaps": list(COLORMAPS),
         "format": [*PICTURE_FORMATS, *NUMBER_FORMATS],
         "decoded": None if frame.decoder is None else frame.decoder.document(array.attributes),
-        "problems": [*image.problems, *label_problems, *natural.problems, *damage, *array.decoder.problems],
+        "problems": [*image.problems, *misplaced, *label_problems, *natural.problems, *damage, *array.decoder.problems],
         "tiles": [f"{base}/{{z}}/{{x}}/{{y}}.png{suffix}"],
         "etag": hashlib.blake2b(state.encode(), digest_size=12).hexdigest(),
     }

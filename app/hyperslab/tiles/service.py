@@ -16,6 +16,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
@@ -177,7 +178,8 @@ class Tiles:
         read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
         if read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
             versions = read.versions or {}
-            sources = {**documents} | {read.array.chunk_key(coords): version for coords, version in versions.items()}
+            if None not in versions.values() or is_settled(read.array):
+                sources = {**documents} | {read.array.chunk_key(at): version for at, version in versions.items()}
         # windows and orientation come from other chunks than ``sources``: valid for half a second
         expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
         return Rendering(

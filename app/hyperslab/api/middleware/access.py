@@ -68,10 +68,10 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Check a request; changes by POST to points, most of which are reads, are left to `check_change`."""
-        path, method = route_path(scope), scope["method"]
-        if self.has_tokens and not is_open(method, path):
+        method = scope["method"]
+        if self.has_tokens and not is_open(method, route_path(scope)):
             self._check_token(scope)
-        if method not in ("GET", "PROPFIND") and not path.startswith("/v1/points/"):
+        if method not in ("GET", "PROPFIND") and not route_path(scope).startswith("/v1/points/"):
             self.check_change(scope)
 
     def _check_token(self, scope: Scope) -> None:

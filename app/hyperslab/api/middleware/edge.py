@@ -35,7 +35,8 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, path = scope["method"], decoded(scope.get("raw_path")) or scope["path"]
+        method, raw = scope["method"], scope.get("raw_path")
+        path = decoded(raw) if raw else scope["path"]
         if "//" in path or "\\" in path:
             path = re.sub(r"[/\\]+", "/", path)
         scope = {**scope, METHOD: method, "path": path}  # a copy, as the server looks at its own
@@ -57,8 +58,11 @@ class Edge:
 
     def _check_query(self, scope: Scope) -> None:
         """Refuse repeated parameters below ``/v1``: the keys of a store have none, and pages read their own."""
-        path, sent = route_path(scope), scope["query_string"]
-        if not path.startswith("/v1/") or (b"&" not in sent and b"%" not in sent and sent.isascii()):
+        sent = scope["query_string"]
+        if b"&" not in sent and b"%" not in sent and sent.isascii():
+            return
+        path = route_path(scope)
+        if not path.startswith("/v1/"):
             return
         query = sent.decode("latin-1")
         try:
@@ -74,10 +78,10 @@ class Edge:
                 raise BadParameter(name, values, "the parameter once")
 
 
-def decoded(raw: bytes | None) -> str:
+def decoded(raw: bytes) -> str:
     """A path, percent-decoded exactly once."""
-    if not raw or b"%" not in raw:
-        return (raw or b"").decode("utf-8", "surrogateescape")
+    if b"%" not in raw:
+        return raw.decode("utf-8", "surrogateescape")
     parts = re.split(b"%2[fF]", raw)
     return ENCODED_SLASH.join(unquote_to_bytes(part).decode("utf-8", "surrogateescape") for part in parts)
 
@@ -97,16 +101,17 @@ def route_path(scope: Scope) -> str:
 def check_head(scope: Scope) -> None:
     """Refuse what servers pass on: a head that is too large, other transfer codings than chunked, and a Host header
     that is missing, repeated, or no host (RFC 9112 §3.2, §6.1)."""
-    hosts, size = [], len(scope["path"]) + len(scope["query_string"])
+    hosts, is_host, size = 0, True, len(scope["path"]) + len(scope["query_string"])
     for name, value in scope["headers"]:
         size += len(name) + len(value)
         if name == b"host":
-            hosts.append(value)
+            hosts += 1
+            is_host = is_host and _HOST.fullmatch(value) is not None
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             raise CodingUnknown(value.decode("latin-1"), "chunked")
     if size > LONGEST_HEAD:
         raise HeadTooLarge(LONGEST_HEAD)
-    if len(hosts) != 1 and scope["http_version"] == "1.1":
-        raise NotHttp(f"A request has one Host header; this one has {len(hosts) or 'none'}.")
-    if not all(map(_HOST.fullmatch, hosts)):
+    if hosts != 1 and scope["http_version"] == "1.1":
+        raise NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
+    if not is_host:
         raise NotHttp("The Host header is a name or an address, and maybe a port.")

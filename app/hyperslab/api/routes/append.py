@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -12,7 +12,7 @@ from hyperslab.api.exchange import exchange
 from hyperslab.api.node_documents import document_etag
 from hyperslab.api.params import AppendQuery, NodePath
 from hyperslab.api.response import Response, json_response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import received_body
 from hyperslab.api.values_in import appended_values, check_kind
 from hyperslab.api.writing import node_check
@@ -20,7 +20,7 @@ from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.errors import BadParameter
 from hyperslab.wire import IDEMPOTENCY_KEY, JSON
 
-router = APIRouter(prefix="/v1/append", tags=["writing"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/append", tags=["writing"], default_response_class=Response, route_class=Route)
 
 
 @router.post(

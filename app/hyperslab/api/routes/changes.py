@@ -9,21 +9,21 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Event
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import ChangesQuery, NodePath
 from hyperslab.api.response import ENDING, Headers, Pieces, Response, json_body
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.feed import Change
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
-router = APIRouter(prefix="/v1/changes", tags=["metadata"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/changes", tags=["metadata"], default_response_class=Response, route_class=Route)
 
 
 @router.get(

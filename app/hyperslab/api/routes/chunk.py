@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
@@ -15,17 +15,18 @@ from hyperslab.api.representation import Reply, respond
 from hyperslab.api.response import Response, strong_etag
 from hyperslab.api.routes.slice import WRITTEN, put_values
 from hyperslab.api.routes.zarr import find_key, stored_reply, wanted_bytes
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import answer_from, array_reply
 from hyperslab.api.upload import received_body
 from hyperslab.api.writing import chunk_check
+from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.faces import piece_of_shard
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.engine.grid import Coords
 from hyperslab.errors import BadParameter, ChunkNotFound, IndexOutOfRange, KeyNotFound, NotRepresentable
 
-router = APIRouter(prefix="/v1/chunk", default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/chunk", default_response_class=Response, route_class=Route)
 
 
 @router.get(
@@ -140,5 +141,8 @@ async def _stored_reply(request: Exchange, array: ArrayNode, coords: Coords) -> 
     try:
         found = await find_key(request, "zarr", f"{array.mount.name}/{key}")
     except KeyNotFound as error:
-        raise ChunkNotFound(array.path, key) from error
+        moved = await request.run(elsewhere, array, [coords])
+        if moved is None:
+            raise ChunkNotFound(array.path, key) from error
+        return await _stored_reply(request, moved, coords)
     return stored_reply(request, found)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -17,9 +17,10 @@ from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_e
 from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
 from hyperslab.api.representation import Reply, Representation, respond
 from hyperslab.api.response import Response, caching, json_body, json_response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import json_object
 from hyperslab.api.writing import node_check
+from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
@@ -27,7 +28,7 @@ from hyperslab.arrays.tree import find
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
 
-router = APIRouter(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/metadata", default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(
@@ -78,8 +79,9 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
 
     def describe() -> tuple[str, bytes]:
         if isinstance(node, ArrayNode):
-            document = array_document(node, options, request.root_path, query.field)
-            array = catalog.with_inherited(node) if query.decode == "cf" else node
+            array = located(node)
+            document = array_document(array, options, request.root_path, query.field)
+            array = catalog.with_inherited(array) if query.decode == "cf" else array
             if query.decode == "cf":
                 document["decoded"] = array.decoder.document(array.attributes)
             return document_etag(array, field=query.field), json_body(document)

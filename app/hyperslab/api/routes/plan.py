@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited
 from hyperslab.api.values_out import media_types
 from hyperslab.wire import JSON, SelectionItem, dtype_to_json
 
-router = APIRouter(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
 
 
 @router.get(

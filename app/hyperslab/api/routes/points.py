@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Annotated, Any, Final
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from numpy.typing import NDArray
 
 from hyperslab.api import docs
@@ -16,7 +16,7 @@ from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import Casting, NodePath, PointsQuery
 from hyperslab.api.representation import in_memory
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag, with_inherited
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
@@ -35,7 +35,7 @@ COORDINATES: Final = {
     "required": ["coordinates"],
     "properties": {"coordinates": {"type": "array"}, "values": {}},
 }
-router = APIRouter(prefix="/v1/points", tags=["points"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/points", tags=["points"], default_response_class=Response, route_class=Route)
 
 
 @router.post(

@@ -7,14 +7,14 @@ from functools import partial
 from math import prod
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import Casting, NodePath, SliceQuery, WriteQuery
 from hyperslab.api.representation import respond
 from hyperslab.api.response import Response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import answer_from, array_reply
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import max_value_bytes, received_body
@@ -27,7 +27,7 @@ from hyperslab.engine.indexing import touched
 from hyperslab.errors import TooLarge
 from hyperslab.wire import SelectionItem
 
-router = APIRouter(prefix="/v1/slice", default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/slice", default_response_class=Response, route_class=Route)
 WRITTEN = docs.answer("It is stored.", headers={**docs.TAG, **docs.CHUNKS})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hyperslab import errors
@@ -22,7 +22,7 @@ from hyperslab.api.admission import Share
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import EndStreamQuery, FramesQuery, NodePath, NoQuery, OpenStreamQuery, StreamQuery
 from hyperslab.api.response import Headers, Pieces, Response, json_body, json_response
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import (
@@ -67,7 +67,7 @@ _Run = Callable[..., Coroutine[Any, Any, Any]]
 """Calls a blocking function in a worker thread for writes."""
 
 
-router = APIRouter(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/stream", tags=["streams"], default_response_class=Response, route_class=Route)
 
 DOCUMENT = docs.content(JSON)
 REFUSALS = docs.problems(

@@ -31,7 +31,7 @@ from hyperslab.api.response import (
     immutable_for,
     json_body,
 )
-from hyperslab.api.routing import Route
+from hyperslab.api.routing import Route, Router
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
@@ -47,7 +47,7 @@ from hyperslab.wire import JSON, NPY, RAW
 
 T = TypeVar("T")
 
-router = APIRouter(prefix="/v1/tile", tags=["tile"], default_response_class=Response, route_class=Route)
+router = Router(prefix="/v1/tile", tags=["tile"], default_response_class=Response, route_class=Route)
 iiif_router = APIRouter(prefix="/v1/tile/iiif", tags=["tile"], default_response_class=Response, route_class=Route)
 """Not of a service with a store called ``iiif``, which hides this alias."""
 

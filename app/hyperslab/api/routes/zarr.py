@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from fastapi import APIRouter, Request
 from hyperslab import errors
 from hyperslab.api import docs
 from hyperslab.api.conditional import CONDITIONAL
-from hyperslab.api.exchange import Exchange, exchange, runs_on_loop
+from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import KeyPath
 from hyperslab.api.ranges import ByteRange, place_of
@@ -192,12 +193,11 @@ def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
 
 async def find_key(request: Exchange, route: str, path: str) -> StoredKey | MadeKey:
     """The key at ``path``. Known wanted bytes are read in the same request as size and version; else the key is looked
-    up, for a chunk of a local store on the event loop. Generated documents block."""
+    up. For a chunk of a local store both are done on the event loop if nothing there blocks: a thread takes longer."""
     keys, wanted = request.context.keys[route], wanted_bytes(request)
-    mount = request.service.catalog.mounts.get(path.partition("/")[0])
-    is_chunk = route == "zarr" and path.rpartition("/")[2] not in NAMES
-    if is_chunk and wanted is None and mount is not None and runs_on_loop(mount):
-        return keys.find(path)
+    if route == "zarr":
+        with suppress(BlockingIOError):
+            return keys.find_at_once(path, wanted)
     return await request.run(keys.find, path, wanted)
 
 

@@ -2,12 +2,14 @@
 
 import { formatBytes, formatCodec, formatDtype, formatShape, formatValue } from "./format.js";
 import { h } from "./dom.js";
+import { meaning } from "./nodes.js";
 
 /** Facts of an array as a list of names and values. @param {any} document node document */
 export function facts(document, info = null) {
   const names = document.dimension_names;
   const isV3 = document.zarr_format === 3;
   return list([
+    meaning(document) && ["Meaning", meaning(document)],
     ["Shape", formatShape(document.shape)],
     names?.some(Boolean) && ["Axes", names.map((name) => name ?? "–").join(", ")],
     ["Data type", dtypeText(document)],

@@ -3,7 +3,7 @@
 import { metadata } from "./api.js";
 import { createCard } from "./cards.js";
 import { h, icon, toast } from "./dom.js";
-import { join, lastName } from "./nodes.js";
+import { join, lastName, meaning } from "./nodes.js";
 
 const PAGE = 60;
 
@@ -38,10 +38,10 @@ function page(group, onopen, welcome = !group.path) {
 }
 
 function introduction(group, count) {
-  const title = group.attributes?.title ?? group.attributes?.description;
   const noun = group.path ? "member" : "store";
   const text = count === 1 ? `1 ${noun}` : `${count}${group.next_cursor ? "+" : ""} ${noun}s`;
-  return typeof title === "string" ? `${title} · ${text}` : text;
+  const parts = new Set([group.attributes?.title, meaning(group), text]);
+  return [...parts].filter((part) => typeof part === "string" && part).join(" · ");
 }
 
 function emptyState(group) {

@@ -82,15 +82,46 @@ export function iconOf(document) {
   return { image: "array", plot: "line", values: "table" }[viewsOf(document)[0]];
 }
 
-/** Description of a node: shape and dtype of an array, role of a group. */
+const said = (value) => (typeof value === "string" ? value : "");
+const sizes = (shape) => (Array.isArray(shape) ? formatShape(shape) : "");
+const ofGroups = (text) => (_, { kind }) => (kind === "group" ? text : "");
+
+/** Attributes that say what a node means, and the text for a value: the first text counts. */
+const MEANINGS = [
+  ["image-label", ofGroups("label image")],
+  ["multiscales", (_, document) => (isPyramid(document) ? "multiscale image" : "")],
+  ["plate", ofGroups("plate")],
+  ["well", ofGroups("well")],
+  ["bioformats2raw.layout", ofGroups("series of images")],
+  ["spatialdata_attrs", ofGroups("SpatialData")],
+  ["spatialdata-encoding-type", said],
+  ["encoding-type", (type, { attributes: { shape } }) => `${said(type)} ${sizes(shape)}`.trim()], // AnnData
+  ["neurodata_type", (type, document) => [said(type), linksOf(document)].filter(Boolean).join(", ")], // NWB
+  ["_LINKS", (_, document) => linksOf(document)],
+  ["_DTYPE", (type) => (type === "object_reference" ? "references" : "")],
+  ["vcf_zarr_version", (version) => `VCF Zarr ${said(version)}`],
+  ["apiVersion", (version, { attributes }) => (attributes.createdOn ? `MDIO ${said(version)}` : "")],
+  ["long_name", said], // CF
+  ["standard_name", said],
+  ["description", said],
+];
+
+/** The members that a group of NWB has elsewhere. */
+function linksOf({ attributes: { _LINKS: links } }) {
+  const named = Array.isArray(links) ? links.filter((link) => said(link?.name)) : [];
+  return named.map(({ name, path }) => `${name} → ${said(path)}`).join(", ");
+}
+
+/** What its attributes say that a node means; "" if nothing. */
+export function meaning(document) {
+  const attributes = { ...document.attributes, ...ome(document) };
+  const told = MEANINGS.filter(([name]) => attributes[name]);
+  return told.map(([name, text]) => text(attributes[name], { ...document, attributes })).find(Boolean) ?? "";
+}
+
+/** Description of a node: shape and dtype of an array, and what it means. */
 export function summary(document) {
-  if (document.kind === "array") return `${formatShape(document.shape)} · ${formatDtype(document.dtype)}`;
-  if (ome(document)["image-label"]) return "label image";
-  return isPyramid(document)
-    ? "multiscale image"
-    : ome(document).plate
-      ? "plate"
-      : ome(document).well
-        ? "well"
-        : "group";
+  const told = meaning(document);
+  if (document.kind === "group") return told || "group";
+  return [formatShape(document.shape), formatDtype(document.dtype), told].filter(Boolean).join(" · ");
 }

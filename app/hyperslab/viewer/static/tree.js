@@ -2,7 +2,7 @@
 
 import { metadata } from "./api.js";
 import { h, icon, setIcon } from "./dom.js";
-import { describe, iconOf, join, summary } from "./nodes.js";
+import { describe, iconOf, join, meaning, summary } from "./nodes.js";
 import { pageAddress } from "./state.js";
 import { createFilter, isNamed } from "./treefilter.js";
 
@@ -70,7 +70,7 @@ export function createTree(host, onopen) {
     describe(item.path).then(
       (document) => {
         setIcon(item.sign, iconOf(document));
-        item.about.textContent = document.kind === "array" || iconOf(document) !== "group" ? summary(document) : "";
+        item.about.textContent = document.kind === "array" ? summary(document) : meaning(document);
         item.link.title = `${item.path}\n${summary(document)}`;
       },
       (problem) => {

@@ -1,0 +1,227 @@
+"""xarray and dask over HTTP: datasets equal those that xarray opens from the folder, and only slices travel."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import xarray
+
+from hyperslab import RemoteArray, RemoteGroup
+from tests.api.support import Served, serving
+
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+
+TIME = np.datetime64("2001-01-30", "ns") + np.arange(12) * np.timedelta64(1, "D")
+
+
+def dataset() -> xarray.Dataset:
+    rng = np.random.default_rng(7)
+    air = rng.normal(280, 10, (12, 6, 8)).astype("f4")
+    coordinates = {"time": TIME, "y": np.linspace(50, 45, 6), "x": np.arange(8) * 1.5, "lat2d": (("y", "x"), air[0])}
+    return xarray.Dataset(
+        {
+            "air": (("time", "y", "x"), air, {"units": "K"}),
+            "packed": (("time", "y", "x"), np.where(air > 280, air, np.nan)),
+            "count": ("x", np.arange(8, dtype="i2")),
+            "name": ("y", np.array(["a", "b", "", "é", "long" * 9, "f"], object)),
+            "code": ("y", np.array([b"ab", b"c", b"", b"d", b"e", b"f"], "S2")),
+            "flag": (("y", "x"), air[0] > 280, {"flag_values": [0, 1]}),
+            "step": ("time", (TIME - TIME[0]).astype("m8[ns]")),
+            "wave": ("x", rng.normal(size=8) + 1j),
+            "one": ((), np.float32(3)),
+        },
+        coords=coordinates,
+        attrs={"title": "air", "nested": {"a": [1]}},
+    )
+
+
+ENCODING: dict[str, Any] = {
+    "packed": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "chunks": (5, 4, 4)},
+    "air": {"chunks": (12, 6, 8)},
+    "time": {"units": "hours since 1900-01-01", "calendar": "standard"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    folder = tmp_path_factory.mktemp("datasets")
+    for zarr_format in (2, 3):
+        dataset().to_zarr(folder / f"v{zarr_format}", zarr_format=zarr_format, encoding=ENCODING, consolidated=False)
+    tree = {"/": dataset(), "/a": dataset()[["count"]], "/a/b": dataset()[["name"]]}
+    xarray.DataTree.from_dict(tree).to_zarr(folder / "tree", zarr_format=3, consolidated=False)
+    with serving(folder) as found:
+        yield found, folder
+
+
+def url(data: tuple[Served, Path], path: str) -> str:
+    return f"{data[0].url}/v1/metadata/data/{path}"
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+class TestDatasets:
+    def test_a_group_is_the_dataset_that_xarray_opens_from_the_folder(
+        self, data: tuple[Served, Path], zarr_format: int
+    ) -> None:
+        for options in ({}, {"mask_and_scale": False, "decode_times": False}, {"drop_variables": ["air"]}):
+            remote = xarray.open_dataset(url(data, f"v{zarr_format}"), engine="hyperslab", **options)
+            local = xarray.open_dataset(data[1] / f"v{zarr_format}", engine="zarr", consolidated=False, **options)
+
+            assert {n: v.encoding["preferred_chunks"] for n, v in remote.variables.items()} == {
+                n: v.encoding["preferred_chunks"] for n, v in local.variables.items()
+            }
+            xarray.testing.assert_identical(remote.load(), local.load())
+
+    def test_every_way_of_indexing_reads_the_same(self, data: tuple[Served, Path], zarr_format: int) -> None:
+        remote = xarray.open_dataset(url(data, f"v{zarr_format}"), engine="hyperslab")
+        local = xarray.open_zarr(data[1] / f"v{zarr_format}", consolidated=False)
+        points = {"x": xarray.DataArray([0, 3, 3], dims="p"), "y": xarray.DataArray([1, 2, 5], dims="p")}
+
+        for key in ({"time": -1}, {"time": slice(None, None, -3), "x": [5, 1]}, points, {**points, "time": [2, 1]}):
+            xarray.testing.assert_identical(remote.isel(key).load(), local.isel(key).load())
+        xarray.testing.assert_identical(
+            remote.sel(time="2001-02", y=slice(49, 46)).load(), local.sel(time="2001-02", y=slice(49, 46)).load()
+        )
+
+    def test_blocks_of_dask_are_stored_chunks_and_computed_in_other_processes(
+        self, data: tuple[Served, Path], zarr_format: int
+    ) -> None:
+        remote = xarray.open_dataset(url(data, f"v{zarr_format}"), engine="hyperslab", chunks={})
+        local = xarray.open_zarr(data[1] / f"v{zarr_format}", consolidated=False)
+
+        assert remote.packed.chunks == local.packed.chunks
+        with dask.config.set(scheduler="synchronous"):
+            means = pickle.loads(pickle.dumps(remote[["air", "packed"]].mean(["x", "y"])))
+            xarray.testing.assert_allclose(means.load(), local[["air", "packed"]].mean(["x", "y"]).load())
+
+
+def test_a_tree_is_the_tree_that_xarray_opens_from_the_folder(data: tuple[Served, Path]) -> None:
+    remote = xarray.open_datatree(url(data, "tree"), engine="hyperslab")
+
+    xarray.testing.assert_identical(
+        remote.load(), xarray.open_datatree(data[1] / "tree", engine="zarr", consolidated=False).load()
+    )
+    xarray.testing.assert_identical(
+        xarray.open_dataset(url(data, "tree"), engine="hyperslab", group="a/b").load(),
+        dataset()[["name"]].drop_vars("y"),
+    )
+
+
+def test_a_series_at_a_point_moves_a_tenth_of_the_bytes_of_its_chunks(data: tuple[Served, Path]) -> None:
+    served, folder = data
+    values = np.zeros((100, 60, 80), "f4")
+    xarray.Dataset({"a": (("time", "y", "x"), values)}).to_zarr(
+        folder / "large", encoding={"a": {"compressors": None}}, consolidated=False
+    )
+    remote = xarray.open_dataset(url(data, "large"), engine="hyperslab")
+
+    def sent() -> int:
+        lines = served.http.get("/metrics").text.splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("hyperslab_sent_bytes_total"))
+
+    before = sent()
+    np.testing.assert_array_equal(remote.a.isel(x=3, y=5).values, values[:, 5, 3])
+
+    assert 0 < sent() - before < values.nbytes / 10
+
+
+def test_axes_without_names_are_named_and_can_be_left_out(data: tuple[Served, Path]) -> None:
+    root = RemoteGroup(url(data, ""))
+    group = root.create_group("bare", zarr_format=3)
+    group.create_array("a", (2, 3), "i2", dimension_names=["y", None])
+    group.create_array("b", (2,), "i2", dimension_names=["y"])
+
+    with pytest.raises(ValueError, match=r"data/bare/a: dimensions \('y', None\)"):
+        xarray.open_dataset(group.url, engine="hyperslab")
+    assert list(xarray.open_dataset(group.url, engine="hyperslab", drop_variables="a")) == ["b"]
+
+
+class TestArrays:
+    def test_positions_and_labels_choose_what_they_choose_in_xarray(self, data: tuple[Served, Path]) -> None:
+        air, local = RemoteArray(url(data, "v3/air")), xarray.open_zarr(data[1] / "v3", consolidated=False).air
+
+        for labels in (
+            {"time": "2001-02"},
+            {"time": slice("2001-02-01", "2001-02-03"), "y": 48},
+            {"x": [3.0, 0.0], "y": slice(49, 46)},
+        ):
+            np.testing.assert_array_equal(air.sel(labels), local.sel(labels))
+        near = air.sel(x=3.2, y=47.9, method="nearest")
+        np.testing.assert_array_equal(near[::-1], local.sel(x=3.2, y=47.9, method="nearest")[::-1])
+        view = air.isel(time=slice(None, None, -2)).isel(x=[6, 1, 4], y=slice(1, 5)).isel(time=slice(1, 4))
+        expected = local.values[::-2, 1:5][:, :, [6, 1, 4]][1:4]
+        assert view.dims == ("time", "y", "x")
+        assert view.shape == expected.shape
+        for key in (
+            ...,
+            (0, slice(None, None, -1)),
+            (slice(0, 2), [3, 0]),
+            (1, 2, 0),
+            (slice(None), slice(None), [2, 2]),
+        ):
+            np.testing.assert_array_equal(view[key], expected[key])
+
+    def test_a_part_is_written(self, data: tuple[Served, Path]) -> None:
+        array = RemoteGroup(url(data, "")).create_array(
+            "written", data=np.zeros((4, 5), "i4"), dimension_names=["y", "x"], zarr_format=3
+        )
+
+        array.isel(y=1, x=slice(0, 5, 2))[...] = [1, 2, 3]
+        array.isel(x=[4, 1])[2:] = [[7, 8], [9, 10]]
+
+        assert array[...].tolist() == [[0] * 5, [1, 0, 2, 0, 3], [0, 8, 0, 0, 7], [0, 10, 0, 0, 9]]
+
+    def test_an_array_brings_its_coordinates(self, data: tuple[Served, Path]) -> None:
+        for name in ("air", "packed", "time"):
+            array = RemoteArray(url(data, f"v3/{name}")).to_xarray()
+            xarray.testing.assert_identical(
+                array.load(), xarray.open_zarr(data[1] / "v3", consolidated=False)[name].load()
+            )
+        xarray.testing.assert_identical(
+            RemoteGroup(url(data, "v2")).to_xarray().load(), xarray.open_zarr(data[1] / "v2", consolidated=False).load()
+        )
+
+    def test_dask_reads_blocks(self, data: tuple[Served, Path]) -> None:
+        packed = RemoteArray(url(data, "v3/packed"))
+
+        assert packed.to_dask(chunks=None).chunksize == (5, 4, 4)
+        with dask.config.set(scheduler="synchronous"):
+            np.testing.assert_array_equal(packed.to_dask()[::3, 1].sum(axis=0).compute(), packed[::3, 1].sum(axis=0))
+
+    def test_what_it_does_not_do_says_what_does(self, data: tuple[Served, Path]) -> None:
+        air: Any = RemoteArray(url(data, "v3/air"))
+
+        for expression in ("air + 1", "1 - air", "-air", "air @ air"):
+            with pytest.raises(TypeError, match=r"a\[\.\.\.\], or use a\.to_dask\(\)"):
+                eval(expression, {"air": air})
+        for name in ("mean", "T", "reshape"):
+            with pytest.raises(AttributeError, match=rf"a\[\.\.\.\]\.{name}, or use a\.to_dask\(\)\.{name}"):
+                getattr(air, name)
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            air.other  # noqa: B018
+
+    @pytest.mark.parametrize(
+        ("labels", "error", "message"),
+        [
+            ({"z": 1}, ValueError, "no dimension 'z': the array has 'time', 'y', 'x'"),
+            ({"time": "1999"}, KeyError, "no value is '1999'"),
+            ({"time": "soon"}, ValueError, "'soon' is no label"),
+            ({"x": 3.2}, KeyError, "no value is 3.2"),
+        ],
+    )
+    def test_a_label_that_selects_nothing_is_named(
+        self, data: tuple[Served, Path], labels: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            RemoteArray(url(data, "v3/air")).sel(labels)
+
+    def test_an_axis_without_a_coordinate_is_chosen_by_position(self, data: tuple[Served, Path]) -> None:
+        array = RemoteGroup(url(data, "")).create_array("alone", (3,), "i2", dimension_names=["q"], zarr_format=3)
+
+        with pytest.raises(KeyError, match="no coordinate 'q' is stored beside data/alone: choose by isel"):
+            array.sel(q=1)
