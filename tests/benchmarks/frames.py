@@ -22,18 +22,19 @@ LARGE: Final[dict[str, dict[str, Any]]] = {
     "Blosc LZ4": {"compressor": {"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1}},
     "mean pyramid": {"pyramid": {"method": "mean"}},
 }
-"""What is asked for beside 2,048² uint16 frames, in chunks of 10×512×512."""
+"""What is asked for beside 2,048² uint16 frames, in chunks of 1×512×512 and a shard for each frame."""
 SMALL: Final = "100 frames in a chunk"
 """Frames of 256² uint16."""
 
 
 def settings(case: str) -> dict[str, Any]:
     """The settings of a stream."""
-    size, chunk, rows = (256, 256, 100) if case == SMALL else (2048, 512, 10)
+    size, chunk, rows = (256, 256, 100) if case == SMALL else (2048, 512, 1)
+    shard = size // chunk
     dimensions = [
         {"name": "t", "type": "time", "size": None, "chunk": rows},
-        {"name": "y", "type": "space", "size": size, "chunk": chunk},
-        {"name": "x", "type": "space", "size": size, "chunk": chunk},
+        {"name": "y", "type": "space", "size": size, "chunk": chunk, "shard": shard},
+        {"name": "x", "type": "space", "size": size, "chunk": chunk, "shard": shard},
     ]
     array = {"key": "a", "dtype": "<u2", "dimensions": dimensions, "compressor": None, **LARGE.get(case, {})}
     return {"zarr_format": 3, "arrays": [array]}
