@@ -87,6 +87,7 @@ class HyperslabError(Exception):
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
         cls.code, cls.title = code or cls.code, title or cls.title
         cls.http_status = status or cls.http_status
+        cls.__doc__ = cls.__doc__ or f"{cls.title}."  # which dataclass would make of the signature, slowly
         dataclass(eq=False)(cls)
         if code:
             ERRORS[code] = cls
