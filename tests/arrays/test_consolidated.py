@@ -203,7 +203,7 @@ def test_a_node_that_changes_while_its_group_is_replaced_is_forgotten(
 class Vanishing(CountingStore):
     """The group ``g`` is removed just before consolidated metadata with it are stored."""
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         if key == ".zmetadata":
             self.inner.delete("g/.zgroup")
         return super().put(key, data, if_version=if_version)
@@ -236,7 +236,7 @@ class Unconsolidated(CountingStore):
     errors_left = math.inf
     removes = True
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         if key == ".zmetadata" and self.error is not None and self.errors_left > 0:
             self.errors_left -= 1
             raise self.error
