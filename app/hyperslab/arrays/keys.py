@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog, Node, above, looks_like_chunk
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.plan import make_plan
@@ -355,17 +355,3 @@ class KeyReader:
 def find_in(group: GroupNode, nodes: Mapping[str, Node]) -> Callable[[str], Node | None]:
     """A function that finds a node by its path among those below a group."""
     return lambda path: nodes.get(path.removeprefix(group.path).lstrip("/"))
-
-
-def looks_like_chunk(name: str) -> bool:
-    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
-    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
-
-
-def above(path: str) -> Iterator[str]:
-    """Paths of possible arrays above a chunk path, outermost first."""
-    parts = path.split("/")
-    first = len(parts) - 1
-    while first > 1 and looks_like_chunk(parts[first - 1]):
-        first -= 1
-    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
