@@ -101,7 +101,7 @@ class CountingStore(Store):
         self.before("versions", keys)
         return self.inner.versions(prefix, keys)
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         self.before("put", [key])
         self.puts.append(key)
         return self.inner.put(key, data, if_version=if_version)

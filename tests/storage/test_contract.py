@@ -261,6 +261,18 @@ def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, pr
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)
+def test_a_value_that_is_put_as_its_parts_is_all_of_them(store: Store, prefix: str) -> None:
+    """Large parts, which a folder writes one by one, and small ones."""
+    for part in (b"ab" * 100_000, b"ab"):
+        version = store.put(f"{prefix}whole", [part, memoryview(part)[:-1], bytearray(b"c"), b""])
+        found = store.get(f"{prefix}whole")
+        assert found is not None
+        assert (bytes(found.data), found.version) == (part + part[:-1] + b"c", version)
+    store.put(f"{prefix}whole", [])
+    assert value_of(store, f"{prefix}whole") == b""
+
+
+@pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)
 def test_a_value_in_pieces_is_never_in_memory_as_a_whole(store: Store, prefix: str) -> None:
     tracemalloc.start()
     try:

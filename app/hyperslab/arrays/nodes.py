@@ -178,6 +178,11 @@ class MountedStore:
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
 
     @cached_property
+    def copies(self) -> VersionedCache[Any]:
+        """Consolidated metadata that changes of nodes have updated last, by key: see `documents.Copies`."""
+        return VersionedCache(128 << 20)
+
+    @cached_property
     def kinds_of_v3(self) -> VersionedCache[Kind]:
         """Node types of documents of Zarr v3, by key."""
         return VersionedCache(64 << 20)

@@ -282,11 +282,11 @@ class LocalStore(Store):
             raise StoreError(self.name, key, f"{wrong_type(stat)} stands where the value of this key should be")
         return False
 
-    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
+    def _put_parts(self, key: str, parts: Sequence[memoryview], if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # early, before writing; compared again under the lock
 
         def write(folder: int, name: str) -> str:
-            temporary, version = self._writer.write(folder, body)
+            temporary, version = self._writer.write(folder, parts)
             self._publish(key, folder, temporary, name, if_version)
             return version
 
