@@ -3,7 +3,7 @@
 # Expected: `CloudVolume("zarr3://…", info=…).commit_info()` writes the documents of a Zarr v3 image: a group, and an array
 #   in it for each level, whose `node_type` is `array` (Zarr v3 core specification, "Array metadata").
 # Seen: the array says `"node_type": "group"`, and the group has `shape`, `data_type` and `codecs` of an array. zarr-python
-#   opens neither, since a group has no such members; CloudVolume itself reads both.
+#   opens neither, since a group has no such members.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
