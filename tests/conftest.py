@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import httpx
 import pytest
 import urllib3
@@ -9,8 +11,9 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
-settings.register_profile("patient", deadline=None, max_examples=60)  # a busy machine makes no test wrong
+settings.register_profile("patient", deadline=None, max_examples=30)  # a busy machine makes no test wrong
 settings.load_profile("patient")
+httpx._transports.default.create_ssl_context = cache(httpx._config.create_ssl_context)  # reads certificates, each time
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 (urllib3.request.__kwdefaults__ or {})["timeout"] = 60.0  # or three
 

@@ -87,6 +87,7 @@ class HyperslabError(Exception):
     def __init_subclass__(cls, *, code: str = "", title: str = "", status: int = 0) -> None:
         cls.code, cls.title = code or cls.code, title or cls.title
         cls.http_status = status or cls.http_status
+        cls.__doc__ = cls.__doc__ or f"{cls.title}."  # which dataclass would make of the signature, slowly
         dataclass(eq=False)(cls)
         if code:
             ERRORS[code] = cls
@@ -596,12 +597,13 @@ class RemoteProblem(HyperslabError, code="remote-problem", title="Server error",
 
 
 class Unreachable(HyperslabError, ConnectionError, code="unreachable", title="Server unreachable", status=502):
-    """No complete response after ``attempts``; the cause is the transport's exception."""
+    """No complete response after ``attempts``; ``cause`` is the transport's exception, which a traceback leaves out."""
 
     host: str
     port: int
     reason: str
     attempts: int = 1
+    cause = cast("Exception | None", None)
 
     def __str__(self) -> str:
         tried = f" after {self.attempts} attempts" if self.attempts > 1 else ""

@@ -48,6 +48,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
+        if not self.cycle.body:
+            self.cycle.body = b""  # type: ignore[assignment]  # to which ``body`` is added without a copy
         super().on_body(body)
 
     def pause_writing(self) -> None:

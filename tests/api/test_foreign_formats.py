@@ -147,7 +147,7 @@ def test_metadata_that_cannot_be_gathered_in_time_is_not_made_up(data: Served, m
     assert data.http.get("/zarr/data/.zmetadata").status_code == 200
     monkeypatch.setattr(KeyReader, "consolidation_seconds", -1.0)
 
-    assert problem(data.http.get("/zarr/data/.zmetadata")) == (404, "key-not-found")
+    assert problem(data.http.get("/zarr/data/.zmetadata")) == (404, "form-not-found")
 
 
 @pytest.mark.parametrize("broken", [b"{", b"[]", b'{"metadata": 3}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -11,10 +12,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
+from hyperslab.protocol import Protocol
 from tests.api.support import dial, exchange, rest_of, write_array
 from tests.server import Server, running_server
 
@@ -289,6 +294,65 @@ def test_who_takes_none_of_its_small_answers_is_let_go(impatient: Server) -> Non
                 received += len(piece)
 
     assert received < 64 << 20
+
+
+class Wire(asyncio.Transport):
+    """What a protocol writes, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.sent.append(bytes(data))
+
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "more", "expected"),
+    [
+        ("GET", b"ok", {}, ["HTTP/1.1 200 OK ok"]),
+        ("GET", b"", {}, ["HTTP/1.1 200 OK "]),
+        ("HEAD", b"", {}, ["HTTP/1.1 200 OK "]),
+        ("POST", b"ok", {"Expect": "100-continue"}, ["HTTP/1.1 100 Continue ", "HTTP/1.1 200 OK ok"]),
+        ("GET", None, {}, ["HTTP/1.1 200 OK "]),
+    ],
+)
+def test_head_and_body_leave_in_one_packet(
+    method: str, body: bytes | None, more: dict[str, str], expected: list[str]
+) -> None:
+    """``body`` None: the application fails behind the head, which is sent nevertheless."""
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        if more:
+            await receive()
+        length = b"%d" % len(body or b"never comes")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        assert body is not None, "nothing comes"
+        await send({"type": "http.response.body", "body": body})
+
+    async def run() -> list[bytes]:
+        config = uvicorn.Config(app, interface="asgi3", lifespan="off", log_config=None)
+        wire, state = Wire(), ServerState()
+        protocol = Protocol(config=config, server_state=state, app_state={})
+        protocol.connection_made(wire)
+        head = "".join(f"{name}: {value}\r\n" for name, value in {"Host": "x", "Content-Length": "0", **more}.items())
+        protocol.data_received(f"{method} / HTTP/1.1\r\n{head}\r\n".encode())
+        await asyncio.gather(*state.tasks)
+        protocol.connection_lost(None)
+        return wire.sent
+
+    sent = [part.partition(b"\r\n\r\n") for part in asyncio.run(run())]
+
+    assert [f"{head.splitlines()[0].decode()} {rest.decode()}" for head, _, rest in sent] == expected
 
 
 def test_what_breaks_off_behind_an_answer_leaves_no_traceback(tmp_path: Path) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from hyperslab.api.app import create_app
 from hyperslab.api.options import ApiOptions
+from hyperslab.api.threads import Threads
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
 from hyperslab.storage import StoreConfig, open_store
+from tests.api.support import writable
 from tests.arrays.counting import CountingStore
 from tests.arrays.support import zarr_array
 from tests.server import served
@@ -60,3 +66,37 @@ def test_a_store_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
 
 def _write(url: str, path: str) -> httpx.Response:
     return httpx.put(f"{url}/v1/slice/{path}?select=3", json=3, timeout=90)
+
+
+@pytest.mark.parametrize("cached", [400, 10, 0, None])
+def test_a_chunk_is_read_by_a_thread_if_it_is_not_in_the_memory_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: int | None
+) -> None:
+    """``cached``: bytes of the file in the page cache, of 400; None if the file system cannot tell."""
+    values = np.arange(100, dtype="<i4").reshape(10, 10)
+    zarr_array(tmp_path, values, (10, 10), compressors=None)
+    hops, run, preadv = [], Threads.run, os.preadv
+
+    async def counted(threads: Threads, fn: Any, *args: Any, **named: Any) -> Any:
+        hops.append(fn)
+        return await run(threads, fn, *args, **named)
+
+    def partly(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        if not flags:
+            return preadv(descriptor, buffers, offset)
+        if not cached:
+            raise OSError(errno.EOPNOTSUPP if cached is None else errno.EAGAIN, "not at once")
+        return preadv(descriptor, [buffers[0][:cached]], offset)
+
+    monkeypatch.setattr(Threads, "run", counted)
+    monkeypatch.setattr(os, "preadv", partly)
+    monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+    with writable(tmp_path, ApiOptions(answer_cache_bytes=0)) as client:
+        client.get("/v1/metadata/data/a")
+        hops.clear()
+        missing = client.get("/zarr/data/a/1.0")
+        hops_of_missing = len(hops)
+        found = client.get("/zarr/data/a/0.0")
+
+        assert (missing.status_code, hops_of_missing) == (404, 0)
+        assert (found.content, len(hops)) == (values.tobytes(), 0 if cached == 400 else 1)

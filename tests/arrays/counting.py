@@ -101,7 +101,7 @@ class CountingStore(Store):
         self.before("versions", keys)
         return self.inner.versions(prefix, keys)
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         self.before("put", [key])
         self.puts.append(key)
         return self.inner.put(key, data, if_version=if_version)
@@ -110,6 +110,11 @@ class CountingStore(Store):
         self.before("delete", [key])
         self.puts.append(key)
         return self.inner.delete(key, if_version=if_version)
+
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        self.before("delete_each", keys)
+        self.puts += keys
+        self.inner.delete_each(keys, check)
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         return self.inner.delete_prefix(prefix, check, keep)

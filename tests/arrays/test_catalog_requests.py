@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
 from hyperslab.storage import open_store
+from tests.arrays.counting import CountingStore
+from tests.arrays.support import local_store, zarr_array
 from tests.documents import zarray
 from tests.faults import Before, FaultProxy
 from tests.s3 import S3Bucket, S3Server
@@ -117,3 +122,20 @@ def test_the_documents_of_ancestors_are_read_at_once(
 
     consolidated = [("GET", f"{root}.zmetadata") for root in ("", "g/", "g/h/", "g/h/a/")]
     assert asked(proxy) == sorted(consolidated + [("GET", f"g/h/{key}") for key in DOCUMENTS])
+
+
+def test_large_attributes_are_not_read_again_when_another_document_changes(tmp_path: Path) -> None:
+    zarr_array(tmp_path, np.zeros(3), (1,), attributes={"notes": "x" * 100_000})
+    store = CountingStore(local_store(tmp_path))
+    service = build([MountedStore("data", store, writable=True)])
+    service.catalog.open_array("data/a")
+    store.gets.clear()
+
+    for _ in range(3):
+        service.appender.append("data/a", np.ones(1))
+    array = service.catalog.open_array("data/a")
+
+    assert (array.metadata.shape, len(array.attributes["notes"])) == ((6,), 100_000)
+    assert "a/.zattrs" not in store.gets
+    (tmp_path / "a" / ".zattrs").write_text("{}")
+    assert service.catalog.open_array("data/a").attributes == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -202,7 +203,7 @@ def test_a_node_that_changes_while_its_group_is_replaced_is_forgotten(
 class Vanishing(CountingStore):
     """The group ``g`` is removed just before consolidated metadata with it are stored."""
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         if key == ".zmetadata":
             self.inner.delete("g/.zgroup")
         return super().put(key, data, if_version=if_version)
@@ -235,7 +236,7 @@ class Unconsolidated(CountingStore):
     errors_left = math.inf
     removes = True
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         if key == ".zmetadata" and self.error is not None and self.errors_left > 0:
             self.errors_left -= 1
             raise self.error
@@ -362,3 +363,50 @@ def test_a_removal_that_consolidated_metadata_could_not_follow_is_not_begun(
     store.error, store.errors_left = FULL, 1
     service.creator.delete("data/a")
     assert "a/.zarray" not in consolidated(tmp_path)
+
+
+def test_a_group_of_v3_with_much_of_it_is_read_and_changed(tmp_path: Path) -> None:
+    """More than the 16 MiB of any other document."""
+    group = zarr.open_group(tmp_path, mode="w", attributes={"unit": "m"})
+    for number in range(3):
+        group.create_array(f"a{number}", shape=2, chunks=1, dtype="i2", attributes={"long": str(number) * (6 << 20)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path)
+
+    with service_on(tmp_path) as service:
+        found = service.catalog.open_group("data")
+        assert found.attributes == {"unit": "m"}
+        assert service.catalog.open_group("data") is found
+        assert [child.name for child in service.catalog.children(found, limit=9).nodes] == ["a0", "a1", "a2"]
+        service.creator.create_array("data/a3", {"shape": [1], "dtype": "<i2", "zarr_format": 3})
+        service.appender.append("data/a3", np.array([3], "i2"))
+        service.creator.change_attributes("data", {"unit": "km"})
+
+    consolidated = zarr.open_consolidated(tmp_path)
+    shapes = {name: array.shape for name, array in consolidated.arrays()}
+    assert shapes == {"a0": (2,), "a1": (2,), "a2": (2,), "a3": (2,)}
+    assert consolidated.attrs["unit"] == "km"
+    assert len(consolidated["a2"].attrs["long"]) == 6 << 20
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_it_is_read_once_and_again_after_other_programs(tmp_path: Path, zarr_format: Any) -> None:
+    group = zarr.open_group(tmp_path, mode="w", zarr_format=zarr_format)
+    for name in ("a", "b"):
+        group.create_array(name, shape=1, chunks=1, dtype="i2", attributes={"n": [math.nan, "\x00", "é", 2**70]})
+    zarr.consolidate_metadata(tmp_path, zarr_format=zarr_format)
+    store, key = CountingStore(local_store(tmp_path)), "zarr.json" if zarr_format == 3 else ".zmetadata"
+    with service_over(store, writable=True) as service:
+        for _ in range(3):
+            service.appender.append("data/a", np.ones(1, "i2"))
+        assert store.gets.count(key) == 1
+        zarr.open_group(tmp_path, use_consolidated=False).create_array("c", shape=1, chunks=1, dtype="i2")
+        zarr.consolidate_metadata(tmp_path, zarr_format=zarr_format)
+        service.appender.append("data/b", np.ones(1, "i2"))
+        assert store.gets.count(key) == 2
+
+    found = zarr.open_consolidated(tmp_path, zarr_format=zarr_format)
+    assert {name: array.shape for name, array in found.arrays()} == {"a": (4,), "b": (2,), "c": (1,)}
+    assert found["b"].attrs["n"][1:] == ["\x00", "é", 2**70]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import zarr
 
+from hyperslab.arrays.faces import FaceReader
 from hyperslab.arrays.keys import KeyReader, MadeKey, StoredKey
-from hyperslab.errors import KeyNotFound, Overloaded
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.service import build
+from hyperslab.errors import FormNotFound, KeyNotFound, Overloaded
+from hyperslab.storage import open_store
 from tests.arrays.support import service_on, zarr_array
+from tests.faults import FaultProxy
+from tests.s3 import S3Bucket, S3Server
+from tests.storage.support import fill_bucket
 
 
 @pytest.fixture
@@ -40,7 +48,7 @@ def test_documents_are_made_for_groups_that_only_their_children_show(folder: Pat
         assert set(made(keys, "data/deep/.zmetadata")["metadata"]) == {".zgroup", "b/.zarray", "b/.zattrs"}
         assert "data/a/.zarray" in made(keys, ".zmetadata")["metadata"]
         assert keys.index("") == [".zgroup", ".zmetadata", "data/"]
-        with pytest.raises(KeyNotFound):  # it would be too long
+        with pytest.raises(FormNotFound, match="at most 2 nodes"):
             KeyReader(service.catalog, service.reader, max_nodes=2).find("data/.zmetadata")
         (folder / "a" / ".zarray").write_text("{}")
         assert documents.keys() - made(keys, "data/.zmetadata")["metadata"].keys() == {"a/.zarray"}
@@ -109,3 +117,42 @@ def test_a_key_that_changes_under_its_reader_is_never_mixed(folder: Path) -> Non
         (folder / "a" / "0").unlink()
         with pytest.raises(KeyNotFound):
             keys.read_range(found, 0, 5)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_documents_are_read_once_to_consolidate_them_and_again_when_they_change(
+    s3_server: S3Server, s3_bucket: S3Bucket, zarr_format: Literal[2, 3]
+) -> None:
+    """From a bucket: by listings, and a GET of each document."""
+    memory: dict[str, Any] = {}
+    group = zarr.create_group(zarr.storage.MemoryStore(memory), zarr_format=zarr_format, attributes={"a": 1})
+    group.create_array("g/array", shape=3, chunks=1, dtype="i2")[:] = 1
+    copied = {key: value.to_bytes() for key, value in memory.items()}
+    array = {key.removeprefix("g/array/"): copied.pop(key) for key in [*copied] if key.startswith("g/array/")}
+    objects = {f"g/{i:03}/{name}": value for i in range(200) for name, value in array.items()} | copied
+    fill_bucket(s3_server, s3_bucket, objects)
+    with FaultProxy(s3_server.url) as proxy:
+        store = open_store(s3_bucket.at(proxy.url).config())
+        service = build([MountedStore("data", store)])
+        keys = FaceReader(service.catalog, service.reader, 3)
+
+        def found() -> tuple[Any, int, int]:
+            before = len(proxy.seen)
+            made = json.loads(keys.find("data/zarr.json").data)  # type: ignore[union-attr]
+            asked = [seen for seen in list(proxy.seen)[before:] if "list-type" not in seen.path]
+            documents = [seen for seen in asked if seen.method == "GET"]
+            return made["consolidated_metadata"]["metadata"], len(documents), len(asked)
+
+        first, gets, _ = found()
+        assert len(first) == 201
+        assert gets <= 1.2 * sum(key.endswith((".zarray", ".zgroup", ".zattrs", "zarr.json")) for key in objects)
+        again, gets, requests = found()
+        assert (again, gets < 10, requests < 60) == (first, True, True)
+        s3_server.client.put_object(Bucket=s3_bucket.name, Key="g/100/new/0", Body=b"1")  # no document
+        assert found()[0] == first
+        document = next(key for key in objects if key.startswith("g/007/") and key.endswith(("zarr.json", ".zarray")))
+        s3_server.client.delete_object(Bucket=s3_bucket.name, Key=document)
+        assert first.keys() - found()[0].keys() == {"g/007"}
+        limited = FaceReader(service.catalog, service.reader, 3)
+        limited._max_nodes = 100
+        assert "consolidated_metadata" not in json.loads(limited.find("data/zarr.json").data)  # type: ignore[union-attr]

@@ -66,7 +66,7 @@ class Faulty(CountingStore):
         self.lose_answers = False
         self.renewed = threading.Event()
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+    def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
         if "/lease/" not in key or not self.failures:
             version = super().put(key, data, if_version=if_version)
             if self.failed:

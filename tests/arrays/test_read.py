@@ -208,6 +208,20 @@ def test_slabs_are_as_large_as_the_memory_that_is_free_allows(
     assert b"".join(slabs) == values.tobytes()
 
 
+def test_a_few_bytes_are_read_from_their_own_chunks(tmp_path: Path) -> None:
+    values = np.arange(64 * 4096, dtype="<i4").reshape(64, 4096)
+    zarr_array(tmp_path, values, (1, 64))
+    with service_on(tmp_path) as service:
+        plan = service.reader.look_up(plan_items(service.reader, open_array(service), ()))
+        for start, stop in ((0, 10), (99_999, 100_321), (plan.nbytes - 1, plan.nbytes), (40_000, 80_000)):
+            cost = ReadCost()
+
+            body = b"".join(bytes(slab) for slab in service.reader.stream(plan, start, stop, cost=cost))
+
+            assert body == values.tobytes()[start:stop]
+            assert cost.touched <= 3 * max(stop - start, 4096) // 256
+
+
 def test_a_slab_works_out_its_own_chunks_and_not_all_of_the_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def test_an_append_is_tried_again_when_somebody_writes_to_its_first_chunk(tmp_pa
         make(plain, (2,), (4,), compressor=None)
 
         class Interrupted(CountingStore):
-            def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
+            def put(self, key: str, data: Any, *, if_version: str | Absent | None = None) -> str:
                 if key == "a/0" and not self.puts.count(key):
                     super().put(key, np.array([7, 8, 0, 0], "<i4").tobytes())
                 return super().put(key, data, if_version=if_version)

@@ -93,7 +93,7 @@ def test_a_body_that_never_advances_is_given_up(proxy: Proxy, array: RemoteArray
 
     with pytest.raises(Unreachable, match=rf"after {ATTEMPTS} attempts") as found:
         array[...]
-    assert isinstance(found.value.__cause__, ConnectionError)
+    assert isinstance(found.value.cause, ConnectionError)
     assert len(proxy.calls_of("slice")) == ATTEMPTS
 
 

@@ -252,12 +252,39 @@ def test_folders_are_listed_a_part_at_a_time(filled: Store) -> None:
 
 
 @pytest.mark.parametrize("store", WRITABLE, indirect=True)
+def test_several_keys_are_deleted_and_each_is_told(store: Store, prefix: str) -> None:
+    keys = [f"{prefix}{name}" for name in ("a/0", "a/1", "b/c/0", "b/0")]
+    for key in keys:
+        store.put(key, b"1")
+    told, checks = list[str](), list[int]()
+    store.observer = lambda key, *, created, version=None: told.append(key)  # noqa: ARG005, PLW0108
+
+    store.delete_each([*keys[:3], f"{prefix}nothing/0", f"{prefix}b/c"], lambda: checks.append(1))
+
+    assert set(keys[:3]) <= set(told)
+    assert checks
+    assert [entry.key for entry in store.list_prefix(prefix)] == keys[3:]
+
+
+@pytest.mark.parametrize("store", WRITABLE, indirect=True)
 def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, prefix: str) -> None:
     store.put(f"{prefix}part", random.Random(2).randbytes(1 << 20))
     part = value_of(store, f"{prefix}part")
     for number in (0, 1, 11):
         store.put_pieces(f"{prefix}whole", (value_of(store, f"{prefix}part") * (at % 2) for at in range(number)))
         assert value_of(store, f"{prefix}whole") == part * (number // 2)
+
+
+@pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)
+def test_a_value_that_is_put_as_its_parts_is_all_of_them(store: Store, prefix: str) -> None:
+    """Large parts, which a folder writes one by one, and small ones."""
+    for part in (b"ab" * 100_000, b"ab"):
+        version = store.put(f"{prefix}whole", [part, memoryview(part)[:-1], bytearray(b"c"), b""])
+        found = store.get(f"{prefix}whole")
+        assert found is not None
+        assert (bytes(found.data), found.version) == (part + part[:-1] + b"c", version)
+    store.put(f"{prefix}whole", [])
+    assert value_of(store, f"{prefix}whole") == b""
 
 
 @pytest.mark.parametrize("store", ["folder", "bucket"], indirect=True)

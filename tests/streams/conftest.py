@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.s3 import S3Server, s3_server
@@ -17,3 +18,8 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """The store ``lab`` of a server: a folder, or with the parameter ``bucket`` one of those."""
     with lab_of(getattr(request, "param", "folder"), tmp_path_factory.mktemp("lab"), s3_server) as found:
         yield found
+
+
+@pytest.fixture
+def client(lab: Lab) -> httpx.Client:
+    return lab.client

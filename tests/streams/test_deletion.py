@@ -23,9 +23,15 @@ REMOVALS: dict[str, list[tuple[str, str, dict[str, str], Any]]] = {
 }
 
 
-@BOTH
-@pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize("removal", REMOVALS)
+@pytest.mark.parametrize(
+    ("lab", "removal", "finished"),
+    [
+        *[("folder", removal, number % 2 == 0) for number, removal in enumerate(REMOVALS)],
+        *[("bucket", removal, number % 2 == 1) for number, removal in enumerate(REMOVALS)],
+    ],
+    indirect=["lab"],
+    scope="module",
+)
 def test_a_stream_is_gone_with_its_node(lab: Lab, removal: str, finished: bool) -> None:
     client, path = lab.client, "/v1/stream/lab/up/run"
     assert client.put(path, json={"arrays": ARRAYS}, params={"if_exists": "replace"}).status_code == 201

@@ -130,7 +130,7 @@ def check_metadata(client: httpx.Client, place: Place) -> None:
     assert not [path for path in place.files().rglob("run/**/*") if path.is_file()]
 
 
-def test_a_document_that_somebody_has_put_stays_and_metadata_whose_frame_has_not_come_is_not_that_of_the_next(
+def test_foreign_documents_stay_and_metadata_of_an_unsent_frame_is_not_that_of_the_next(
     tmp_path: Path, s3_server: S3Server
 ) -> None:
     theirs, place = tmp_path / "run" / "frames.jsonl", place_of("folder", tmp_path, s3_server)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -71,7 +72,8 @@ def accepts(accept: str | None, media_type: str) -> bool:
     return _quality(media_type, _weights(accept)) > 0
 
 
-def _weights(accept: str | None) -> dict[str, float]:
+@lru_cache(64)
+def _weights(accept: str | None) -> Mapping[str, float]:
     """The weight of each media range of an Accept header, in lower case; parameters except ``q`` are ignored."""
     weights = {}
     for part in ((accept or "").strip() or "*/*").lower().split(","):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.chunk_keys import located
@@ -46,9 +46,10 @@ from hyperslab.errors import (
     WrongKind,
 )
 from hyperslab.storage.base import Stored, Unserved
-from hyperslab.storage.keys import as_prefix, normalise_path, prefixes
+from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
+_LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
 
@@ -61,6 +62,7 @@ class Catalog:
         self.with_head: Callable[[ArrayNode], ArrayNode] | None = None
         """Adds the head to an array that a stream writes to."""
         self._nodes: VersionedCache[Node] = VersionedCache(64 << 20)
+        self._attributes = VersionedCache[_Large](64 << 20)
         self._consolidated = VersionedCache[_Consolidated | BadMetadata](4 * MAX_CONSOLIDATED_BYTES)
 
     def locate(self, path: str) -> tuple[MountedStore, str]:
@@ -95,16 +97,20 @@ class Catalog:
         else:
             versions = mount.versions.look_up_documents(prefix, keys, fresh=fresh)
             stored, node = None, self._nodes.get(name, _joined(versions))
+        large: _Large | None = None
         if node is None:
             *makers, attributes = versions
             if rest not in mount.assume_metadata and not any(makers):
                 node = self._open_undocumented(mount, rest, has_attributes=attributes is not None)
                 return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
             if stored is None:
-                present = [key for key, version in zip(keys, versions, strict=True) if version is not None]
+                large = None if attributes is None else self._attributes.get((mount.name, keys[-1]), attributes)
+                wanted = keys if large is None else keys[:-1]
+                present = [key for key, version in zip(wanted, versions, strict=False) if version is not None]
                 found = dict(zip(present, mount.versions.read(present), strict=True))
-                stored = [found.get(key) for key in keys]
-            node = self._parse(mount, rest, stored)
+                stored = [found.get(key) for key in wanted]
+                stored += [] if large is None or attributes is None else [Stored(b"", attributes)]
+            node = self._parse(mount, rest, stored, large)
         return located(node) if fresh and isinstance(node, ArrayNode) else self.whole(node)
 
     def find_node(self, path: str, *, fresh: bool = False) -> Node | None:
@@ -117,9 +123,27 @@ class Catalog:
     def find_readable(self, path: str, *, fresh: bool = False) -> Node | None:
         """As `find_node`, but None also for a node that cannot be opened, or a path that leads out of its store; unless
         ``fresh``, also for one that its store fails to read alone. To a writer, that is no absence."""
+        return self._readable(path, partial(self.open_node, path, fresh=fresh), fresh=fresh)
+
+    def open_child(self, group: GroupNode, child: ChildInfo) -> Node | None:
+        """As `find_readable`, in the versions with which the child of a group was listed."""
+        path, mount, rest = join(group.path, child.name), group.mount, group.prefix + child.name
+        if mount is None or not any(child.documents.values()):
+            return self.find_readable(path)
+        node = self._nodes.get((mount.name, rest), _joined([*child.documents.values()]))
+
+        def read() -> Node:
+            others = [key for key, version in child.documents.items() if version is not None and key not in child.read]
+            found = dict(zip(others, mount.versions.read(others), strict=True))
+            return self._parse(mount, rest, [child.read.get(key) or found.get(key) for key in child.documents])
+
+        node = self._readable(path, read) if node is None else node
+        return None if node is None else self.whole(node)
+
+    def _readable(self, path: str, open_node: Callable[[], Node], *, fresh: bool = False) -> Node | None:
         try:
-            return self.find_node(path, fresh=fresh)
-        except (BrokenData, BadPath):
+            return open_node()
+        except (NodeNotFound, BrokenData, BadPath):
             return None
         except StoreError as error:
             if fresh or not listing.concerns_one(self.locate(path)[0], error):
@@ -197,11 +221,21 @@ class Catalog:
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
-        """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            node = self.find_node(mount.path(prefix), fresh=fresh)
+        """The array that a key of a store may be a chunk of, or None: one that was found before, or the outermost of
+        those whose chunks have such names, or the next above. Raises `BrokenData`."""
+        folders, broken = [*above(mount.path(key))], None
+        folders.sort(key=lambda path: not isinstance(self.last_known(path), ArrayNode))
+        others = [mount.path(prefix) for prefix in reversed(prefixes(key.rpartition("/")[0]))]
+        for path in dict.fromkeys([*folders, *others]):
+            try:
+                node = self.find_node(path, fresh=fresh)
+            except BrokenData as error:
+                broken = broken or error
+                continue
             if isinstance(node, ArrayNode):
                 return node
+        if broken is not None:
+            raise broken
         return None
 
     def whole(self, node: Node) -> Node:
@@ -338,13 +372,20 @@ class Catalog:
             else:
                 raise BadMetadata(documents.key, documents.member, documents.reason)
 
-    def _parse(self, mount: MountedStore, rest: str, stored: Sequence[Stored | None]) -> Node:
-        """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``."""
+    def _parse(
+        self, mount: MountedStore, rest: str, stored: Sequence[Stored | None], large: _Large | None = None
+    ) -> Node:
+        """Parse `MountedStore.document_keys`, with the versions of the bytes in ``stored``; ``large`` attributes are
+        known."""
         prefix, versions, assumed = as_prefix(rest), _versions_of(stored), mount.assume_metadata.get(rest)
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
         documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
-        attrs = {} if attributes is None else parse_attributes(attributes.data, attributes_key)
+        if large is None and attributes is not None:
+            large = _Large(parse_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
+            if large.nbytes > _LARGE:
+                self._attributes.put((mount.name, attributes_key), attributes.version, large, large.nbytes)
+        attrs = {} if large is None else large.attributes
         node: Node
         if assumed is not None:
             metadata = ArrayMetadata.from_document(assumed, array_key)
@@ -362,8 +403,10 @@ class Catalog:
             node = GroupNode(mount, prefix, attrs, version, documents=documents, problems=problems)
         else:
             raise NodeNotFound(mount.path(prefix))
-        nbytes = sum(len(s.data) for s in stored if s is not None)
-        self._nodes.put((mount.name, rest), version, node, 4 * nbytes + _NODE_OVERHEAD)
+        nbytes = 4 * sum(len(s.data) for s in stored[:3] if s is not None) + (0 if large is None else large.nbytes)
+        if isinstance(node, GroupNode) and v3 is not None and len(v3.data) > _NODE_OVERHEAD:
+            nbytes = 4 * len(dump_copy(dict(node.attributes)))  # consolidated metadata are not kept
+        self._nodes.put((mount.name, rest), version, node, nbytes + _NODE_OVERHEAD)
         return node
 
     def _open_undocumented(self, mount: MountedStore, rest: str, *, has_attributes: bool) -> Node:
@@ -416,6 +459,13 @@ def _v3_node(  # noqa: PLR0917
     return ArrayNode(mount, prefix, found.array, attributes, version, version, documents, also)
 
 
+class _Large(NamedTuple):
+    """Attributes, and the memory that they take."""
+
+    attributes: Mapping[str, Any]
+    nbytes: int
+
+
 class _Consolidated(NamedTuple):
     """Consolidated metadata: the documents as text, by key, and the children of each prefix."""
 
@@ -464,6 +514,20 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
         return ArrayNode(mount, prefix, metadata, attributes, version, version, {})
     return None if group is None else GroupNode(mount, prefix, attributes, version)
+
+
+def looks_like_chunk(name: str) -> bool:
+    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
+    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
+
+
+def above(path: str) -> Iterator[str]:
+    """Paths of possible arrays above a chunk path, outermost first."""
+    parts = path.split("/")
+    first = len(parts) - 1
+    while first > 1 and looks_like_chunk(parts[first - 1]):
+        first -= 1
+    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
 
 
 def described(unserved: Sequence[Unserved], most: int = 20) -> list[str]:

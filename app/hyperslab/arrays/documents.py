@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
@@ -192,9 +193,9 @@ def _follow_everywhere(
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
     with suppress(StoredTooLarge):  # readers ignore such a document
         blind = not mount.store.capabilities.listable
-        found = mount.store.get_each(above, MAX_CONSOLIDATED_BYTES, denied_is_absent=blind) if above else []
-        groups = zip(above, found, strict=True)
-        keys += [key for key, group in groups if group and b'"consolidated_metadata"' in bytes(group.data)]
+        found = mount.store.document_versions("", above, denied_is_absent=blind) if above else []
+        groups = [(key, version) for key, version in zip(above, found, strict=True) if version is not None]
+        keys += [key for key, version in groups if _copies(mount, key, version) is not None]
         for key in keys:
             own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
             names = [n for n in changed if n.startswith(own) and n != key and n.endswith(V3) == of_format]
@@ -270,47 +271,81 @@ def _follow_in(
         return
     for _ in attempts():
         with mount.store.lock(key):
-            try:
-                stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
-            except StoredTooLarge:
+            (version,) = mount.store.versions("", [key])
+            copies = None if version is None else _copies(mount, key, version)
+            if copies is None:
                 return
-            before = _documents_in(stored, key)
-            if stored is None or before is None:
-                return
+            before, version = copies.texts, copies.version
             below = [name for name in before if removed_below and name.startswith(inner)]
             names = (*changed, *([] if leaving else [root + name for name in below]))
-            seen = {name: mount.store.get(_stored_key(mount, name)) for name in names}
+            seen = {name: mount.store.get(_stored_key(mount, name), MAX_CONSOLIDATED_BYTES) for name in names}
             # a group above without a document in the store may exist only here
             absent = [name for name, found in seen.items() if found is None]
             gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in known}
             gone.update(below if leaving else ())
             known |= seen.keys() - {*absent}
-            after = {name: document for name, document in before.items() if name not in gone}
+            after = {name: text for name, text in before.items() if name not in gone}
             for name, found in seen.items():
-                document = None if found is None else parse_object(found.data)
+                document = None if found is None else parse_object(found.data, limit=MAX_CONSOLIDATED_BYTES)
                 if document is not None:  # a broken one stays unchanged
                     if document.get("consolidated_metadata"):  # its contents are listed here anyway
                         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
-                    after[name[len(root) :]] = document
+                    after[name[len(root) :]] = _member(name[len(root) :], document)
             if removed_below and key.endswith(V3):  # a group without a document has no nodes of Zarr v3
                 groups = {name: prefixes(name.rpartition("/")[0])[1:-1] for name in after if name.startswith(inner)}
                 after = {n: d for n, d in after.items() if all(group + V3 in after for group in groups.get(n, ()))}
             if after == before:
                 return
-            whole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES)
-            if key.endswith(V3):
-                metadata = {name.rpartition("/")[0]: document for name, document in after.items()}
-                # zarr-python 3 loses nodes of a group that are not adjacent
-                whole["consolidated_metadata"]["metadata"] = dict(sorted(metadata.items()))
-            else:
-                whole["metadata"] = dict(sorted(after.items()))
-            text = dump_copy(whole)
+            # zarr-python 3 loses nodes of a group that are not adjacent
+            ordered = sorted(after, key=lambda name: name.removesuffix(f"/{V3}"))
+            members = b",".join([after[name] for name in ordered])
+            text = copies.around[0] + b"{" + members + b"}" + copies.around[1]
             with suppress(VersionConflict, InDoubt):  # the next attempt reads the present state
-                put_document(mount, key, text, stored.version)
+                stored = put_document(mount, key, text, version)
+                mount.copies.put(key, stored, Copies(copies.around, after, stored), 2 * len(text) + 200 * len(after))
                 now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
                 if now == [None if found is None else found.version for found in seen.values()]:
                     return
     raise StoreError(mount.name, key, f"other writers came first {MAX_TRIES} times")
+
+
+class Copies(NamedTuple):
+    """Consolidated metadata in one version: the ``texts`` of their members by the key of each document below, and the
+    text ``around`` them all."""
+
+    around: tuple[bytes, bytes]
+    texts: Mapping[str, bytes]
+    version: str
+
+
+def _copies(mount: MountedStore, key: str, version: str) -> Copies | None:
+    """The consolidated metadata under a key, which are remembered by version; None without any that can be read."""
+    found = mount.copies.get(key, version)
+    if found is not None:
+        return found if found.texts or found.around[0] else None
+    try:
+        stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
+    except StoredTooLarge:
+        return None
+    known = _documents_in(stored, key)
+    if stored is None:
+        return None
+    if known is None:
+        mount.copies.put(key, stored.version, Copies((b"", b""), {}, stored.version), 1000)
+        return None
+    texts = {name: _member(name, document) for name, document in known.items()}
+    whole, hole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), uuid4().hex
+    (whole["consolidated_metadata"] if key.endswith(V3) else whole)["metadata"] = hole
+    before, _, after = dump_copy(whole).partition(f'"{hole}"'.encode())
+    found = Copies((before, after), texts, stored.version)
+    mount.copies.put(key, stored.version, found, 2 * len(stored.data) + 200 * len(texts))
+    return found
+
+
+def _member(name: str, document: Mapping[str, Any]) -> bytes:
+    """The member of consolidated metadata for a document, whose path names it in Zarr v3."""
+    name = name.rpartition("/")[0] if name.endswith(V3) else name
+    return dump_copy(name) + b":" + dump_copy(document)
 
 
 def _documents_in(stored: Stored | None, key: str) -> Mapping[str, Any] | None:

@@ -3,15 +3,25 @@ converted; chunks are the stored bytes, or a range of a shard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog, Node, above
 from hyperslab.arrays.chunk_keys import elsewhere, parse_any
 from hyperslab.arrays.chunks import Caching
-from hyperslab.arrays.keys import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, NAMES, KeyReader, MadeKey, StoredKey, above
-from hyperslab.arrays.listing import SEARCH_SECONDS
+from hyperslab.arrays.keys import (
+    ARRAY,
+    ATTRIBUTES,
+    CONSOLIDATED,
+    GROUP,
+    NAMES,
+    KeyReader,
+    MadeKey,
+    StoredKey,
+    find_in,
+)
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
 from hyperslab.arrays.plan import MAX_VERSIONS, make_plan
 from hyperslab.arrays.read import Reader
@@ -31,6 +41,7 @@ from hyperslab.engine.faces import (
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.jsontext import dump_json, parse_object
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.engine.v3 import document_of, new_group
@@ -38,6 +49,8 @@ from hyperslab.errors import BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
 
 ZarrFormat = Literal[2, 3]
+
+log = logging.getLogger("hyperslab.arrays")
 
 _CONSOLIDATED: Final = "consolidated_metadata"
 
@@ -133,40 +146,45 @@ class FaceReader(KeyReader):
                 return found
             else:
                 stored = found.mount.store.get(found.key)
-                document = None if stored is None else parse_object(stored.data)
+                document = None if stored is None else parse_object(stored.data, limit=MAX_CONSOLIDATED_BYTES)
                 if document is None or _CONSOLIDATED in document:
                     return found
-        data: bytes | None
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
-            data = self._consolidated(node)
-        else:
-            document = document or self._documents(node).get(name)
-            inline = self._inline(node) if isinstance(node, GroupNode) and name == V3 else {}
-            data = None if document is None else dump_json({**document, **inline})
-        if data is None:
+            return MadeKey(node.mount, path, self._consolidated(node))
+        if document is None:
+            document = self._documents(node, self._catalog.find_node).get(name)
+        if document is None:
             raise KeyNotFound(path)
-        return MadeKey(node.mount, path, data)
+        if isinstance(node, GroupNode) and name == V3:
+            return MadeKey(node.mount, path, self._with_inline(node, document))
+        return MadeKey(node.mount, path, dump_json(document))
 
-    def _documents(self, node: Node) -> dict[str, Any]:
+    def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:
+        find = find or self._catalog.find_node
         if self._format == 3:
-            return {V3: self._v3_document(node, self._catalog.find_node)}
+            return {V3: self._v3_document(node, find)}
         if node.zarr_format == 2:
             return super()._documents(node)
         own: dict[str, Any] = {GROUP: {"zarr_format": 2}}
         attributes = v2_attributes(node.attributes, None)
         if isinstance(node, ArrayNode):
-            document, attributes = self._v2_array(node)
+            document, attributes = self._v2_array(node, find)
             own = {ARRAY: document}
         return {**own, ATTRIBUTES: attributes} if attributes else own
 
-    def _v2_array(self, array: ArrayNode) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _varies(self, node: Node) -> bool:
+        """A document of v2 of an array of v3 may depend on its chunks: see `_v2_array`."""
+        of_v3 = isinstance(node, ArrayNode) and node.zarr_format == 3 and node.axis_names is not None
+        return (of_v3 and self._format == 2) or super()._varies(node)
+
+    def _v2_array(self, array: ArrayNode, find: Callable[[str], Node | None]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The ``.zarray`` and the attributes of an array of v3.
 
         As xarray takes the fill value of v2 for missing values, it is what ``_FillValue`` says, or null. Raises
         `FormNotFound` if a chunk that is not stored needs the fill value. Images keep theirs, for viewers.
         """
         metadata, document = array.metadata, array_document(array, 2)
-        of_image = self._image_axes(array, self._catalog.find_node) is not None
+        of_image = self._image_axes(array, find) is not None
         document["dimension_separator"] = v2_separator(metadata, of_image=of_image)
         names = array.axis_names if metadata.rank else ()  # xarray requires an empty list
         attributes = v2_attributes(array.attributes, names)
@@ -205,28 +223,28 @@ class FaceReader(KeyReader):
                 return names
         return None
 
-    def _inline(self, group: GroupNode) -> dict[str, Any]:
-        """The consolidated metadata of a group, or None if collection takes too long; a store's root has the largest
-        allowance."""
-        is_store = group.mount is not None and not group.prefix
-        nodes = self._nodes(group, self.consolidation_seconds if is_store else SEARCH_SECONDS)
-        if nodes is None:
-            return {}
+    def _with_inline(self, group: GroupNode, document: Mapping[str, Any]) -> bytes:
+        """The ``zarr.json`` of a group with consolidated metadata; without, and the log says so, if there are too many
+        nodes."""
 
-        def find(path: str) -> Node | None:
-            return nodes.get(path.removeprefix(group.path).lstrip("/"))
+        def make(nodes: Mapping[str, Node]) -> bytes:
+            metadata: dict[str, Any] = {}
+            for path, node in nodes.items():
+                try:
+                    found = self._v3_document(node, find_in(group, nodes)) if path else {}
+                except FormNotFound:
+                    continue
+                if path and isinstance(node, GroupNode):
+                    metadata[path] = {**found, **_consolidated({})}
+                elif path and opens_v3_in_zarr3(found):
+                    metadata[path] = found
+            return dump_json({**document, **_consolidated(metadata)})
 
-        metadata: dict[str, Any] = {}
-        for path, node in nodes.items():
-            try:
-                document = self._v3_document(node, find) if path else {}
-            except FormNotFound:
-                continue
-            if path and isinstance(node, GroupNode):
-                metadata[path] = {**document, **_consolidated({})}
-            elif path and opens_v3_in_zarr3(document):
-                metadata[path] = document
-        return _consolidated(metadata)
+        try:
+            return self._made_of_all(group, make)
+        except FormNotFound as error:
+            log.warning("%s", error)
+            return dump_json(dict(document))
 
 
 def array_document(

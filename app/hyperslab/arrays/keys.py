@@ -5,21 +5,23 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog, Node, above, looks_like_chunk
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.tree import OutOfTime, Step, walk
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import BrokenData, ChangedWhileRead, FormNotFound, KeyNotFound, NodeNotFound, StoreDenied
@@ -79,24 +81,31 @@ class ListedKey(NamedTuple):
 
 
 class KeyReader:
-    """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit the generation of ``.zmetadata``."""
+    """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit generated consolidated metadata."""
 
-    consolidation_seconds = 30.0
+    consolidation_seconds = 300.0
 
-    def __init__(self, catalog: Catalog, reader: Reader, *, max_nodes: int = 10_000) -> None:
+    def __init__(self, catalog: Catalog, reader: Reader, *, max_nodes: int = 100_000) -> None:
         self._catalog = catalog
         self._reader = reader
         self._max_nodes = max_nodes
+        self._made = VersionedCache[bytes](2 * MAX_CONSOLIDATED_BYTES)
 
-    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
         """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
-        local arrays that were opened before, and if the bytes are not in the system's memory."""
+        local arrays that were opened before and have not changed, and if bytes are not in the system's memory."""
         array = self._last_known_array(path)
         if array is None or array.mount.is_remote or OWN_MEMBER in array.metadata.document:
             raise BlockingIOError
-        return self.find(path, wanted, wait=False)
+        if self._catalog.open_known(array.path) is None:
+            raise BlockingIOError
+        parent, _, name = path.rpartition("/")
+        stored = self._stored(parent, name, wanted, wait=False)
+        if stored is None:
+            raise KeyNotFound(path)
+        return stored
 
-    def find(self, path: str, wanted: tuple[int, int] | None = None, *, wait: bool = True) -> StoredKey | MadeKey:
+    def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
         """The key at ``path`` (its first segment names the store). Of a chunk only the ``wanted`` bytes (start and
         stop) are read, in the same request as size and version if the store supports that.
 
@@ -112,7 +121,7 @@ class KeyReader:
         newest = self._of_head(path, parent, name)
         if newest is not None:
             return newest
-        stored = self._stored(parent, name, wanted, wait=wait)
+        stored = self._stored(parent, name, wanted)
         if stored is not None:
             return stored
         made = self._make(parent, name) if name in DOCUMENTS else None
@@ -253,65 +262,96 @@ class KeyReader:
         document = self._documents(node).get(name)
         return None if document is None else dump_json(document)
 
-    def _documents(self, node: Node) -> dict[str, Any]:
-        """The Zarr v2 documents of a node by name, stored or generated."""
+    def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:  # noqa: ARG002
+        """The Zarr v2 documents of a node by name, stored or generated; ``find`` opens nodes above it."""
         if node.zarr_format == 3:
             return {}
         own = (ARRAY, {**node.metadata.document}) if isinstance(node, ArrayNode) else (GROUP, {"zarr_format": 2})
         return dict([own, *([(ATTRIBUTES, {**node.attributes})] if node.attributes else [])])
 
-    def _consolidated(self, group: GroupNode) -> bytes | None:
-        """All present documents at and below a group; None if there are too many of them, or of other keys, to collect.
-        Broken ones are left out."""
-        nodes = self._nodes(group, self.consolidation_seconds)
-        if nodes is None:
-            return None
-        documents: dict[str, Any] = {}
-        left_out: list[str] = []
-        for path, node in nodes.items():
-            inner = as_prefix(path)
-            try:
-                found = self._documents(node)
-            except FormNotFound:
-                continue
-            if ARRAY in found and not opens_in_zarr3(found[ARRAY]):
-                left_out.append(inner + ARRAY)
-                continue
-            documents |= {inner + name: document for name, document in found.items()}
-        named = {"left_out": left_out} if left_out else {}
-        return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
+    def _consolidated(self, group: GroupNode) -> bytes:
+        """All present documents at and below a group. Broken ones are left out. Raises `FormNotFound` as
+        `_made_of_all`."""
 
-    def _nodes(self, group: GroupNode, seconds: float) -> dict[str, Node] | None:
-        """A group and all nodes below it, by relative path; None if there are too many, or not found in time. Broken
-        ones are left out with all below them."""
-        nodes: dict[str, Node] = {}
-        broken: tuple[str, ...] = ()
-        deadline = time.monotonic() + seconds
-        try:
-            for step in chain([Step("", "group", "")], walk(self._catalog, group, deadline, page=1000)):
-                if step.path.startswith(broken):
+        def make(nodes: Mapping[str, Node]) -> bytes:
+            documents: dict[str, Any] = {}
+            left_out: list[str] = []
+            for path, node in nodes.items():
+                inner = as_prefix(path)
+                try:
+                    found = self._documents(node, find_in(group, nodes))
+                except FormNotFound:
                     continue
-                node = self._catalog.find_readable(join(group.path, step.path)) if step.path else group
-                if node is None:
-                    broken += (f"{step.path}/",)
+                if ARRAY in found and not opens_in_zarr3(found[ARRAY]):
+                    left_out.append(inner + ARRAY)
                     continue
-                if len(nodes) == self._max_nodes or time.monotonic() > deadline:
-                    return None
-                nodes[step.path] = node
-        except OutOfTime:
-            return None
-        return nodes
+                documents |= {inner + name: document for name, document in found.items()}
+            named = {"left_out": left_out} if left_out else {}
+            return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
+
+        return self._made_of_all(group, make)
+
+    def _made_of_all(self, group: GroupNode, make: Callable[[Mapping[str, Node]], bytes]) -> bytes:
+        """What is made of a group and all nodes below it, by relative path; remembered while their versions are the
+        same. Raises `FormNotFound` if there are too many."""
+        if self._made.any_version(group.path) is not None:
+            found = self._made.get(group.path, self._collect(group, opens=False)[0])
+            if found is not None:
+                return found
+        version, nodes = self._collect(group, opens=True)
+        made = make(nodes)
+        if version and not any(map(self._varies, nodes.values())):
+            self._made.put(group.path, version, made, len(made))
+        return made
+
+    def _varies(self, node: Node) -> bool:
+        """Whether documents of a node may change while its own do not."""
+        return isinstance(node, ArrayNode) and node.head is not None
+
+    def _collect(self, group: GroupNode, *, opens: bool) -> tuple[str, dict[str, Node]]:
+        """A version of all documents below a group, "" if others make nodes too; and if it ``opens`` them the nodes by
+        relative path, each group before its children. Broken ones are left out with all below them."""
+        catalog, mount = self._catalog, group.mount
+        if mount is not None and mount.store.capabilities.listable:
+            self._check_count(group, len(mount.store.list_folders(group.prefix, "", self._max_nodes + 1).names))
+        nodes: dict[str, Node] = {"": group}
+        seen, count, is_known = hashlib.blake2b(group.version.encode(), digest_size=12), 1, True
+        left, end = [("", group, opens)], time.monotonic() + self.consolidation_seconds
+        while left:
+            folder, inner, reads = left.pop()
+            cursor: str | None = None
+            while True:
+                page = catalog.children(inner, limit=1000, cursor=cursor, attributes=True)
+                count += len(page.nodes)
+                self._check_count(group, count)
+                if time.monotonic() > end:
+                    raise FormNotFound(group.path, "consolidated metadata take too long to collect from this store")
+                seen.update(repr([(folder, child.name, child.kind, child.documents) for child in page.nodes]).encode())
+                is_known = is_known and all(any(child.documents.values()) for child in page.nodes)
+                opened: Sequence[Node | None] = [None] * len(page.nodes)
+                if reads:
+                    each = mount.each if mount is not None else lambda work, items: [*map(work, items)]
+                    opened = each(partial(catalog.open_child, inner), page.nodes)
+                for child, node in zip(page.nodes, opened, strict=True):
+                    path = join(folder, child.name)
+                    if node is not None:
+                        nodes[path] = node
+                    if child.kind == "group" and isinstance(node, GroupNode | None):
+                        located, rest = catalog.locate(join(group.path, path))
+                        below = GroupNode(located, as_prefix(rest), {}, "") if node is None else node
+                        left.append((path, below, reads and node is not None))
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        ordered = {path: nodes[path] for path in sorted(nodes, key=lambda path: path.split("/"))}
+        return seen.hexdigest() if is_known else "", ordered
+
+    def _check_count(self, group: GroupNode, count: int) -> None:
+        if count > self._max_nodes:
+            reason = f"consolidated metadata are made of at most {self._max_nodes:,} nodes, and below it are more"
+            raise FormNotFound(group.path, reason)
 
 
-def looks_like_chunk(name: str) -> bool:
-    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
-    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
-
-
-def above(path: str) -> Iterator[str]:
-    """Paths of possible arrays above a chunk path, outermost first."""
-    parts = path.split("/")
-    first = len(parts) - 1
-    while first > 1 and looks_like_chunk(parts[first - 1]):
-        first -= 1
-    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
+def find_in(group: GroupNode, nodes: Mapping[str, Node]) -> Callable[[str], Node | None]:
+    """A function that finds a node by its path among those below a group."""
+    return lambda path: nodes.get(path.removeprefix(group.path).lstrip("/"))

@@ -16,7 +16,7 @@ from hyperslab.arrays.nodes import V3, ChildInfo, Children, Kind, MountedStore
 from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
-from hyperslab.storage.base import Folders, Listing, Unserved
+from hyperslab.storage.base import Folders, Listing, Stored, Unserved
 
 SEARCH_SECONDS: Final = 2.0
 
@@ -82,7 +82,7 @@ def children(
         unserved.update(listed.unserved)
         names = [name for name in listed.names if name != cursor]
         first = first or next(iter(names), None)
-        kinds, documents = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
+        kinds, documents, read = _kinds(mount, prefix, names, known, unserved, attributes=attributes)
         bare = [name for name, kind in kinds.items() if kind is None]
         if bare and mount.store.stat(prefix + V3) is not None:  # in Zarr v3 every group has a document
             bare = []
@@ -92,7 +92,7 @@ def children(
                 return result(last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
-                found.append(ChildInfo(name, kind, documents.get(name)))
+                found.append(ChildInfo(name, kind, documents.get(name, {}), read.get(name, {})))
         if listed.following is None:
             break
         following = listed.following
@@ -109,9 +109,11 @@ def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: in
 
 def _kinds(
     mount: MountedStore, prefix: str, names: list[str], known: Known, unserved: set[Unserved], *, attributes: bool
-) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]]]:
-    """The kind of each child by its documents, None without any, and the versions of these by key."""
+) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]], dict[str, Mapping[str, Stored]]]:
+    """The kind of each child by its documents, None without any; with ``attributes`` the versions of these by key, and
+    those of them that were read."""
     kinds, documents = dict[str, Outcome](), dict[str, Mapping[str, str | None]]()
+    read = dict[str, Mapping[str, Stored]]()
     of_document = (*mount.node_names, ".zattrs") if attributes else mount.node_names
     keys = [f"{prefix}{name}/{each}" for name in names for each in of_document]
     versions = _versions(mount, prefix, keys, unserved)
@@ -128,10 +130,18 @@ def _kinds(
 
     def kind(name: str) -> Kind:
         key = f"{prefix}{name}/{V3}"
-        return mount.kinds_of_v3.load(key, of_v3[name], lambda: _kind_of_v3(mount, key, of_v3[name])).value
+        known = mount.kinds_of_v3.get(key, of_v3[name])
+        if known is not None:
+            return known
+        found, stored = _kind_of_v3(mount, key)
+        if stored is not None:
+            mount.kinds_of_v3.put(key, stored.version, found, 300 + 2 * len(key))
+            if attributes and len(stored.data) < 1 << 20:
+                read[name] = {key: stored}
+        return found
 
     kinds |= zip(of_v3, mount.each(kind, [*of_v3]), strict=True)
-    return kinds, documents
+    return kinds, documents, read
 
 
 def search(
@@ -182,21 +192,17 @@ def _folders(
             yield from _folders(mount, prefix, below, unserved, f"{folder}/{name}" if folder else name)
 
 
-def _kind_of_v3(mount: MountedStore, key: str, version: str) -> tuple[Kind, str, int]:
-    """The node type of a ``zarr.json``, its version and its size in the cache; a broken one raises only when the node
-    is opened."""
-    nbytes = 300 + 2 * len(key)
+def _kind_of_v3(mount: MountedStore, key: str) -> tuple[Kind, Stored | None]:
+    """The node type of a ``zarr.json``, and what was read; a broken one raises only when the node is opened."""
     try:
         stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
     except HyperslabError:
-        return "array", "unknown", nbytes
-    if stored is None:
-        return "array", version, nbytes
-    text, document = bytes(stored.data), None
+        return "array", None
+    text, document = b"" if stored is None else bytes(stored.data), None
     if b'"group"' in text or b"\\" in text:
         document = parse_object(text, limit=MAX_CONSOLIDATED_BYTES)
     is_group = document is not None and document.get("node_type") == "group"
-    return "group" if is_group else "array", stored.version, nbytes
+    return "group" if is_group else "array", stored
 
 
 def _versions(mount: MountedStore, prefix: str, keys: list[str], unserved: set[Unserved]) -> list[str | None]:

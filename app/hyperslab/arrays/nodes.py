@@ -20,7 +20,7 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
-from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata
 from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
 from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
 from hyperslab.storage.keys import as_prefix
@@ -78,7 +78,10 @@ class VersionBook:
     def read(self, keys: Sequence[str]) -> list[Stored | None]:
         """The value of each key (None: absent), read from the store; their versions are cached."""
         began = time.monotonic()
-        found = self._store.get_each(keys, MAX_DOCUMENT_BYTES)
+        found = self._store.get_each(keys, MAX_CONSOLIDATED_BYTES)
+        for key, stored in zip(keys, found, strict=True):
+            if stored is not None and len(stored.data) > MAX_DOCUMENT_BYTES and not key.endswith(V3):
+                raise StoredTooLarge(key, len(stored.data), MAX_DOCUMENT_BYTES)
         self.learn([(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
         return found
 
@@ -173,6 +176,11 @@ class MountedStore:
     def has_replicas(self) -> bool:
         """Whether writers on other machines, without common locks, may write to the store."""
         return self.store.capabilities.writers_safe is WritersSafe.REPLICAS
+
+    @cached_property
+    def copies(self) -> VersionedCache[Any]:
+        """Consolidated metadata that changes of nodes have updated last, by key: see `documents.Copies`."""
+        return VersionedCache(128 << 20)
 
     @cached_property
     def kinds_of_v3(self) -> VersionedCache[Kind]:
@@ -400,11 +408,13 @@ Kind = Literal["array", "group"]
 
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
-    """A child of a group; ``documents``: versions of its documents by key (None: absent), if asked for."""
+    """A child of a group; ``documents``: versions of all its documents by key (None: absent), if asked for; ``read``:
+    those that were read to tell its kind."""
 
     name: str
     kind: Kind
-    documents: Mapping[str, str | None] | None = field(default=None, repr=False, compare=False)
+    documents: Mapping[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    read: Mapping[str, Stored] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

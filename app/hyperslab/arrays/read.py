@@ -222,12 +222,15 @@ class Reader:
         statistics = cost or ReadCost()
         parts: Iterator[tuple[Selection, int, int]] = iter(())
         if start < stop:
+            limit = slab_bytes or self.choose_slab(plan)
+            if 4 * (stop - start) <= limit:  # few bytes are not worth all chunks of a slab
+                limit = max(stop - start, 4096)
             parts = split_rows(
                 plan.selection,
                 plan.inner_shape,
                 itemsize=plan.dtype.itemsize,
                 grid=plan.array.metadata.grid,
-                limit_bytes=slab_bytes or self.choose_slab(plan),
+                limit_bytes=limit,
                 start=start,
                 stop=stop,
             )

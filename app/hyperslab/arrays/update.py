@@ -68,7 +68,7 @@ class ChunkChange(NamedTuple):
     coords: Coords
     change: Change | None
     start: Start = Start.STORED
-    encoded: bytes | None = None
+    encoded: Buffer | None = None
 
 
 class ChunkWriter:
@@ -187,6 +187,16 @@ class ChunkWriter:
                 return True
             return self._remove(key, condition)
 
+    def delete_each(self, several: Sequence[Coords]) -> None:
+        """Remove objects, on no condition, where no replicas share the store; the caller holds the node lock, which
+        excludes all other writers of them."""
+        keys = [self.array.chunk_key(coords) for coords in several]
+        try:
+            self._store.delete_each(keys, self._check)
+        finally:
+            for key in keys:
+                self._note(key, None)
+
     def take_back(self, check: Callable[[], None]) -> None:
         """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
         before each removal."""
@@ -214,7 +224,9 @@ class ChunkWriter:
         if is_changed:
             self.written[coords] = self._put(key, new, ABSENT if version is None else version)
 
-    def _changed(self, changes: Sequence[ChunkChange], data: Buffer | None, key: str) -> tuple[bytes | None, bool]:
+    def _changed(
+        self, changes: Sequence[ChunkChange], data: Buffer | None, key: str
+    ) -> tuple[Buffer | list[Buffer] | None, bool]:
         """The changed bytes of an object with the bytes ``data``, None if all items are fill values; and whether they
         differ."""
         metadata, levels = self._metadata, self._levels
@@ -230,7 +242,7 @@ class ChunkWriter:
         pieces = {metadata.origin(coords): chunk for coords, chunk in changed.items()}
         return merge_shard(levels, data, pieces, key), bool(changed)
 
-    def _encoded(self, change: ChunkChange, stored: Buffer | None, key: str) -> tuple[Coords, bytes | None] | None:
+    def _encoded(self, change: ChunkChange, stored: Buffer | None, key: str) -> tuple[Coords, Buffer | None] | None:
         """The encoded chunk, None if all items are fill values; None for both if it is unchanged."""
         metadata = self._metadata
         if stored is None and change.start is Start.LEFT:
@@ -257,7 +269,7 @@ class ChunkWriter:
             return change.coords, None
         return change.coords, metadata.codec.encode_readably(chunk, key)[0]
 
-    def _put(self, key: str, data: bytes | None, condition: str | Absent | None) -> str | None:
+    def _put(self, key: str, data: Buffer | list[Buffer] | None, condition: str | Absent | None) -> str | None:
         """Store an object and return its version; for ``data`` None, meaning fill values, store nothing and return
         None."""
         self._check()
@@ -274,10 +286,11 @@ class ChunkWriter:
         version = self._store.put(key, data, if_version=condition)
         if self._fences and version == condition:
             other: bytes | None
+            data = b"".join(data) if isinstance(data, list) else data
             if levels:
                 other = reordered(levels, data, codec.encode(self._fill_chunk()), key)
             else:
-                other = self._metadata.encode_otherwise(codec.decode(data, key), data)
+                other = self._metadata.encode_otherwise(codec.decode(data, key), bytes(data))
             version = version if other is None else self._store.put(key, other, if_version=version)
         self._note(key, version)
         return version

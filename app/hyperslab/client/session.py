@@ -167,7 +167,7 @@ class Session:
                 CANCEL.get().check()  # cancellation breaks connections
                 connected = not isinstance(error, NotConnected)
                 if last or (isinstance(error, NotConnected) and error.is_permanent):
-                    raise _unreachable(request, error, attempt) from error
+                    raise _unreachable(request, error, attempt) from None
                 lost |= request.removes and connected
                 pause, failure = self.retry.backoff(attempt), str(error)
             facts = (request.method, request.url.partition("?")[0], failure, attempt, attempts, pause)
@@ -193,7 +193,9 @@ def _unreachable(request: Request, error: Exception, attempts: int) -> Unreachab
     """`Unreachable` from a transport's exception."""
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return Unreachable(parts.hostname or parts.netloc, port, str(error), attempts)
+    problem = Unreachable(parts.hostname or parts.netloc, port, str(error), attempts)
+    problem.cause = error
+    return problem
 
 
 def parse_retry_after(value: str | None) -> float | None:

@@ -155,6 +155,10 @@ class ChunkCodec:
 
     def encode(self, chunk: NDArray) -> bytes:
         """The encoded chunk; raises `NotRepresentable` if a codec fails."""
+        return bytes(self._encoded(chunk))
+
+    def _encoded(self, chunk: NDArray) -> bytes | memoryview:
+        """The encoded chunk, without codecs in its own memory."""
         items: Any = np.asarray(chunk, self.dtype.numpy, order=self.order)
         if not (self.links and self.links[0].shaped):
             items = items.reshape(-1, order=self.order)
@@ -162,14 +166,14 @@ class ChunkCodec:
         try:
             for link in self.links:
                 items = link.encode(items if isinstance(items, np.ndarray) else flat_bytes(items))
-            return items if isinstance(items, bytes) else flat_bytes(items).tobytes()
+            return items if isinstance(items, bytes) else flat_bytes(items).data
         except Exception as error:
             raise NotRepresentable(self.dtype.json, link.id if link else "bytes", reason_of(error)) from error
 
-    def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes, NDArray]:
-        """The encoded chunk, and the chunk as it will be decoded. Raises `NotRepresentable` if it cannot be decoded,
-        which is tried if a codec may be lossy."""
-        data = self.encode(chunk)
+    def encode_readably(self, chunk: NDArray, key: str) -> tuple[bytes | memoryview, NDArray]:
+        """The encoded chunk, perhaps in its own memory, and the chunk as it will be decoded. Raises `NotRepresentable`
+        if it cannot be decoded, which is tried if a codec may be lossy."""
+        data = self._encoded(chunk)
         if self.lossless:
             return data, chunk
         try:

@@ -120,23 +120,23 @@ class ShardLevel:
             raise ChunkCorrupt(key, "sharding_indexed", "the chunks in it are said to be more than it could hold")
         return {at: view[slice(*extent)] for at, extent in zip(stored.tolist(), extents, strict=True) if extent}
 
-    def join(self, pieces: Mapping[int, Buffer]) -> bytes:
-        """A shard of exactly these ``pieces``, in their order; raises `NotRepresentable`."""
+    def join(self, pieces: Mapping[int, Buffer]) -> list[Buffer]:
+        """The parts of a shard of exactly these ``pieces``, in their order; raises `NotRepresentable`."""
         index = np.full((math.prod(self.counts), 2), _ABSENT, np.uint64)
         sizes = np.fromiter(map(len, pieces.values()), np.uint64, len(pieces))
         first = np.uint64(self.index_nbytes if self.at_start else 0)
         index[[*pieces]] = np.stack([np.cumsum(sizes) - sizes + first, sizes], axis=1)
         encoded = self.encode_index(index)
-        data = b"".join([encoded, *pieces.values()] if self.at_start else [*pieces.values(), encoded])
+        parts: list[Buffer] = [encoded, *pieces.values()] if self.at_start else [*pieces.values(), encoded]
         for link in self.after:
             try:
-                data = flat_bytes(link.encode(flat_bytes(data))).tobytes()
+                parts = [flat_bytes(link.encode(flat_bytes(b"".join(parts)))).data]
             except Exception as error:
                 raise NotRepresentable("a shard", link.id, reason_of(error)) from error
-        if len(data) > self.max_stored_bytes:
-            reason = f"{len(data)} bytes, at most {self.max_stored_bytes}"
-            raise NotRepresentable("a shard", "sharding_indexed", reason)
-        return data
+        size = sum(map(len, parts))
+        if size > self.max_stored_bytes:
+            raise NotRepresentable("a shard", "sharding_indexed", f"{size} bytes, at most {self.max_stored_bytes}")
+        return parts
 
 
 def _decoded(links: Sequence[Link], data: Buffer, key: str, where: str = "") -> Buffer:
@@ -175,9 +175,9 @@ def chunks_in(
 
 def merge_shard(
     levels: Sequence[ShardLevel], data: Buffer | None, changes: Mapping[Coords, Buffer | None], key: str
-) -> bytes | None:
-    """A shard with changed chunks: ``changes`` are their encoded bytes by first item; None removes one. Other chunks
-    are copied unchanged, in order of offset. ``data``: the stored shard, or None.
+) -> list[Buffer] | None:
+    """The parts of a shard with changed chunks: ``changes`` are their encoded bytes by first item; None removes one.
+    Other chunks are unchanged, in order of offset. ``data``: the stored shard, or None.
 
     None if no chunk remains. Raises `ChunkCorrupt` if chunks to be copied cannot be located, and `NotRepresentable`.
     """
@@ -189,7 +189,8 @@ def merge_shard(
         inner.setdefault(position, {})[origin] = piece
     for position, changed in inner.items():
         if deeper:
-            merged: Buffer | None = merge_shard(deeper, pieces.get(position), changed, key)
+            inner_parts = merge_shard(deeper, pieces.get(position), changed, key)
+            merged: Buffer | None = None if inner_parts is None else b"".join(inner_parts)
         else:
             (merged,) = changed.values()
         if merged is None:
@@ -205,12 +206,12 @@ def reordered(levels: Sequence[ShardLevel], data: Buffer, filler: Buffer, key: s
     level = levels[0]
     pieces = level.pieces(level.unwrap(data, key), key)
     if len(pieces) > 1:
-        return level.join(dict(random.sample([*pieces.items()], len(pieces))))
+        return b"".join(level.join(dict(random.sample([*pieces.items()], len(pieces)))))
     chunks = zip(level.counts, level.chunks, strict=True)
     origins = np.array([[random.randrange(count) * size for _ in range(8)] for count, size in chunks], np.int64).T
     for origin, position in zip(origins.tolist(), level.positions(origins).tolist(), strict=True):
         if position not in pieces:
-            return merge_shard(levels, data, {tuple(origin): filler}, key) or b""
+            return b"".join(merge_shard(levels, data, {tuple(origin): filler}, key) or [])
     return bytes(data)
 
 

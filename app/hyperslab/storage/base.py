@@ -145,6 +145,7 @@ class Capabilities:
     coarse_times: bool = False
 
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
 Range: TypeAlias = tuple[int, int]
 """The bytes ``[start, stop)`` of a value."""
 Check: TypeAlias = Callable[[], None]
@@ -154,6 +155,8 @@ Keep: TypeAlias = Callable[[str, bool], bool]
 
 MAX_BYTES: Final = 64 << 20
 """Default size limit of values to read."""
+_SMALL_PART: Final = 64 << 10
+"""Bytes below which, on average, parts of a value are copied and not written one by one."""
 
 
 class VersionConflict(Exception):
@@ -310,14 +313,16 @@ class Store(ABC):
     # Public methods that change something raise `errors.ReadOnly` unless the store is writable, and call the method of
     # the same name with a `_` in front.
 
-    def put(self, key: str, data: bytes | memoryview, *, if_version: str | Absent | None = None) -> str:
-        """Store a value atomically and durably, and return its version.
+    def put(self, key: str, data: Buffer | list[Buffer], *, if_version: str | Absent | None = None) -> str:
+        """Store a value, or one given as its parts, atomically and durably, and return its version.
 
         Raises `VersionConflict` unless the key has the version ``if_version`` (`ABSENT`: does not exist; None: any),
         and `errors.StoreFull`.
         """
-        body = memoryview(data).cast("B")
-        return self._changed(key, lambda: self._put(key, body, if_version), created=if_version is ABSENT)
+        parts = [memoryview(part).cast("B") for part in (data if isinstance(data, list) else [data])]
+        if len(parts) != 1 and sum(map(len, parts)) < len(parts) * _SMALL_PART:
+            parts = [memoryview(b"".join(parts))]
+        return self._changed(key, lambda: self._put_parts(key, parts, if_version), created=if_version is ABSENT)
 
     def put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
         """Store a value of any size in bounded memory, where the store can. In a folder it is seen growing."""
@@ -327,6 +332,12 @@ class Store(ABC):
         """Delete a key; returns whether it existed. Raises `VersionConflict` unless it has the version ``if_version``
         (None: any), which is compared atomically if `Capabilities.conditional_put`."""
         return self._changed(key, lambda: self._delete(key, if_version))
+
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        """Delete keys that nobody else writes meanwhile; ``check`` is called again and again, and may raise to stop."""
+        for key in keys:
+            check()
+            self.delete(key)
 
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         """Delete all keys below a prefix and empty folders; returns the number of keys. ``check`` is called before each
@@ -432,6 +443,9 @@ class Store(ABC):
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:  # noqa: ARG002
         raise ReadOnly(self.name)
+
+    def _put_parts(self, key: str, parts: Sequence[memoryview], if_version: str | Absent | None) -> str:
+        return self._put(key, parts[0] if len(parts) == 1 else memoryview(b"".join(parts)), if_version)
 
     def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
         self._put(key, memoryview(b"".join(pieces)), None)

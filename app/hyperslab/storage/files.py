@@ -114,14 +114,15 @@ class FileWriter:
         finally:
             os.close(folder)
 
-    def write(self, folder: int, data: bytes | memoryview) -> tuple[str, str]:
-        """Write ``data`` under a temporary name; returns name and version."""
+    def write(self, folder: int, parts: Sequence[memoryview]) -> tuple[str, str]:
+        """Write ``parts``, one after the other, under a temporary name; returns name and version."""
         name = f"{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
         try:
-            rest = memoryview(data).cast("B")
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            for part in parts:
+                done = 0
+                while done < len(part):
+                    done += os.write(descriptor, part[done:])
             with self._clock:  # the system clock may stand still or go back
                 now = self._last = max(self._last + 1, time.time_ns())
             os.utime(descriptor, ns=(now, now))

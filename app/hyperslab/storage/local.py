@@ -282,11 +282,11 @@ class LocalStore(Store):
             raise StoreError(self.name, key, f"{wrong_type(stat)} stands where the value of this key should be")
         return False
 
-    def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
+    def _put_parts(self, key: str, parts: Sequence[memoryview], if_version: str | Absent | None) -> str:
         self._compare(key, if_version)  # early, before writing; compared again under the lock
 
         def write(folder: int, name: str) -> str:
-            temporary, version = self._writer.write(folder, body)
+            temporary, version = self._writer.write(folder, parts)
             self._publish(key, folder, temporary, name, if_version)
             return version
 
@@ -347,6 +347,27 @@ class LocalStore(Store):
             self._tidy_above(directory)
         except OSError as error:
             raise failure(self.name, key, error) from error
+        return True
+
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        for directory, inside in groupby(sorted(keys), lambda key: key.rpartition("/")[0]):
+            inner = [*inside]
+            for batch in (inner[at : at + 1000] for at in range(0, len(inner), 1000)):
+                check()
+                self._changed(batch[0], partial(self._unlink, directory, batch))
+                for key in batch[1:]:
+                    self._changed(key, lambda: True)
+
+    def _unlink(self, directory: str, keys: Sequence[str]) -> bool:
+        """Delete files in a directory."""
+        try:
+            with self._fence.opened(directory) as folder:
+                for key in keys:
+                    with suppress(FileNotFoundError, IsADirectoryError):
+                        os.unlink(key.rpartition("/")[2], dir_fd=folder)
+            self._tidy_above(directory)
+        except OSError as error:
+            self._absent(directory, error)
         return True
 
     def _tidy_above(self, directory: str) -> None:

@@ -23,6 +23,8 @@ _SMALLEST_PIECE: Final = 256 << 10
 """The least for which memory is reserved, for whatever small frames."""
 LARGEST_PIECE: Final = 128 << 20
 """The same for the only sender of a stream, if a piece is a whole group of rows (benchmark ``streams``)."""
+_SEVERAL: Final = 32 << 20
+"""The most bytes of several groups, at most four, that are stored at a time (benchmark ``streams``)."""
 LARGE_SHARD: Final = 64 << 20
 """Decoded bytes of a shard above which shards are written one at a time."""
 _LONGEST_LOOK: Final = 1.0
@@ -188,10 +190,11 @@ class Sessions:
 
 
 def largest_piece(array: StreamArray) -> int:
-    """Bytes of a body that the only sender of a stream stores at a time: a group of rows, which fills whole stored
-    objects, if that is not too large."""
-    fits = PIECE_BYTES < array.group_nbytes <= LARGEST_PIECE
-    return array.group_nbytes if fits else PIECE_BYTES
+    """Bytes of a body that the only sender of a stream stores at a time: groups of rows, which fill whole stored
+    objects, so that two are written at once and one commit is for all of them; one group if it is large."""
+    group = array.group_nbytes
+    several = max(1, min(4, _SEVERAL // group)) * group
+    return several if PIECE_BYTES < several <= LARGEST_PIECE else PIECE_BYTES
 
 
 def commit_bytes(plan: StreamPlan) -> int:

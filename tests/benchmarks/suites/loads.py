@@ -31,11 +31,11 @@ NGINX: Final = "nginx"
 _CHUNK: Final = "/zarr/data/small/1.2"
 _SLICE: Final = "/v1/slice/data/slide?select=256:512,512:768"
 REQUESTS: Final = {
-    "stored 32 KiB chunk": (_CHUNK, "chunk", 0.3),
+    "stored 32 KiB chunk": (_CHUNK, "chunk", 0.35),
     "decoded 32 KiB chunk": ("/v1/chunk/data/small/1.2", "chunk", None),
     "cached 64 KiB slice": (_SLICE, "slice", 0.2),
-    "304 of a slice": (_SLICE, "slice", 0.4),
-    "304 of a stored chunk": (_CHUNK, "chunk", 0.4),
+    "304 of a slice": (_SLICE, "slice", 0.2),
+    "304 of a stored chunk": (_CHUNK, "chunk", 0.2),
     "cached 256² PNG tile": ("/v1/tile/data/slide/3/1/2.png", "tile.png", 0.2),
 }
 """By case: the path of ours, the name of nginx's copy of the answer, and the least share of nginx's rate. A ``304`` is

@@ -35,7 +35,8 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, path = scope["method"], decoded(scope.get("raw_path")) or scope["path"]
+        method, raw = scope["method"], scope.get("raw_path")
+        path = decoded(raw) if raw else scope["path"]
         if "//" in path or "\\" in path:
             path = re.sub(r"[/\\]+", "/", path)
         scope = {**scope, METHOD: method, "path": path}  # a copy, as the server looks at its own
@@ -77,10 +78,10 @@ class Edge:
                 raise BadParameter(name, values, "the parameter once")
 
 
-def decoded(raw: bytes | None) -> str:
+def decoded(raw: bytes) -> str:
     """A path, percent-decoded exactly once."""
-    if not raw or b"%" not in raw:
-        return (raw or b"").decode("utf-8", "surrogateescape")
+    if b"%" not in raw:
+        return raw.decode("utf-8", "surrogateescape")
     parts = re.split(b"%2[fF]", raw)
     return ENCODED_SLASH.join(unquote_to_bytes(part).decode("utf-8", "surrogateescape") for part in parts)
 

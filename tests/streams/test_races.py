@@ -1,0 +1,333 @@
+"""Streams beside what others do at the same moment: senders, replicas, commits, cancelled requests, lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.asgi import create_app
+from hyperslab.errors import InDoubt
+from hyperslab.settings import Settings, StoreSettings
+from hyperslab.storage.base import Store
+from hyperslab.storage.conditional import ConditionalPuts
+from hyperslab.streams.commit import Committer
+from hyperslab.streams.layout import StreamArray
+from hyperslab.streams.record import Record, Records
+from hyperslab.streams.service import Streams, Upload
+from hyperslab.streams.tail import TailLog
+from hyperslab.streams.tails import Tails
+from hyperslab.streams.writer import ArrayCommits
+from tests.faults import Before, FaultProxy
+from tests.s3 import S3Server
+from tests.server import running_server, wait_until
+from tests.streams.model import Model, Sender
+from tests.streams.samples import (
+    ARRAYS,
+    BOTH,
+    T,
+    check_files,
+    check_reads,
+    folder,
+    frames_of,
+    opened,
+)
+from tests.streams.support import Lab, client_of, dimension, place_of
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_arrays_of_a_bucket_are_committed_at_the_same_time_if_there_is_memory(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Memory of a stream is reserved for one commit."""
+    commit, active, both = Committer.commit, list[str](), threading.Event()
+    most = 0
+
+    def counted(committer: Committer, array: StreamArray, *arguments: Any, **options: Any) -> None:
+        nonlocal most
+        active.append(array.key)
+        most = max(most, len(active))
+        if len(active) > 1:
+            both.set()
+        both.wait(60 if room else 1)  # for another one to come
+        commit(committer, array, *arguments, **options)
+        active.remove(array.key)
+
+    monkeypatch.setattr(Committer, "commit", counted)
+    arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
+    place = place_of("bucket", tmp_path, s3_server)
+    data = b"".join(frame.tobytes() for frame in frames_of(Model(arrays[0]), 3))
+    with client_of(place.store) as client:
+        bound = client.put("/v1/stream/lab/run?dry_run=true", json={"arrays": arrays}).json()["memory"]["bound"]
+    with client_of(place.store, bytes_in_flight=2 * (bound + room)) as client:
+        opened(client, "lab/run", *arrays)
+        for key in "ab":
+            assert Sender(client, "lab/run", key).patch(data, 0).status_code == 204
+        client.delete("/v1/stream/lab/run?finish=true").raise_for_status()
+    assert most == (2 if room else 1)
+
+
+@BOTH
+def test_a_stream_without_requests_is_flushed_and_closed_and_goes_on(lab: Lab) -> None:
+    client = lab.client
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    opened(client, "lab/expired", model.settings, expires_in=1)
+    sender, frames = Sender(client, "lab/expired", "a"), frames_of(model, 5)
+    sender.patch(b"".join(frame.tobytes() for frame in frames[:4]), None)
+    if lab.place.bucket is None:  # another process seems to have sent after this one
+        os.utime(lab.place.folder / "expired" / ".hyperslab.stream" / "stream.json", (time.time() + 2,) * 2)
+    wait_until(lambda: b'"closed"' in lab.place.read("expired/.hyperslab.stream/stream.json"))
+    model.frames = [*frames[:4]]
+    check_files(lab, sender, model, final=False)
+    assert client.get("/v1/stream/lab/expired").json()["state"] == "closed"
+    assert sender.patch(frames[4].tobytes(), 4 * frames[4].nbytes).status_code == 204
+    model.frames = [*frames]
+    check_reads(sender, model)
+    assert client.get("/v1/stream/lab/expired").json()["state"] == "open"
+
+
+def test_a_part_of_a_frame_that_comes_while_a_stream_is_finished_keeps_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, url = Records.put, "/v1/stream/lab/run"
+
+    with client_of({"url": str(tmp_path), "writable": True, "durability": "rename"}) as client:
+
+        def late(self: Records, mount: MountedStore, prefix: str, record: Record) -> Record:
+            if record.state == "finishing" and not sent:
+                sent.append(client.patch(url, content=frame[:7]).status_code)
+            return put(self, mount, prefix, record)
+
+        array, sent = {"key": "a", **ARRAYS["frames"]}, list[int]()
+        frame = frames_of(Model(array), 1)[0].tobytes()
+        opened(client, "lab/run", array)
+        monkeypatch.setattr(Records, "put", late)
+        refused = client.delete(f"{url}?finish=true")
+        rest = client.patch(url, content=frame[7:], headers={"Upload-Offset": "7"})
+
+        assert (sent, refused.status_code, refused.json()["code"]) == ([204], 422, "partial-frame")
+        assert (rest.status_code, client.delete(f"{url}?finish=true").status_code) == (204, 200)
+
+
+def test_a_stream_expires_though_a_request_was_cancelled_as_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go, send = threading.Event(), threading.Event(), Streams.upload
+
+    def waiting(*arguments: Any) -> Upload:
+        began.set()
+        assert go.wait(60)
+        return send(*arguments)
+
+    async def run() -> None:
+        store = StoreSettings(url=str(tmp_path), writable=True, durability="rename")
+        app, url = create_app(Settings(stores={"lab": store})), "/v1/stream/lab/run"
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            array = {"key": "a", **ARRAYS["frames"]}
+            answer = await client.put(url, json={"arrays": [array], "expires_in": 1})
+            assert answer.status_code == 201, answer.text
+            monkeypatch.setattr(Streams, "upload", waiting)
+            patched = asyncio.create_task(client.patch(url, content=b"x"))
+            assert await asyncio.to_thread(began.wait, 60)
+            patched.cancel()
+            await asyncio.wait([patched])
+            go.set()
+            record = tmp_path / "run" / ".hyperslab.stream" / "stream.json"
+            await asyncio.to_thread(wait_until, lambda: b'"closed"' in record.read_bytes())
+
+    asyncio.run(run())
+
+
+def test_an_offset_that_is_looked_up_beside_a_commit_is_no_lower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows move to chunks, and their tails go, between two looks at the store."""
+    model = Model({"key": "a", **ARRAYS["frames"]})
+    data, look = b"".join(frame.tobytes() for frame in frames_of(model, 4)), Tails.open
+    size = len(data) // 4
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for number in (0, 1):
+            assert sender.patch(data[number * size : (number + 1) * size], number * size).status_code == 204
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(Tails, "open", look)
+            with httpx.Client(base_url=client.base_url, timeout=60) as other:
+                rest = data[2 * size : 3 * size]
+                assert Sender(other, "lab/run", "a").patch(rest, 2 * size).status_code == 204
+                wait_until(lambda: not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")])
+            return look(*arguments, **options)
+
+        monkeypatch.setattr(Tails, "open", late)
+        assert sender.state()["offset"] == 3 * size
+        assert sender.patch(data[3 * size :], 3 * size).status_code == 204
+
+
+def test_an_offset_is_no_lower_when_rows_move_to_chunks_at_the_second_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of two looks are the same, and the tail of the second has gone."""
+    model, look, commits = Model({"key": "a", **ARRAYS["frames"]}), Tails.open, list[Callable[[], None]]()
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 3))
+    monkeypatch.setattr(ArrayCommits, "commit_later", lambda one, _: commits.append(partial(one.commit, whole=True)))
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for start in range(0, len(data), len(data) // 3):  # a whole group of rows, frame by frame
+            assert sender.patch(data[start : start + len(data) // 3], start).status_code == 204
+        looks = list[int]()
+
+        def late(*arguments: Any, **options: Any) -> Any:
+            looks.append(1)
+            if len(looks) == 2:
+                monkeypatch.setattr(Tails, "open", look)
+                commits[-1]()
+            return look(*arguments, **options)
+
+        monkeypatch.setattr(Tails, "open", late)
+        assert sender.state()["offset"] == len(data)
+        monkeypatch.setattr(Tails, "open", look)
+        commits[-1]()
+        assert sender.state()["offset"] == len(data)
+        assert not [*tmp_path.glob("run/.hyperslab.stream/*/0/0")]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
+def test_lost_answers_never_fail_a_stream(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """The first conditional put of each kind of key, and every seventh, of which it is not known if it was stored."""
+    put, puts = ConditionalPuts.put, Counter[str]()
+
+    def doubtful(this: ConditionalPuts, key: str, *others: Any) -> str:
+        kind = re.sub("[0-9a-f]{16,}", "*", key)
+        puts[kind] += "/lease/" not in key
+        if puts[kind] % 7 != 1:
+            return put(this, key, *others)
+        if stored:
+            put(this, key, *others)
+        raise InDoubt(this.store, key, "an answer was lost")
+
+    monkeypatch.setattr(ConditionalPuts, "put", doubtful)
+    sizes = [T, dimension("y", 8, 4), dimension("x", 5, 5)]
+    model = Model({"key": "a", "dtype": "<u2", "dimensions": sizes, "pyramid": {"method": "mean"}})
+    place = place_of("bucket", tmp_path, s3_server)
+    frames = [*frames_of(model, 7)]
+    model.frames = [*frames]
+    data, size = b"".join(frame.tobytes() for frame in frames), frames[0].nbytes
+    with client_of(place.store) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for start in range(0, len(data), 2 * size):
+            assert sender.patch(data[start : start + 2 * size], start).status_code == 204
+        assert client.delete("/v1/stream/lab/run?finish=true").raise_for_status().json()["arrays"]["a"]["error"] is None
+        check_reads(sender, model, final=True)
+    assert {key.rpartition("/")[2] for key in puts} >= {".zarray", "stream.json", "head"}
+
+
+def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, open_log = Model({"key": "a", **ARRAYS["frames"]}), Tails.log
+    model.frames = [*frames_of(model, 8)]
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 8))
+    size = len(data) // 8
+    commits = list[Callable[[], None]]()  # held back
+    monkeypatch.setattr(ArrayCommits, "commit_later", lambda one, _: commits.append(partial(one.commit, whole=False)))
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", model.settings)
+        sender = Sender(client, "lab/run", "a")
+        for start in range(0, 8 * size, size):
+            assert sender.patch(data[start : start + size], start).status_code == 204
+
+        def late(tails: Tails, store: Store, prefix: str, group: int, *others: Any, **options: Any) -> TailLog | None:
+            if group == 1 and not options:
+                monkeypatch.setattr(Tails, "log", open_log)
+                commits[-1]()
+            return open_log(tails, store, prefix, group, *others, **options)
+
+        monkeypatch.setattr(Tails, "log", late)
+        np.testing.assert_array_equal(sender.read("lab/run/a"), model.values(final=False))
+        assert Tails.log is open_log
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_of_two_replicas_that_append_at_one_offset_one_is_refused(
+    tmp_path: Path, s3_server: S3Server, kind: str
+) -> None:
+    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 24 if kind == "folder" else 10
+    size = 11 * 13 * 2
+
+    def send(seed: int, client: httpx.Client) -> None:
+        sender, rng = Sender(client, "lab/run", "a"), np.random.default_rng(seed)
+        while (offset := sender.state()["offset"]) < count * size:
+            data = rng.bytes(min(int(rng.integers(1, 4 * size)), count * size - offset))
+            answer = sender.patch(data, offset)
+            if answer.status_code == 204:
+                assert won.setdefault(offset, data) is data
+            else:
+                assert answer.json()["code"] == "mismatching-upload-offset"
+            if rng.random() < 0.2:
+                client.post("/v1/stream/lab/run/flush").raise_for_status()
+
+    with ExitStack() as stack:
+        place = place_of(kind, tmp_path, s3_server)
+        servers = [stack.enter_context(running_server({"lab": place.store})) for _ in range(2)]
+        clients = [stack.enter_context(httpx.Client(base_url=server.url, timeout=60)) for server in servers]
+        opened(clients[0], "lab/run", model.settings)
+        with ThreadPoolExecutor() as pool:
+            for _ in pool.map(send, range(2), clients):
+                pass
+        raw = b"".join(won[offset] for offset in sorted(won))
+        model.frames = [*np.frombuffer(raw, model.dtype).reshape(count, *model.frame_shape)]
+        for client in clients:
+            check_reads(Sender(client, "lab/run", "a"), model)
+        lab = Lab(place, clients[1])
+        assert lab.client.delete("/v1/stream/lab/run?finish=true").json()["arrays"]["a"]["error"] is None
+        check_reads(Sender(clients[0], "lab/run", "a"), model, final=True)
+        check_files(lab, Sender(clients[0], "lab/run", "a"), model, final=True)
+
+
+@pytest.mark.parametrize("late", ["chunk", "segment"])
+def test_a_discard_beside_what_another_replica_stores_leaves_nothing(
+    tmp_path: Path, s3_server: S3Server, late: str
+) -> None:
+    model, place = Model({"key": "a", **ARRAYS["channels"]}), place_of("bucket", tmp_path, s3_server)
+    assert place.bucket is not None
+    data = b"".join(frame.tobytes() for frame in frames_of(model, 6))
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(s3_server.url))
+        slow = {**place.store, "options": dict(place.bucket.at(proxy.url).options)}
+        servers = [stack.enter_context(running_server({"lab": store})) for store in (place.store, slow)]
+        one, other = (stack.enter_context(httpx.Client(base_url=server.url, timeout=60)) for server in servers)
+        opened(one, "lab/run", model.settings)
+        assert Sender(one, "lab/run", "a").patch(data[:-1], 0).status_code == 204
+
+        def discard() -> None:
+            assert one.delete("/v1/stream/lab/run?discard=true").status_code == 204
+
+        name = json.loads(place.read("run/.hyperslab.stream/stream.json"))["id"]
+        proxy.inject(Before(discard), method="PUT", path="/run/a/0/" if late == "chunk" else f"/{name}/0/")
+        if late == "chunk":
+            answer = other.post("/v1/stream/lab/run/flush")
+        else:  # what no head has room for
+            answer = Sender(other, "lab/run", "a").patch(bytes(300 << 10), len(data) - 1)
+        assert answer.status_code in {404, 409}, answer.text
+        assert one.get("/v1/metadata/lab/run").status_code == 404
+    assert not [path for path in (place.files() / "run").rglob("*") if path.is_file()]
