@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Versions: xarray 2026.9.0, cftime 1.6.6.1, numpy 2.5.5.
-# Expected: a floating-point time that is missing (the `_FillValue` of its variable, or NaN) is missing when decoded, in every calendar of
-#   the CF conventions (1.12, §2.5.1 and §4.4): NaT in the standard calendar, and no date in others.
+# Expected: a floating-point time that is missing (the `_FillValue` of its variable, or NaN) is missing when decoded, in
+#   every calendar of the CF conventions (1.12, §2.5.1 and §4.4): NaT in the standard calendar, and no date in others.
 # Seen: NaT in the standard calendar; in `noleap` and `360_day` it is the date that the units count from, which no value
 #   tells from a measurement at that date.
 set -euo pipefail

@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,11 @@ _PORT = "8000"
 _DOCUMENTED = f"http://127.0.0.1:{_PORT}"
 _INTERPRETER = """
 import contextlib, io, json, os, sys, traceback
+there = None
 for line in sys.stdin:
     folder, code = json.loads(line)
-    if folder != os.getcwd():
-        os.chdir(folder)
+    if folder != there:
+        os.chdir(there := folder)
         names = {"__name__": "__main__"}
     printed, failed = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
@@ -83,10 +84,10 @@ def is_as_shown(shown: str, printed: str) -> bool:
 class Runner:
     """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
 
-    ``demo`` is the address of a service of the demo, ``python`` an `interpreter`.
+    ``demo`` is the address of a service of the demo.
     """
 
-    def __init__(self, folder: Path, demo: str, python: subprocess.Popen[str]) -> None:
+    def __init__(self, folder: Path, demo: str, python: Interpreters) -> None:
         self._folder = folder
         self._demo = demo
         self._python = python
@@ -109,9 +110,9 @@ class Runner:
         code = example.code
         for documented, actual in self._replaced.items():
             code = code.replace(documented, actual)
-        if example.elsewhere:
-            return self._printed_by([str(others_python()), "-W", "ignore", "-c", code], example)
-        return self._run_python(code) if example.language == "python" else self._run_sh(code, example)
+        if example.language == "sh":
+            return self._run_sh(code, example)
+        return self._python.run(self._folder, code, elsewhere=example.elsewhere)
 
     def _serve(self, code: str) -> None:
         arguments = shlex.split(code.partition("\n")[0].partition(" #")[0])[2:]
@@ -136,27 +137,43 @@ class Runner:
             "[ ! -e .bin/names ] || source .bin/names\n"
             "trap 'declare -p | grep \"^declare -- [a-z]\" > .bin/names || :' EXIT\n"
         )
-        return self._printed_by(["bash", "-euo", "pipefail", "-c", prelude + code], example)
-
-    def _printed_by(self, command: list[str], example: Example) -> str:
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", prelude + code],
+            cwd=self._folder, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, f"line {example.line}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def _run_python(self, code: str) -> str:
-        assert self._python.stdin is not None
-        assert self._python.stdout is not None
-        print(json.dumps([str(self._folder), code]), file=self._python.stdin, flush=True)
-        printed, failed = json.loads(self._python.stdout.readline())
+
+class Interpreters(AbstractContextManager["Interpreters"]):
+    """Our Python, in which a warning is an error, and the one of other packages; each is started when it is first
+    needed, and sees no settings of ours."""
+
+    def __init__(self) -> None:
+        self._running: dict[bool, subprocess.Popen[str]] = {}
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            with process:  # it ends when its stdin is closed
+                pass
+
+    def run(self, folder: Path, code: str, *, elsewhere: bool) -> str:
+        """What the code prints in a folder; raises `AssertionError` where it fails."""
+        process = self._running.get(elsewhere) or self._start(elsewhere)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps([str(folder), code]), file=process.stdin, flush=True)
+        printed, failed = json.loads(process.stdout.readline())
         assert failed is None, failed
         return str(printed)
 
-
-def interpreter() -> subprocess.Popen[str]:
-    """Ends when its stdin is closed, which leaving the context does. It sees no settings of ours."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HYPERSLAB_")}
-    command = [sys.executable, "-W", "error", "-c", _INTERPRETER]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    def _start(self, elsewhere: bool) -> subprocess.Popen[str]:
+        program, warnings = (str(others_python()), "ignore") if elsewhere else (sys.executable, "error")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HYPERSLAB_")}
+        command = [program, "-W", warnings, "-c", _INTERPRETER]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self._running[elsewhere] = process
+        return process
 
 
 def _programs(folder: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.demos import demo_parent
-from tests.examples import Runner, examples, interpreter, is_as_shown
+from tests.examples import Interpreters, Runner, examples, is_as_shown
 from tests.server import serving
 from tests.tools import ROOT
 
@@ -36,15 +35,13 @@ def demo() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def python() -> Iterator[subprocess.Popen[str]]:
-    with interpreter() as process:
-        yield process
+def python() -> Iterator[Interpreters]:
+    with Interpreters() as started:
+        yield started
 
 
 @pytest.fixture
-def runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str, python: subprocess.Popen[str]
-) -> Iterator[Runner]:
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters) -> Iterator[Runner]:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)

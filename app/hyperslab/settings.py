@@ -212,7 +212,8 @@ class Settings(_Model):
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 selects a free one."""
     workers: int = Field(default=1, ge=1)
-    """Number of worker processes, each with its own caches."""
+    """Number of worker processes, each with its own caches. One uses little more than one processor for small requests,
+    which for many clients at once is the limit: then as many as there are processors."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity that is logged."""
     access_log: bool = False

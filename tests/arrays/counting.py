@@ -111,6 +111,11 @@ class CountingStore(Store):
         self.puts.append(key)
         return self.inner.delete(key, if_version=if_version)
 
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        self.before("delete_each", keys)
+        self.puts += keys
+        self.inner.delete_each(keys, check)
+
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         return self.inner.delete_prefix(prefix, check, keep)
 

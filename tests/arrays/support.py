@@ -56,10 +56,9 @@ def service_on(
 def zarr_array(
     folder: Path, values: np.ndarray[Any, Any], chunks: tuple[int, ...], name: str = "a", **options: Any
 ) -> None:
-    """Write ``values`` as a Zarr v2 array with zarr-python 3."""
-    array = zarr.create_array(
-        str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2, **options
-    )
+    """Write ``values`` with zarr-python 3, as an array of Zarr v2 by default."""
+    options = {"zarr_format": 2, **options}
+    array = zarr.create_array(str(folder / name), shape=values.shape, chunks=chunks, dtype=values.dtype, **options)
     array[...] = values
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
+from zarr.codecs import BloscCodec, ZstdCodec
 
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
@@ -204,6 +205,39 @@ class TestThroughTheCache:
             np.testing.assert_array_equal(found, values[:, column])
             cached.append(cost.cached)
         assert cached == ([0, 2, 2, 2] if is_remote else [0, 0, 2, 2])
+
+    @pytest.mark.parametrize("sharded", [False, True])
+    @pytest.mark.parametrize("codec", ["lz4", "zstd", "raw"])
+    def test_of_large_chunks_what_was_asked_for_again_is_kept(
+        self, tmp_path: Path, codec: str, *, sharded: bool
+    ) -> None:
+        """The blocks of Blosc, the beginning of a stream and a little more, the ranges of uncompressed chunks; of the
+        present version alone."""
+        values = np.random.default_rng(1).integers(0, 999, (32, 256, 256)).astype("<u2") // 8
+        how: dict[str, Any] = {"compressors": {"lz4": Blosc(), "zstd": Zstd(), "raw": None}[codec]}
+        if sharded:
+            of_v3 = {"lz4": BloscCodec(cname="lz4", shuffle="shuffle"), "zstd": ZstdCodec(), "raw": None}
+            how = {"compressors": of_v3[codec], "shards": (32, 256, 256), "zarr_format": 3}
+        zarr_array(tmp_path / "large", values, (16, 256, 256), **how)
+        age(tmp_path)
+        with service_on(tmp_path / "large", cache_bytes=64 * MIB) as service:
+
+            def cached(*items: Any) -> int:
+                found, cost = self.read(service, *items)
+                np.testing.assert_array_equal(found, values[items])
+                return cost.cached
+
+            assert [cached(3, slice(10, 200)) for _ in range(4)] == [0, 0, 1, 1]
+            assert service.cache.stats().nbytes < values.nbytes // 4
+            assert cached(3, slice(20, 100, 7), slice(5, 90)) == 1
+            assert cached(2, slice(10, 200)) == (codec != "raw")
+            assert cached(12) == (codec == "raw"), "now it is kept whole"
+            assert [cached(slice(0, 16), 9) for _ in range(3)][1:] == [1, 1]
+            np.testing.assert_array_equal(self.read(service)[0], values)
+
+            values[3] += 1
+            zarr_array(tmp_path / "large", values, (16, 256, 256), overwrite=True, **how)
+            np.testing.assert_array_equal(self.read(service, 3, slice(10, 200))[0], values[3, 10:200])
 
     def test_fields_come_from_whole_records(self, tmp_path: Path) -> None:
         values = np.zeros(4096, [("a", "<i4"), ("b", "<f8")])

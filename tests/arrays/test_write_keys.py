@@ -6,17 +6,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import new_document
 from hyperslab.errors import BadDefinition, NodeExists, StoreError, WriteConflict
 from hyperslab.storage.base import Entry
-from tests.arrays.counting import CountingStore
-from tests.arrays.support import local_store, open_array, read_all, service_on, snapshot
+from tests.arrays.counting import CountingStore, is_document
+from tests.arrays.support import local_store, open_array, read_all, service_on, service_over, snapshot
 
 A = "data/a"
 KEY = "data/a/.zarray"
@@ -186,3 +188,23 @@ def test_codecs_that_nothing_could_be_stored_with_are_refused(
         service.key_writer.put("data/put/.zarray", json.dumps(document).encode())
 
     assert not (tmp_path / "put").exists()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_put_of_a_chunk_looks_up_the_documents_of_its_array_alone(tmp_path: Path, zarr_format: Any) -> None:
+    """Once before the lock of the array and once under it."""
+    array = zarr.create_group(tmp_path, zarr_format=zarr_format).create_array(
+        "g/0", shape=(4, 4), chunks=(2, 2), dtype="i2", compressors=None
+    )
+    array[:] = 1
+    store, data = CountingStore(local_store(tmp_path)), np.ones(4, "i2").tobytes()
+    with service_over(store, writable=True) as service:
+        keys = ["data/g/0/0.0", "data/g/0/0.1"] if zarr_format == 2 else ["data/g/0/c/0/0", "data/g/0/c/0/1"]
+        for key in keys:
+            store.lookups.clear()
+            service.key_writer.memory(key)
+            assert not service.key_writer.put(key, data).created
+
+    documents = [key for key in store.looked_up if is_document(key)]
+    assert {key.rpartition("/")[0] for key in documents} == {"g/0"}
+    assert len(documents) == 2 * 4

@@ -252,6 +252,21 @@ def test_folders_are_listed_a_part_at_a_time(filled: Store) -> None:
 
 
 @pytest.mark.parametrize("store", WRITABLE, indirect=True)
+def test_several_keys_are_deleted_and_each_is_told(store: Store, prefix: str) -> None:
+    keys = [f"{prefix}{name}" for name in ("a/0", "a/1", "b/c/0", "b/0")]
+    for key in keys:
+        store.put(key, b"1")
+    told, checks = list[str](), list[int]()
+    store.observer = lambda key, *, created, version=None: told.append(key)  # noqa: ARG005, PLW0108
+
+    store.delete_each([*keys[:3], f"{prefix}nothing/0", f"{prefix}b/c"], lambda: checks.append(1))
+
+    assert set(keys[:3]) <= set(told)
+    assert checks
+    assert [entry.key for entry in store.list_prefix(prefix)] == keys[3:]
+
+
+@pytest.mark.parametrize("store", WRITABLE, indirect=True)
 def test_a_value_is_put_in_pieces_which_may_come_from_the_store(store: Store, prefix: str) -> None:
     store.put(f"{prefix}part", random.Random(2).randbytes(1 << 20))
     part = value_of(store, f"{prefix}part")

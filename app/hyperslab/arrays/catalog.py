@@ -221,11 +221,21 @@ class Catalog:
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
-        """The array that a key of a store may be a chunk of, or None. Raises `BrokenData`."""
-        for prefix in reversed(prefixes(key.rpartition("/")[0])):
-            node = self.find_node(mount.path(prefix), fresh=fresh)
+        """The array that a key of a store may be a chunk of, or None: one that was found before, or the outermost of
+        those whose chunks have such names, or the next above. Raises `BrokenData`."""
+        folders, broken = [*above(mount.path(key))], None
+        folders.sort(key=lambda path: not isinstance(self.last_known(path), ArrayNode))
+        others = [mount.path(prefix) for prefix in reversed(prefixes(key.rpartition("/")[0]))]
+        for path in dict.fromkeys([*folders, *others]):
+            try:
+                node = self.find_node(path, fresh=fresh)
+            except BrokenData as error:
+                broken = broken or error
+                continue
             if isinstance(node, ArrayNode):
                 return node
+        if broken is not None:
+            raise broken
         return None
 
     def whole(self, node: Node) -> Node:
@@ -504,6 +514,20 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
         metadata = ArrayMetadata.from_document(array, prefix + ".zmetadata")
         return ArrayNode(mount, prefix, metadata, attributes, version, version, {})
     return None if group is None else GroupNode(mount, prefix, attributes, version)
+
+
+def looks_like_chunk(name: str) -> bool:
+    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
+    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
+
+
+def above(path: str) -> Iterator[str]:
+    """Paths of possible arrays above a chunk path, outermost first."""
+    parts = path.split("/")
+    first = len(parts) - 1
+    while first > 1 and looks_like_chunk(parts[first - 1]):
+        first -= 1
+    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))
 
 
 def described(unserved: Sequence[Unserved], most: int = 20) -> list[str]:

@@ -22,7 +22,7 @@ from hyperslab.engine.codecs import ChunkCodec
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, values_of
 from hyperslab.engine.partial import Part, PartialDecoder
-from hyperslab.engine.runs import Run
+from hyperslab.engine.runs import Run, covers
 from hyperslab.errors import ChunkNotFound
 from hyperslab.storage.base import VersionConflict
 
@@ -33,8 +33,18 @@ UNKNOWN: Final = "?"
 """Placeholder for a version that was not looked up; differs from every real version."""
 
 
-class ChunkCache(VersionedCache[NDArray]):
-    """Cache of at most ``limit`` bytes of decoded chunks. ``recent``: names of recently requested chunks."""
+class PartOfChunk(NamedTuple):
+    """A chunk of which only ``runs`` are decoded; it is undefined elsewhere."""
+
+    chunk: NDArray
+    runs: Sequence[Run]
+
+
+class ChunkCache(VersionedCache[Any]):
+    """Cache of at most ``limit`` bytes of decoded chunks, as arrays, and of others as `PartOfChunk`.
+
+    ``recent``: names of recently requested chunks.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -83,12 +93,14 @@ class Caching(Enum):
 
 
 class Wanted(NamedTuple):
-    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache it."""
+    """A requested chunk: its ``cached`` copy, or the ``runs`` of items to decode, None for all; ``keep``: cache what is
+    decoded, under ``name``."""
 
     part: Projection
     cached: NDArray | None
     runs: Sequence[Run] | None
     keep: bool
+    name: tuple[str, str, str]
 
 
 class Parts(NamedTuple):
@@ -135,7 +147,7 @@ class ChunkReader:
         array, (part,) = self._array, parts.parts
         key = array.chunk_key(parts.coords)
         name = array.cache_key(key)
-        if version == UNKNOWN and self._cache.any_version(name) is not None:
+        if version == UNKNOWN and any(self._cache.any_version(each) is not None for each in (name, _parts_of(name))):
             version = array.mount.versions.look_up(array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
@@ -146,9 +158,9 @@ class ChunkReader:
             self._place(part, want.cached, out)
             cost.add(cached=1)
             return version
-        if want.keep:
+        if want.keep and want.runs is None:
             return self._read_through_cache(part, key, version, out, cost)
-        return self._read_around_cache(part, key, want.runs, out, cost)
+        return self._read_around_cache(want, key, out, cost)
 
     def each(self, items: Iterable[T], count: int, work: Callable[[T], object], nbytes: int, held: int = 0) -> None:
         """Call ``work`` with each of ``count`` items of ``nbytes`` decoded bytes, using ``held`` bytes of memory each:
@@ -171,18 +183,32 @@ class ChunkReader:
         return runs[-1][1] * metadata.itemsize if self._partial is None else self._partial.work(runs)
 
     def want(self, part: Projection, name: tuple[str, str, str], version: str) -> Wanted:
-        """A chunk of this version, by its name in the cache. Large chunks are cached when they are read again."""
+        """A chunk of this version, by its name in the cache.
+
+        Large chunks are cached when they are read again: at first what is decoded then, and all of it once that does
+        not suffice.
+        """
         cached = self._cache.get(name, version) if version != UNKNOWN and self._cache.limit else None
         if cached is not None:
-            return Wanted(part, cached, None, False)
-        runs = self._runs(part)
+            return Wanted(part, cached, None, False, name)
+        runs, metadata, before = self._runs(part), self._metadata, None
+        if runs is not None and version != UNKNOWN:
+            before = self._cache.get(_parts_of(name), version, count_miss=False)
+            if before is not None and covers(before.runs, runs):
+                return Wanted(part, before.chunk, None, False, name)
         # new memory for a large chunk takes as long as decoding it, but not as fetching it from far away
-        at_once = self._metadata.chunk_nbytes < LEAST or (runs is None and self._array.mount.is_remote)
+        is_small = metadata.chunk_nbytes < LEAST
+        at_once = is_small or (runs is None and self._array.mount.is_remote)
         keep = at_once and self._caching is Caching.AT_ONCE
         if not keep and self._caching is not Caching.NEVER:
-            keep = self._cache.recent.get(name, version) is not None
-            self._cache.recent.put(name, version, True, 1)
-        return Wanted(part, None, None if keep else runs, keep)
+            keep = self._cache.recent.get(name, "") is not None
+            self._cache.recent.put(name, "", True, 1)
+        if keep and (is_small or before is not None or metadata.coding_of is not None):
+            runs = None
+            self._cache.drop(_parts_of(name))
+        elif keep and runs is not None and self._partial is None:  # some more: the next one may lie further on
+            runs = [(0, min(runs[-1][1] * 5 // 4, metadata.chunk_nbytes // metadata.itemsize))]
+        return Wanted(part, None, runs, keep, name)
 
     def _runs(self, part: Projection) -> Sequence[Run] | None:
         """The runs of items to decode if that is faster than decoding the whole chunk; else None."""
@@ -219,10 +245,8 @@ class ChunkReader:
         self._place(part, found.value, out)
         return found.version
 
-    def _read_around_cache(
-        self, part: Projection, key: str, runs: Sequence[Run] | None, out: NDArray, cost: ReadCost
-    ) -> str | None:
-        start = perf_counter()
+    def _read_around_cache(self, want: Wanted, key: str, out: NDArray, cost: ReadCost) -> str | None:
+        start, part, runs = perf_counter(), want.part, want.runs
         found: tuple[str, Buffer | Parts] | None = None
         if self._partial is not None and runs is not None and self._fetches_parts:
             found = self._fetch_parts(self._partial, key, runs)
@@ -234,7 +258,7 @@ class ChunkReader:
             found = stored.version, stored.data
         (version, data), fetched = found, perf_counter()
         nbytes = data.nbytes if isinstance(data, Parts) else len(data)
-        self.place_decoded(self._metadata.coding(part.coords).codec, part, key, data, runs, out)
+        self.place_decoded(self._metadata.coding(part.coords).codec, want, key, data, out, version)
         cost.add(bytes_read=nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
         return version
 
@@ -269,16 +293,18 @@ class ChunkReader:
     def place_decoded(  # noqa: PLR0917
         self,
         codec: ChunkCodec,
-        part: Projection,
+        want: Wanted,
         key: str,
         stored: Buffer | Parts,
-        runs: Sequence[Run] | None,
         out: NDArray,
+        version: str | None,
     ) -> None:
-        """Decode the needed items of a chunk into the output; directly if the memory layouts match."""
+        """Decode the needed items of a chunk of ``version`` into the output; directly if the memory layouts match."""
+        part, runs = want.part, want.runs
         if isinstance(stored, Parts):
             assert codec.partial is not None
-            self._place(part, codec.partial.decode_parts(*stored, key=key, memory=_memory_for(codec)), out)
+            parts = codec.partial.decode_parts(*stored, key=key, memory=_memory_for(codec, want))
+            self._place_and_keep(want, parts, codec.partial.decoded_runs(stored.head, stored.runs), out, version)
             return
         metadata, target = self._metadata, None
         alike = self._field is None and out.dtype == metadata.dtype.numpy and not metadata.dtype.numpy.hasobject
@@ -287,12 +313,26 @@ class ChunkReader:
         if target is not None:
             codec.decode_into(stored, target, key)
             return
-        chunk, memory = None, _memory_for(codec)
+        chunk, decoded, memory = None, runs, _memory_for(codec, want)
         if runs is not None and codec.partial is not None:
             chunk = codec.partial.decode_runs(stored, runs, key=key, memory=memory)
+            decoded = None if chunk is None else codec.partial.decoded_runs(stored, runs)
         elif runs is not None:
             chunk = codec.decode_start(stored, runs[-1][1], key, memory)
-        self._place(part, codec.decode(stored, key, memory) if chunk is None else chunk, out)
+        if chunk is None:
+            chunk, decoded = codec.decode(stored, key, memory), None
+        self._place_and_keep(want, chunk, decoded, out, version)
+
+    def _place_and_keep(
+        self, want: Wanted, chunk: NDArray, decoded: Sequence[Run] | None, out: NDArray, version: str | None
+    ) -> None:
+        """Place a chunk of which the runs ``decoded`` (None: all) are defined, and cache it if it is to be kept."""
+        self._place(want.part, chunk, out)
+        if want.keep and decoded is None:
+            self._cache.put(want.name, version or "", chunk, chunk_nbytes(chunk))
+        elif want.keep and decoded is not None:
+            nbytes = sum([stop - start for start, stop in decoded]) * chunk.itemsize
+            self._cache.put(_parts_of(want.name), version or "", PartOfChunk(chunk, decoded), nbytes)
 
     def _place(self, part: Projection, chunk: NDArray, out: NDArray) -> None:
         values = chunk if self._field is None else values_of(self._field, chunk)
@@ -313,9 +353,14 @@ class ChunkReader:
         return self._fill
 
 
-def _memory_for(codec: ChunkCodec) -> NDArray | None:
-    """Memory to decode a chunk into that is not kept."""
-    return None if codec.dtype.numpy.hasobject else MEMORY.take(codec.stage.nbytes)
+def _parts_of(name: tuple[str, str, str]) -> tuple[str, ...]:
+    """The cache key of the decoded parts of a chunk."""
+    return (*name, "parts")
+
+
+def _memory_for(codec: ChunkCodec, want: Wanted) -> NDArray | None:
+    """Memory to decode a chunk into; None for its own, if it is kept."""
+    return None if want.keep or codec.dtype.numpy.hasobject else MEMORY.take(codec.stage.nbytes)
 
 
 def chunk_nbytes(chunk: NDArray) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog, Node, above
 from hyperslab.arrays.chunk_keys import elsewhere, parse_any
 from hyperslab.arrays.chunks import Caching
 from hyperslab.arrays.keys import (
@@ -20,7 +20,6 @@ from hyperslab.arrays.keys import (
     KeyReader,
     MadeKey,
     StoredKey,
-    above,
     find_in,
 )
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog, Node, above, looks_like_chunk
 from hyperslab.arrays.extent import OWN_MEMBER
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.plan import make_plan
@@ -91,15 +91,21 @@ class KeyReader:
         self._max_nodes = max_nodes
         self._made = VersionedCache[bytes](2 * MAX_CONSOLIDATED_BYTES)
 
-    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
+    def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
         """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
-        local arrays that were opened before, and if the bytes are not in the system's memory."""
+        local arrays that were opened before and have not changed, and if bytes are not in the system's memory."""
         array = self._last_known_array(path)
         if array is None or array.mount.is_remote or OWN_MEMBER in array.metadata.document:
             raise BlockingIOError
-        return self.find(path, wanted, wait=False)
+        if self._catalog.open_known(array.path) is None:
+            raise BlockingIOError
+        parent, _, name = path.rpartition("/")
+        stored = self._stored(parent, name, wanted, wait=False)
+        if stored is None:
+            raise KeyNotFound(path)
+        return stored
 
-    def find(self, path: str, wanted: tuple[int, int] | None = None, *, wait: bool = True) -> StoredKey | MadeKey:
+    def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
         """The key at ``path`` (its first segment names the store). Of a chunk only the ``wanted`` bytes (start and
         stop) are read, in the same request as size and version if the store supports that.
 
@@ -115,7 +121,7 @@ class KeyReader:
         newest = self._of_head(path, parent, name)
         if newest is not None:
             return newest
-        stored = self._stored(parent, name, wanted, wait=wait)
+        stored = self._stored(parent, name, wanted)
         if stored is not None:
             return stored
         made = self._make(parent, name) if name in DOCUMENTS else None
@@ -349,17 +355,3 @@ class KeyReader:
 def find_in(group: GroupNode, nodes: Mapping[str, Node]) -> Callable[[str], Node | None]:
     """A function that finds a node by its path among those below a group."""
     return lambda path: nodes.get(path.removeprefix(group.path).lstrip("/"))
-
-
-def looks_like_chunk(name: str) -> bool:
-    """Whether a name may end a chunk key, or is ``c``, the first segment of chunk keys of Zarr v3."""
-    return name == "c" or name.removeprefix("c.").replace(".", "").isdecimal()
-
-
-def above(path: str) -> Iterator[str]:
-    """Paths of possible arrays above a chunk path, outermost first."""
-    parts = path.split("/")
-    first = len(parts) - 1
-    while first > 1 and looks_like_chunk(parts[first - 1]):
-        first -= 1
-    return ("/".join(parts[:end]) for end in range(max(first, 1), len(parts)))

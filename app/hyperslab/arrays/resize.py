@@ -184,12 +184,13 @@ class Clearer:
         def clear(coords: Coords) -> None:
             if coords in self._grid:
                 self._writer.update(coords, self._ends(coords, self._clear_end))
-            elif self._shared:
-                self._set_to_fill(coords, stored[coords])
             else:
-                self._writer.delete(coords)
+                self._set_to_fill(coords, stored[coords])
 
-        self._pool.each(list(stored), len(stored), clear, nbytes=self._writer.memory)
+        removed = [] if self._shared else [coords for coords in stored if coords not in self._grid]
+        self._writer.delete_each(removed)
+        cut = [coords for coords in stored if self._shared or coords in self._grid]
+        self._pool.each(cut, len(cut), clear, nbytes=self._writer.memory)
 
     def clear_edges(self, shape: Shape) -> None:
         """Set cells of edge chunks outside the array's shape to the fill value, along axes that are longer in
@@ -227,13 +228,10 @@ class Clearer:
         beyond = self._stored(larger(self._grid.shape, shape))
         left = {coords: version for coords, version in beyond if coords not in self._grid}
 
-        def clear(coords: Coords) -> None:
-            if self._shared:
-                self._set_to_fill(coords, left[coords])
-            else:
-                self._writer.delete(coords)
-
-        self._pool.each(list(left), len(left), clear)
+        if self._shared:
+            self._pool.each(list(left), len(left), lambda coords: self._set_to_fill(coords, left[coords]))
+        else:
+            self._writer.delete_each([*left])
 
     def fill_doubt(self, shape: Shape) -> None:
         """Store fill values in absent chunks that a larger ``shape`` would show and a late request may still store; its

@@ -56,7 +56,7 @@ class _Top(NamedTuple):
     version: str
 
 
-_WHOLE_CHUNK: Final = Wanted(ChunkProjection((), ()), None, None, False)
+_WHOLE_CHUNK: Final = Wanted(ChunkProjection((), ()), None, None, False, ("", "", ""))
 """A chunk of a block, in an array without cached chunks."""
 
 
@@ -224,7 +224,7 @@ class ShardReader(ChunkReader):
                 return _Group(coords, [_WHOLE_CHUNK] * len(coords), block)
             parts = [ChunkProjection(tuple(each), ()) for each in coords.tolist()]
         if version is None:
-            return _Group(coords, [Wanted(part, None, None, False) for part in parts], block)
+            return _Group(coords, [Wanted(part, None, None, False, ("", "", "")) for part in parts], block)
         wanted = [self.want(part, chunk_name(self._array, part.coords), version) for part in parts]
         return _Group(coords, wanted, block)
 
@@ -359,8 +359,8 @@ class ShardReader(ChunkReader):
             self._place(want.part, want.cached, out)
         elif data is None:
             self._place_fill(want.part, key, out)
-        elif isinstance(data, Parts) or not want.keep:
-            self.place_decoded(self._codec, want.part, key, data, want.runs, out)
+        elif isinstance(data, Parts) or want.runs is not None or not want.keep:
+            self.place_decoded(self._codec, want, key, data, out, version)
         else:
             chunk = self._codec.decode(data, key)
             if isinstance(data, memoryview) and np.may_share_memory(chunk, np.frombuffer(data, np.uint8)):
@@ -370,7 +370,7 @@ class ShardReader(ChunkReader):
 
     def _keep(self, want: Wanted, version: str | None, chunk: NDArray) -> None:
         chunk.setflags(write=False)
-        self._cache.put(chunk_name(self._array, want.part.coords), version or "", chunk, chunk_nbytes(chunk))
+        self._cache.put(want.name, version or "", chunk, chunk_nbytes(chunk))
 
     def _top(self, shard: _Shard, version: str) -> tuple[_Top | None, bool]:
         """The index of a stored object, None if absent; and whether a request was sent for it, shared by concurrent

@@ -187,6 +187,16 @@ class ChunkWriter:
                 return True
             return self._remove(key, condition)
 
+    def delete_each(self, several: Sequence[Coords]) -> None:
+        """Remove objects, on no condition, where no replicas share the store; the caller holds the node lock, which
+        excludes all other writers of them."""
+        keys = [self.array.chunk_key(coords) for coords in several]
+        try:
+            self._store.delete_each(keys, self._check)
+        finally:
+            for key in keys:
+                self._note(key, None)
+
     def take_back(self, check: Callable[[], None]) -> None:
         """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
         before each removal."""

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from hyperslab.arrays import documents
-from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.catalog import Catalog, above
 from hyperslab.arrays.delete import check_free, chunk_spellings, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
@@ -44,10 +44,13 @@ class KeyWriter:
         self._resizer = resizer
 
     def memory(self, path: str) -> int:
-        """Memory of `put` besides its data, for a chunk."""
+        """Memory of `put` besides its data, for a chunk of the array as it was last found."""
         mount, key, name = self._locate(path)
-        found = None if name else self._chunk(mount, key)
-        return 0 if found is None else self._writer.memory(found[0], 1)
+        if name:
+            return 0
+        known = (node for node in map(self._catalog.last_known, above(path)) if isinstance(node, ArrayNode))
+        array = next(known, None) or self._catalog.array_above(mount, key, fresh=True)
+        return 0 if array is None else self._writer.memory(array, 1)
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:
         """Store ``data`` unchanged under a key; outdated parts of consolidated metadata are corrected.
@@ -108,8 +111,8 @@ class KeyWriter:
     ) -> PutKey:
         prefix = as_prefix(key.rpartition("/")[0])
         sent = _parsed(key, name, data)
-        for above in prefixes(prefix)[:-1]:
-            outer = self._array_at(mount, above)
+        for root in prefixes(prefix)[:-1]:
+            outer = self._array_at(mount, root)
             if outer is not None:
                 raise WrongKind(outer.path, "array", "group")
         if sent.kind is not None:

@@ -141,6 +141,17 @@ class PartialDecoder:
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc", reason_of(error)) from error
 
+    def decoded_runs(self, head: Buffer, runs: Sequence[Run]) -> list[Run]:
+        """The runs that are decoded for ``runs`` of a stored chunk that begins with ``head``: of whole blocks."""
+        header, _ = self._header(head)
+        if header.stored or self._dtype.has_idle_bits:  # bits are cleaned in ``runs`` alone
+            return [*runs]
+        block, size = header.blocksize, self._dtype.itemsize
+        spans = [
+            (start // block * block, min(-(-stop // block) * block, self._nbytes)) for start, stop in self._spans(runs)
+        ]
+        return merge_runs([(-(-start // size), stop // size) for start, stop in spans], 0)
+
     def _finished(self, raw: NDArray, runs: Sequence[Run]) -> NDArray:
         """The chunk in ``raw``, with `DataType.clean` applied to its runs."""
         if self._dtype.has_idle_bits:

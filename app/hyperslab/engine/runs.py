@@ -24,6 +24,11 @@ def merge_runs(runs: Iterable[Run], gap: int) -> list[Run]:
     return merged
 
 
+def covers(runs: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Whether ``others`` lie within ``runs``, which are sorted, with gaps between them."""
+    return merge_runs(sorted([*runs, *others]), 0) == [*runs]
+
+
 def bounded(runs: list[Run], limit: int) -> list[Run]:
     """The runs, or if there are more than ``limit``, one around all; not for empty lists."""
     return runs if len(runs) <= limit else [(runs[0][0], runs[-1][1])]

@@ -333,6 +333,12 @@ class Store(ABC):
         (None: any), which is compared atomically if `Capabilities.conditional_put`."""
         return self._changed(key, lambda: self._delete(key, if_version))
 
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        """Delete keys that nobody else writes meanwhile; ``check`` is called again and again, and may raise to stop."""
+        for key in keys:
+            check()
+            self.delete(key)
+
     def delete_prefix(self, prefix: str, check: Check | None = None, keep: Keep | None = None) -> int:
         """Delete all keys below a prefix and empty folders; returns the number of keys. ``check`` is called before each
         request, and may raise to stop. ``keep`` is called for each name that is not the service's own, links and

@@ -349,6 +349,27 @@ class LocalStore(Store):
             raise failure(self.name, key, error) from error
         return True
 
+    def delete_each(self, keys: Sequence[str], check: Check) -> None:
+        for directory, inside in groupby(sorted(keys), lambda key: key.rpartition("/")[0]):
+            inner = [*inside]
+            for batch in (inner[at : at + 1000] for at in range(0, len(inner), 1000)):
+                check()
+                self._changed(batch[0], partial(self._unlink, directory, batch))
+                for key in batch[1:]:
+                    self._changed(key, lambda: True)
+
+    def _unlink(self, directory: str, keys: Sequence[str]) -> bool:
+        """Delete files in a directory."""
+        try:
+            with self._fence.opened(directory) as folder:
+                for key in keys:
+                    with suppress(FileNotFoundError, IsADirectoryError):
+                        os.unlink(key.rpartition("/")[2], dir_fd=folder)
+            self._tidy_above(directory)
+        except OSError as error:
+            self._absent(directory, error)
+        return True
+
     def _tidy_above(self, directory: str) -> None:
         """Remove folders that are empty after a deletion, and sync the deletion."""
         with suppress(FileNotFoundError):  # whoever removed it has synced its parent

@@ -30,7 +30,8 @@ from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
 from hyperslab.api.writing import key_check
 from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey, looks_like_chunk
+from hyperslab.arrays.catalog import looks_like_chunk
+from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
 from hyperslab.wire import HTML, JSON, RAW
 
