@@ -5,7 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hyperslab.api.response import PATIENCE
+from hyperslab.api.response import Deadline, Joined
 
 
 class Protocol(HttpToolsProtocol):
@@ -13,14 +13,14 @@ class Protocol(HttpToolsProtocol):
 
     _unparsed = 0  # bytes since the last head, or the last part of a body
     _is_in_head = False
-    _deadline: Any = None  # a timer handle
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._abort_after(60.0)
+        self._deadline = Deadline(transport.abort, self.loop, self.app_state)
+        self._deadline.set(60.0)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._abort_after(None)
+        self._deadline.set(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -30,8 +30,8 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unparsed > 256 << 10:  # bytes; also of trailers: the parser has no limits
             self.transport.abort()
-        elif self._is_in_head and self._deadline is None:  # most heads come whole, and need no timer
-            self._abort_after(60.0)
+        elif self._is_in_head and not self._deadline.is_set:  # most heads come whole, and need no timer
+            self._deadline.set(60.0)
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
@@ -39,12 +39,11 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._unparsed, self._is_in_head = 0, False
-        if self._deadline is not None:
-            self._abort_after(300.0 if self.flow.write_paused else None)
+        self._deadline.set(300.0 if self.flow.write_paused else None)
         super().on_headers_complete()
         self.headers = []  # the parser appends trailers, which are not headers (RFC 9110 §6.5.1)
         if self.scope["method"] != "HEAD":
-            self.cycle.transport = _Joined(self.transport)  # type: ignore[assignment]
+            self.cycle.transport = Joined(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -54,37 +53,8 @@ class Protocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._abort_after(300.0)
+        self._deadline.set(300.0)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._abort_after(300.0 if self.transport.is_closing() else None)
-
-    def _abort_after(self, longest: float | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        seconds = None if longest is None else min(longest, self.app_state.get(PATIENCE, longest))
-        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
-
-
-class _Joined:
-    """Transport of a response whose head waits for the first part of its body, as ASGI has it: one packet, not two."""
-
-    def __init__(self, transport: Any) -> None:
-        self._transport = transport
-        self._head = b""
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            self._transport.writelines((self._head, data) if data else (self._head,))
-            self._head, self.write = b"", self._transport.write  # type: ignore[method-assign]
-        elif data.startswith(b"HTTP/1.1 100"):
-            self._transport.write(data)
-        else:
-            self._head = data
-
-    def close(self) -> None:
-        if self._head:
-            self._transport.write(self._head)
-        self._transport.close()
+        self._deadline.set(300.0 if self.transport.is_closing() else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
@@ -168,3 +168,45 @@ def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapp
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in phases.items()])
     chunks = b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)
     return ((ARRAY_CHUNKS.lower().encode(), chunks), (SERVER_TIMING.lower().encode(), timing.encode()))
+
+
+class Deadline:
+    """The time after which a connection is ended, unless it is set anew; the settings may shorten it (`PATIENCE`)."""
+
+    def __init__(self, end: Callable[[], None], loop: asyncio.AbstractEventLoop, state: Mapping[str, Any]) -> None:
+        self._end, self._loop, self._state = end, loop, state
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._timer is not None
+
+    def set(self, longest: float | None) -> None:
+        """``longest``: seconds from now, or None for no deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = None if longest is None else min(longest, self._state.get(PATIENCE, longest))
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._end)
+
+
+class Joined:
+    """Transport of a response whose head waits for the first part of its body, as ASGI has it: one packet, not two."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.writelines((self._head, data) if data else (self._head,))
+            self._head, self.write = b"", self._transport.write  # type: ignore[method-assign]
+        elif data.startswith(b"HTTP/1.1 100"):
+            self._transport.write(data)
+        else:
+            self._head = data
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
