@@ -344,10 +344,10 @@ class ChunkReader:
 
     def _place_fill(self, part: Projection, key: str, out: NDArray) -> None:
         with np.errstate(over="ignore"):
-            part.put_out(self._fill_of(key), out)
+            part.put_out(self.fill_of(key), out)
 
-    def _fill_of(self, key: str) -> NDArray:
-        """The value of cells that are not stored."""
+    def fill_of(self, key: str) -> NDArray:
+        """The value of cells that are not stored; raises `ChunkNotFound` if the store says that none may be missing."""
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill

@@ -271,19 +271,14 @@ def forms(node: Node) -> tuple[ZarrFormat, ...]:
         try:
             if isinstance(node, ArrayNode):
                 array_document(node, zarr_format)
-                if zarr_format < node.zarr_format and _may_be_mistaken(node):
-                    continue
+                if zarr_format < node.zarr_format:  # of v2, xarray would take the fill value for missing values
+                    attributes = v2_attributes(node.attributes, node.axis_names if node.metadata.rank else ())
+                    if DIMENSIONS in attributes and not v2_missing(attributes, node.metadata)[1]:
+                        continue
             found.append(zarr_format)
         except FormNotFound:
             continue
     return tuple(found)
-
-
-def _may_be_mistaken(array: ArrayNode) -> bool:
-    """Whether xarray would take the fill value of an array of v3 for missing values in v2, which is refused unless all
-    chunks are stored, or the array is of an image."""
-    attributes = v2_attributes(array.attributes, array.axis_names if array.metadata.rank else ())
-    return DIMENSIONS in attributes and not v2_missing(attributes, array.metadata)[1]
 
 
 def stores_all_chunks(reader: Reader, array: ArrayNode) -> bool:

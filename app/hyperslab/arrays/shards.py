@@ -348,7 +348,7 @@ class ShardReader(ChunkReader):
             if want.cached is not None:
                 held[at] = want.cached
             elif data is None:
-                held[at] = self._fill_of(key)
+                held[at] = self.fill_of(key)
         self._codec.decode_rows([None if isinstance(data, Parts) else data for data in group.data], held, key)
         for at, want in enumerate(group.wanted):
             if want.keep and group.data[at] is not None:

@@ -134,8 +134,17 @@ class RemoteView:
 
     def _through(self, selection: Selection) -> tuple[Axis, ...]:
         """A selection of this part as one of the array."""
-        chosen = iter(selection.axes)
-        return tuple(axis if isinstance(axis, int) else _within(axis, next(chosen)) for axis in self._axes)
+        chosen, axes = iter(selection.axes), list(self._axes)
+        for at, axis in enumerate(self._axes):
+            if isinstance(axis, int):
+                continue
+            part = next(chosen)
+            if isinstance(part, range):
+                key = slice(part.start, part.stop if part.stop >= 0 else None, part.step) if part else slice(0, 0)
+                axes[at] = axis[key]
+            else:
+                axes[at] = int(axis[part]) if isinstance(part, int) else np.asarray(axis)[part]
+        return tuple(axes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """The values, for ``numpy.asarray``; raises `ValueError` for ``copy=False``."""
@@ -152,12 +161,3 @@ class RemoteView:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name or '?'}: {size}" for name, size in zip(self.dims, self.shape, strict=True))
         return f"<RemoteView of {self._array.path} ({sizes}) {self.dtype}>"
-
-
-def _within(axis: range | AnyArray, chosen: Axis) -> Axis:
-    """The indices of the array at positions along an axis of a view."""
-    if isinstance(chosen, int):
-        return int(axis[chosen])
-    if isinstance(chosen, range):
-        return axis[chosen.start : chosen.stop if chosen.stop >= 0 else None : chosen.step] if chosen else range(0)
-    return np.asarray(axis)[chosen]

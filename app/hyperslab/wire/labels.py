@@ -54,8 +54,10 @@ def _of_label(values: NDArray[Any], label: Any, method: Method | None, *, dates:
     here = np.flatnonzero(values == first if after is None else (values >= first) & (values < after))
     if not here.size:
         raise KeyError(f"no value is {label!r}")
-    is_one = here.size == 1 and (after is None or not _is_coarser(values, label))
-    return int(here[0]) if is_one else _evenly(here)
+    first_at, last = int(here[0]), int(here[-1])
+    if here.size == 1 and (after is None or not _is_coarser(values, label)):
+        return first_at
+    return range(first_at, last + 1) if last - first_at + 1 == here.size else here
 
 
 def _between(values: NDArray[Any], label: slice, *, dates: bool) -> range:
@@ -162,9 +164,3 @@ def _is_coarser(values: NDArray[Any], label: str) -> bool:
         return True
     own = next((each for each in _UNITS if bool((values.astype(f"M8[{each}]") == values).all())), "ns")
     return _UNITS.index(unit) < _UNITS.index(own)
-
-
-def _evenly(here: NDArray[np.int64]) -> Positions:
-    """Positions as a range, where they are next to each other."""
-    first, last = int(here[0]), int(here[-1])
-    return range(first, last + 1) if last - first + 1 == here.size else here
