@@ -61,7 +61,7 @@ LIVES_IN: dict[str, str] = {
     "cftime": r"engine\.cf",
     "dateutil": r"engine\.cf",
     "multiprocessing": r"server",
-    "xarray": r"client\.xarray",
+    "xarray": r"client\.(xarray|array|group)",
     "dask": r"client\.array",
 }
 """For each library, the modules that may import it."""

@@ -234,9 +234,9 @@ class RemoteArray(RemoteNode):
     def to_xarray(self, **options: Any) -> Any:
         """An ``xarray.DataArray`` that is read when it is computed, with the coordinates that are stored beside the
         array. ``options`` are those of ``xarray.open_dataset``. Values are decoded as the CF conventions say."""
-        from hyperslab.client.xarray import open_array
+        import xarray
 
-        return open_array(self, **options)
+        return xarray.open_dataset(self, engine="hyperslab", **options)[self.name]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):

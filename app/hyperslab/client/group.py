@@ -136,6 +136,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return len(names)
 
     def keys(self) -> KeysView[str]:
+        """Names of the direct children, which `list` fetches once."""
         return _Keys(self)
 
     def __contains__(self, name: object) -> bool:
@@ -200,9 +201,9 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
 
         ``options``, and what is raised: as of ``xarray.open_dataset``. Values are decoded as the CF conventions say.
         """
-        from hyperslab.client.xarray import open_group
+        import xarray
 
-        return open_group(self, **options)
+        return xarray.open_dataset(self, engine="hyperslab", **options)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

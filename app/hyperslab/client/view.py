@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,8 +13,23 @@ from hyperslab.client.indexing import AnyArray, Axis, Selection, lengths, select
 from hyperslab.errors import NodeNotFound
 from hyperslab.wire.labels import Method, Positions, positions
 
-if TYPE_CHECKING:
-    from hyperslab.client.array import RemoteArray
+
+class WholeArray(Protocol):
+    """What a view needs of its array, a `RemoteArray`."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def info(self) -> Mapping[str, Any]: ...
+    @property
+    def dims(self) -> tuple[str | None, ...]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def sibling(self, name: str, *, decode: str | None = None) -> Any: ...
+    def _read(self, selection: Selection) -> Any: ...
+    def _write(self, selection: Selection, value: Any) -> None: ...
 
 
 class RemoteView:
@@ -24,12 +39,12 @@ class RemoteView:
     it. Indices drop their axis. The part is that of the array's shape when the view was made.
     """
 
-    def __init__(self, array: RemoteArray, axes: tuple[Axis, ...]) -> None:
+    def __init__(self, array: WholeArray, axes: tuple[Axis, ...]) -> None:
         self._array = array
         self._axes = axes
 
     @property
-    def array(self) -> RemoteArray:
+    def array(self) -> WholeArray:
         """The whole array."""
         return self._array
 

@@ -59,15 +59,22 @@ class HyperslabBackend(BackendEntrypoint):
         headers: Mapping[str, str] | None = None,
         connections: int = 4,
     ) -> xarray.Dataset:
-        """The arrays of one group.
+        """The arrays of one group, by its URL or as a `RemoteGroup`, or a `RemoteArray` with its coordinates.
 
         Raises:
             ValueError: An array has no names of dimensions. Otherwise the server's errors.
         """
-        store = filename_or_obj
-        if not isinstance(store, _Store):
-            root = RemoteGroup(store, token=token, headers=headers, connections=connections)
-            store = _Store(root.open_group(group) if group else root, drop_variables)
+        opened = filename_or_obj
+        if isinstance(opened, str):
+            opened = RemoteGroup(opened, token=token, headers=headers, connections=connections)
+        if isinstance(opened, RemoteArray):
+            store = _Store({}, _with_coordinates(opened))
+        else:
+            node = opened.open_group(group) if group else opened
+            names = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+            store = _Store(
+                node.attrs, {n: node.open_array(n) for n, kind in node.children() if kind == "array" and n not in names}
+            )
         return StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
@@ -93,24 +100,15 @@ class HyperslabBackend(BackendEntrypoint):
         """The datasets of a group and of all groups below it, by path; raises as `open_dataset`."""
         root = RemoteGroup(filename_or_obj, token=token, headers=headers, connections=connections)
         found = _groups(root.open_group(group) if group else root, "/")
-        return {
-            path: self.open_dataset(_Store(each, drop_variables), drop_variables=drop_variables, **decoding)
-            for path, each in found
-        }
+        return {path: self.open_dataset(each, drop_variables=drop_variables, **decoding) for path, each in found}
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """A group and all groups below it; raises as `open_dataset`."""
         return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def open_group(group: RemoteGroup, **options: Any) -> xarray.Dataset:
-    """The arrays of a group that is open. ``options``, and what is raised: as of ``xarray.open_dataset``."""
-    store: Any = _Store(group, options.get("drop_variables"))
-    return xarray.open_dataset(store, engine=HyperslabBackend, **options)
-
-
-def open_array(array: RemoteArray, **options: Any) -> xarray.DataArray:
-    """An array that is open, with the coordinates that its dimensions and its attribute ``coordinates`` name."""
+def _with_coordinates(array: RemoteArray) -> dict[str, RemoteArray]:
+    """An array and the coordinates that its dimensions and its attribute ``coordinates`` name, by name."""
     names = {*filter(None, array.dims), *str(array.attrs.get("coordinates", "")).split()}
     arrays = {array.name: array}
     for name in sorted(names - {array.name}):
@@ -120,8 +118,7 @@ def open_array(array: RemoteArray, **options: Any) -> xarray.DataArray:
             continue  # a dimension needs no coordinate
         if set(found.dims) <= set(array.dims):
             arrays[name] = found
-    store: Any = _Store(None, arrays=arrays)
-    return xarray.open_dataset(store, engine=HyperslabBackend, **options)[array.name]
+    return arrays
 
 
 def _groups(group: RemoteGroup, path: str) -> Iterator[tuple[str, RemoteGroup]]:
@@ -131,21 +128,11 @@ def _groups(group: RemoteGroup, path: str) -> Iterator[tuple[str, RemoteGroup]]:
 
 
 class _Store(AbstractDataStore):
-    """A group, or some arrays, as xarray's store."""
+    """Arrays and the attributes of their group, as xarray's store."""
 
-    def __init__(
-        self,
-        group: RemoteGroup | None,
-        without: str | Iterable[str] | None = None,
-        arrays: Mapping[str, RemoteArray] | None = None,
-    ) -> None:
-        self._attributes = {} if group is None else _attributes(group.attrs.asdict())
-        names = {without} if isinstance(without, str) else set(without or ())
-        if group is not None:
-            arrays = {
-                name: group.open_array(name) for name, kind in group.children() if kind == "array" and name not in names
-            }
-        self._variables = {name: _variable(array) for name, array in (arrays or {}).items()}
+    def __init__(self, attributes: Mapping[str, Any], arrays: Mapping[str, RemoteArray]) -> None:
+        self._attributes = _attributes(attributes)
+        self._variables = {name: _variable(array) for name, array in arrays.items()}
 
     def get_attrs(self) -> dict[str, Any]:
         return self._attributes
