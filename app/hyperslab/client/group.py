@@ -203,7 +203,8 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         """
         import xarray
 
-        return xarray.open_dataset(self, engine="hyperslab", **options)
+        source: Any = self
+        return xarray.open_dataset(source, engine="hyperslab", **options)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

@@ -5,31 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from hyperslab.client.indexing import AnyArray, Axis, Selection, lengths, select, select_orthogonal
 from hyperslab.errors import NodeNotFound
 from hyperslab.wire.labels import Method, Positions, positions
-
-
-class WholeArray(Protocol):
-    """What a view needs of its array, a `RemoteArray`."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def info(self) -> Mapping[str, Any]: ...
-    @property
-    def dims(self) -> tuple[str | None, ...]: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def sibling(self, name: str, *, decode: str | None = None) -> Any: ...
-    def _read(self, selection: Selection) -> Any: ...
-    def _write(self, selection: Selection, value: Any) -> None: ...
 
 
 class RemoteView:
@@ -39,13 +21,13 @@ class RemoteView:
     it. Indices drop their axis. The part is that of the array's shape when the view was made.
     """
 
-    def __init__(self, array: WholeArray, axes: tuple[Axis, ...]) -> None:
-        self._array = array
+    def __init__(self, array: Any, axes: tuple[Axis, ...]) -> None:
+        self._array = array  # a `RemoteArray`, which imports this module
         self._axes = axes
 
     @property
-    def array(self) -> WholeArray:
-        """The whole array."""
+    def array(self) -> Any:
+        """The whole array, a `RemoteArray`."""
         return self._array
 
     @property
@@ -62,7 +44,8 @@ class RemoteView:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values."""
-        return self._array.dtype
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
 
     @property
     def ndim(self) -> int:
