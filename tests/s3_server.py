@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote, unquote
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
 _AWS_AUTHORIZATION = (
@@ -75,7 +75,7 @@ def _exit_with_parent() -> None:
 
 def main() -> None:
     """Serve on a free port of 127.0.0.1."""
-    application = AtomicPaths(DomainDispatcherApplication(create_backend_app))
+    application = AtomicPaths(create_backend_app("s3"))  # moto would look through its services at each request
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_address[1], flush=True)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
