@@ -13,9 +13,11 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
+from moto.core import serialize
 from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
@@ -73,8 +75,14 @@ def _exit_with_parent() -> None:
     os._exit(0)
 
 
+def _parse_time(time: Any) -> datetime:
+    """A time of a listing; moto takes them for times in any form, and guesses."""
+    return datetime.fromisoformat(time) if isinstance(time, str) else time
+
+
 def main() -> None:
     """Serve on a free port of 127.0.0.1."""
+    serialize.parse_to_aware_datetime = _parse_time
     application = AtomicPaths(create_backend_app("s3"))  # moto would look through its services at each request
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_address[1], flush=True)
