@@ -17,6 +17,7 @@ from hyperslab.engine.jsontext import parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.errors import BadPath, HyperslabError, StoreDenied, StoreError
 from hyperslab.storage.base import Folders, Listing, Stored, Unserved
+from hyperslab.storage.keys import printable
 
 SEARCH_SECONDS: Final = 2.0
 
@@ -110,19 +111,23 @@ def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: in
 def _kinds(
     mount: MountedStore, prefix: str, names: list[str], known: Known, unserved: set[Unserved], *, attributes: bool
 ) -> tuple[dict[str, Outcome], dict[str, Mapping[str, str | None]], dict[str, Mapping[str, Stored]]]:
-    """The kind of each child by its documents, None without any; with ``attributes`` the versions of these by key, and
-    those of them that were read."""
+    """The kind of each child by its documents, None without any; with ``attributes`` the versions of these by key where
+    all can be read, and those of them that were read."""
     kinds, documents = dict[str, Outcome](), dict[str, Mapping[str, str | None]]()
     read = dict[str, Mapping[str, Stored]]()
     of_document = (*mount.node_names, ".zattrs") if attributes else mount.node_names
     keys = [f"{prefix}{name}/{each}" for name in names for each in of_document]
-    versions = _versions(mount, prefix, keys, unserved)
+    refused = set[Unserved]()
+    versions = _versions(mount, prefix, keys, refused)
+    unserved |= refused
+    broken = {each.path for each in refused}
     of_v3 = dict[str, str]()
     for at, name in enumerate(names):
         first = at * len(of_document)
         array, group, v3 = versions[first : first + 3]
-        if attributes:
-            documents[name] = dict(zip(keys[first : first + 4], versions[first : first + 4], strict=True))
+        own = keys[first : first + len(of_document)]
+        if attributes and not (broken and broken.intersection(map(printable, [prefix + name, *own]))):
+            documents[name] = dict(zip(own, versions[first : first + 4], strict=True))
         is_array = array is not None or f"{prefix}{name}" in mount.assume_metadata
         kinds[name] = "array" if is_array else "group" if group is not None else known.kinds.get(name)
         if v3 is not None:

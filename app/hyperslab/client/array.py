@@ -208,13 +208,14 @@ class RemoteArray(RemoteNode):
         return Indexer(lambda key: select_blocks(key, self.shape, self.chunks), self._read, self._write)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, **by_name: Any) -> RemoteView:
-        """The part at positions along named dimensions, which is read when it is indexed; see `RemoteView.isel`."""
+        """The part at positions along named dimensions, which is read when it is indexed; raises as
+        `RemoteView.isel`."""
         return self._view().isel(indexers, **by_name)
 
     def sel(
         self, indexers: Mapping[str, Any] | None = None, *, method: Method | None = None, **by_name: Any
     ) -> RemoteView:
-        """The part at labels of the coordinates that are stored beside the array; see `RemoteView.sel`."""
+        """The part at labels of the coordinates that are stored beside the array; raises as `RemoteView.sel`."""
         return self._view().sel(indexers, method=method, **by_name)
 
     def _view(self) -> RemoteView:
@@ -226,6 +227,8 @@ class RemoteArray(RemoteNode):
         Args:
             chunks: As of ``dask.array.from_array``: by default blocks of dask's size along the edges of stored chunks;
                 None for the stored chunks themselves.
+
+        Raises as `get` when blocks are computed.
         """
         import dask.array
 
@@ -233,7 +236,8 @@ class RemoteArray(RemoteNode):
 
     def to_xarray(self, **options: Any) -> Any:
         """An ``xarray.DataArray`` that is read when it is computed, with the coordinates that are stored beside the
-        array. ``options`` are those of ``xarray.open_dataset``. Values are decoded as the CF conventions say."""
+        array. ``options``, and what is raised: as of ``xarray.open_dataset``. Values are decoded as the CF conventions
+        say."""
         import xarray
 
         return xarray.open_dataset(self, engine="hyperslab", **options)[self.name]

@@ -136,7 +136,7 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
         return len(names)
 
     def keys(self) -> KeysView[str]:
-        """Names of the direct children, which `list` fetches once."""
+        """Names of the direct children, which `list` fetches once; raises as iteration does."""
         return _Keys(self)
 
     def __contains__(self, name: object) -> bool:
