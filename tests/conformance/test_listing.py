@@ -103,7 +103,8 @@ def test_no_chunk_is_listed_or_looked_up(watched: tuple[WatchedStore, httpx.Clie
 
     assert answer.status_code in (200, 404), answer.text
     assert sum(store.listed.values()) < 20, store.listed
-    assert not any(prefix.startswith(("flat", "g/nested")) for prefix in store.listed)
+    may_look = path == "/v1/metadata/s/g/nested"  # for keys of another form, at a few of its keys
+    assert may_look or not any(prefix.startswith(("flat", "g/nested")) for prefix in store.listed)
     assert len(store.asked) + len(store.gets) < 60
     names = {key.rpartition("/")[2] for key in [*store.asked, *store.gets]}
     assert not {name for name in names if name.isdigit() and name not in "05"}  # the first one tells the form of keys

@@ -128,7 +128,7 @@ class Catalog:
     def open_child(self, group: GroupNode, child: ChildInfo) -> Node | None:
         """As `find_readable`, in the versions with which the child of a group was listed."""
         path, mount, rest = join(group.path, child.name), group.mount, group.prefix + child.name
-        if mount is None or not any(child.documents.values()):
+        if mount is None or not any([*child.documents.values()][:-1]):  # all but the attributes
             return self.find_readable(path)
         node = self._nodes.get((mount.name, rest), _joined([*child.documents.values()]))
 
