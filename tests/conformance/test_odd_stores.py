@@ -117,8 +117,8 @@ def check_stores(folder: Path, requests: Sequence[Asked], how_many: int, **store
 
 
 def test_any_store_has_an_answer_for_any_read(tmp_path: Path) -> None:
-    check_stores(tmp_path, READING, HOW_MANY or 90)
+    check_stores(tmp_path, READING, HOW_MANY or 45)
 
 
 def test_any_store_has_an_answer_for_any_write(tmp_path: Path) -> None:
-    check_stores(tmp_path, WRITING, HOW_MANY or 45, writable=True, durability="rename")
+    check_stores(tmp_path, WRITING, HOW_MANY or 24, writable=True, durability="rename")

@@ -1,4 +1,7 @@
-"""SIGKILL at any moment: every chunk decodes, every acknowledged write is there, the array opens."""
+"""SIGKILL at any moment: every chunk decodes, every acknowledged write is there, the array opens.
+
+``HYPERSLAB_KILLS`` says how often: 20 times its value, by default 80 times.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from tests.arrays.support import plan_items
 from tests.consistency.writer_process import CHUNKS, COLUMNS, REPLACED, A, service_on, write_until_killed
 from tests.layouts import LAYOUTS, definition
 
-ROUNDS = {"v2": 80, "v3": 20, "shards": 100}
+KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
+ROUNDS = {"v2": 8 * KILLS, "v3": 2 * KILLS, "shards": 10 * KILLS}
 NDArray = np.ndarray[Any, Any]
 
 
@@ -64,7 +68,7 @@ class Model:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, layout: str) -> None:
+def test_many_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, layout: str) -> None:
     """After each kill: cells are as acknowledged, or hold the value of the one operation that was under way."""
     service, model = service_on(str(tmp_path)), Model()
     service.creator.create_array(A, definition(layout, [0, COLUMNS], CHUNKS))
@@ -77,7 +81,7 @@ def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, la
             _check(service, model)
     finally:
         service.close()
-    assert len(model.created) > ROUNDS[layout] // 4
+    assert len(model.created) >= ROUNDS[layout] // 8
     zarr.open_array(str(tmp_path / "a"), mode="r")[...]
 
 

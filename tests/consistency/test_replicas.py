@@ -26,8 +26,8 @@ CLIENTS = 8
 ONE_SHARD = 320
 """Cells along each side of an array that is one shard."""
 OPERATIONS = [
-    ("disk", "v2", 15, 0),
-    ("disk", "v3", 10, 0),
+    ("disk", "v2", 10, 0),
+    ("disk", "v3", 6, 0),
     ("disk", "shards", 10, 10**5),
     ("bucket", "v2", 4, 0),
     ("bucket", "shards", 6, 10**5),
