@@ -13,7 +13,9 @@ pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
 settings.register_profile("patient", deadline=None, max_examples=30)  # a busy machine makes no test wrong
 settings.load_profile("patient")
-httpx._transports.default.create_ssl_context = cache(httpx._config.create_ssl_context)  # reads certificates, each time
+httpx._transports.default.create_ssl_context = cache(  # type: ignore[attr-defined]
+    httpx._config.create_ssl_context  # which reads certificates each time
+)
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 (urllib3.request.__kwdefaults__ or {})["timeout"] = 60.0  # or three
 

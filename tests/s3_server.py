@@ -82,7 +82,7 @@ def _parse_time(time: Any) -> datetime:
 
 def main() -> None:
     """Serve on a free port of 127.0.0.1."""
-    serialize.parse_to_aware_datetime = _parse_time
+    serialize.parse_to_aware_datetime = _parse_time  # type: ignore[attr-defined]
     application = AtomicPaths(create_backend_app("s3"))  # moto would look through its services at each request
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_address[1], flush=True)

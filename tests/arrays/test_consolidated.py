@@ -387,7 +387,7 @@ def test_a_group_of_v3_with_much_of_it_is_read_and_changed(tmp_path: Path) -> No
     shapes = {name: array.shape for name, array in consolidated.arrays()}
     assert shapes == {"a0": (2,), "a1": (2,), "a2": (2,), "a3": (2,)}
     assert consolidated.attrs["unit"] == "km"
-    assert len(consolidated["a2"].attrs["long"]) == 6 << 20
+    assert len(str(consolidated["a2"].attrs["long"])) == 6 << 20
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -409,4 +409,5 @@ def test_it_is_read_once_and_again_after_other_programs(tmp_path: Path, zarr_for
 
     found = zarr.open_consolidated(tmp_path, zarr_format=zarr_format)
     assert {name: array.shape for name, array in found.arrays()} == {"a": (4,), "b": (2,), "c": (1,)}
-    assert found["b"].attrs["n"][1:] == ["\x00", "é", 2**70]
+    attributes: Any = found["b"].attrs
+    assert attributes["n"][1:] == ["\x00", "é", 2**70]

@@ -198,7 +198,7 @@ def test_a_request_that_adds_is_not_repeated_without_a_key(proxy: Proxy, array: 
     proxy.fail(LoseAnswer(), route="metadata", method="PUT")
 
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1 port \d+ cannot be reached: "):
-        RemoteGroup(proxy.url)["store"].create_group("new")  # type: ignore[union-attr]
+        RemoteGroup(proxy.url)["store"].create_group("new")
     assert len(proxy.calls_of("metadata", "PUT")) == 1
     assert array.shape == CUBE.shape
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -128,7 +128,12 @@ def test_pages_of_a_large_group_cost_what_they_hold(
     monkeypatch.setattr(scan, "_SETTLED", 0.0)
     monkeypatch.setattr(scan, "_REMEMBERED", 1e9)
     scans: list[object] = []
-    monkeypatch.setattr(scan.os, "scandir", lambda folder, scandir=os.scandir: scans.append(folder) or scandir(folder))
+
+    def counted(folder: Any, scandir: Any = os.scandir) -> Any:
+        scans.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
     group = zarr.create_group(tmp_path, zarr_format=zarr_format)
     names = [f"a{i:04}" for i in range(1200)]
     array = group.create_array(names[0], shape=1, dtype="i2")

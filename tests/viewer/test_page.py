@@ -225,7 +225,11 @@ def test_what_a_node_means_stands_beside_its_name(tab: Tab, tmp_path: Path, requ
     root = zarr.open_group(tmp_path, mode="w", zarr_format=3)
     for name, (attributes, _) in MEANT.items():
         root.create_group(name, attributes=attributes)
-    references = {"_DTYPE": "object_reference", "neurodata_type": "VectorData", "description": "Electrodes"}
+    references: dict[str, Any] = {
+        "_DTYPE": "object_reference",
+        "neurodata_type": "VectorData",
+        "description": "Electrodes",
+    }
     root.create_array("array", shape=(2,), dtype="u1", attributes=references)
 
     with running_server({"meant": tmp_path}) as server, viewing(tab, server.url, request.node.name) as viewer:
