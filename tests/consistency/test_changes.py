@@ -287,8 +287,13 @@ def follow(store: str, clients: list[httpx.Client], folder: Path | None) -> None
         for i in range(2):  # a mark that the follower waits for
             clients[0].patch(f"/v1/metadata/{store}/c/{i}", json={"attributes": {"done": True}}).raise_for_status()
 
+    def is_marked(path: str) -> bool:
+        answer = clients[0].get(f"/v1/metadata/{path}")
+        return answer.status_code == 200 and "done" in answer.json()["attributes"]
+
     writing = threading.Thread(target=write)
     marks: set[str] = set()
+    paths = [f"{store}/c/{i}" for i in range(2)]
     while len(marks) < 2 or not copy.is_equal(store):
         patience = random.randrange(1, 12)
         with suppress(httpx.HTTPError), closing(events(random.choice(clients), f"{store}/c", last)) as found:
@@ -301,6 +306,8 @@ def follow(store: str, clients: list[httpx.Client], folder: Path | None) -> None
                     copy.apply(data)
                     if data.get("attributes", {}).get("done"):
                         marks.add(data["path"])
+                    elif data.get("unknown"):  # whatever changed, the mark too
+                        marks |= {path for path in paths if path.startswith(data["path"]) and is_marked(path)}
                 if count >= patience or (len(marks) == 2 and copy.is_equal(store)):
                     break
     writing.join()
