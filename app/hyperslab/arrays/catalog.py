@@ -265,6 +265,11 @@ class Catalog:
         name, _, rest = path.partition("/")
         return self._nodes.any_version((name, rest))
 
+    def last_known_array(self, path: str) -> ArrayNode | None:
+        """The array that was last found above a path that ends like a chunk key; None if no node is known there."""
+        nodes = map(self.last_known, above(path)) if looks_like_chunk(path.rpartition("/")[2]) else ()
+        return next((node for node in nodes if isinstance(node, ArrayNode)), None)
+
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
         False if that look-up cannot decide it."""

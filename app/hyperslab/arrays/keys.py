@@ -94,7 +94,7 @@ class KeyReader:
     def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
         """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
         local arrays that were opened before and have not changed, and if bytes are not in the system's memory."""
-        array = self._last_known_array(path)
+        array = self._catalog.last_known_array(path)
         if array is None or array.mount.is_remote or OWN_MEMBER in array.metadata.document:
             raise BlockingIOError
         if self._catalog.open_known(array.path) is None:
@@ -213,12 +213,7 @@ class KeyReader:
 
     def is_known_chunk(self, path: str) -> bool:
         """Whether a path that ends like a chunk key is below a known array; sends no request to a remote store."""
-        return self._last_known_array(path) is not None
-
-    def _last_known_array(self, path: str) -> ArrayNode | None:
-        """The array that was last found above a path that ends like a chunk key; none if no node is known there."""
-        nodes = map(self._catalog.last_known, above(path)) if looks_like_chunk(path.rpartition("/")[2]) else ()
-        return next((node for node in nodes if isinstance(node, ArrayNode)), None)
+        return self._catalog.last_known_array(path) is not None
 
     def _stored(self, parent: str, name: str, wanted: tuple[int, int] | None, *, wait: bool = True) -> StoredKey | None:
         store_name, _, inside = parent.partition("/")

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from hyperslab.arrays import documents
-from hyperslab.arrays.catalog import Catalog, above
+from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.delete import check_free, chunk_spellings, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
 from hyperslab.arrays.lease import Turn, alone, node_lock
@@ -48,8 +48,7 @@ class KeyWriter:
         mount, key, name = self._locate(path)
         if name:
             return 0
-        known = (node for node in map(self._catalog.last_known, above(path)) if isinstance(node, ArrayNode))
-        array = next(known, None) or self._catalog.array_above(mount, key, fresh=True)
+        array = self._catalog.last_known_array(path) or self._catalog.array_above(mount, key, fresh=True)
         return 0 if array is None else self._writer.memory(array, 1)
 
     def put(self, path: str, data: bytes | memoryview, check: KeyCheck | None = None) -> PutKey:

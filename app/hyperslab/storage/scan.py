@@ -69,10 +69,7 @@ class Scanner:
         if found.others:
             above, deeper = self._above(prefix), set(names) - found.others
             for name in found.others.intersection(names):
-                what = self._what(
-                    prefix + name,
-                    above,
-                )
+                what = self._what(prefix + name, above)
                 if isinstance(what, str):
                     unserved.append(Unserved.at(prefix, name, what))
                 elif isinstance(what, tuple):
