@@ -137,7 +137,7 @@ def _array_of(values: NDArray[Any], labels: Sequence[Any]) -> tuple[NDArray[Any]
     found = [_interval(values, label, dates=False)[0] for label in labels]
     exact = np.ones(len(found), np.bool_)
     kind: np.dtype[Any] | None = None
-    if values.dtype.kind in "fmM":  # xarray's labels have the precision of the values
+    if values.dtype.kind in "fmM":
         kind = values.dtype
     elif not all(isinstance(each, int | np.integer) and -(2**63) <= each < 2**63 for each in found):
         kind = np.dtype(np.float64)
@@ -220,6 +220,9 @@ def _interval(values: NDArray[Any], label: Any, *, dates: bool) -> tuple[Any, An
             raise ValueError("not a number")  # noqa: TRY301
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ValueError(f"{label!r} is no label of a coordinate of {values.dtype}") from error
+    if kind == "f":  # xarray's labels have the precision of the values
+        with np.errstate(over="ignore"):
+            return values.dtype.type(label), None
     return label, None
 
 
