@@ -125,7 +125,12 @@ def test_rows_come_in_the_order_of_any_column_page_by_page(http: httpx.Client, s
     assert [row["name"] for row in rows(http, sort=sort)] == names
     paged, cursor = list[str](), None
     while True:
-        query: dict[str, Any] = {"table": "true", "sort": sort, "limit": 2, **({} if cursor is None else {"cursor": cursor})}
+        query: dict[str, Any] = {
+            "table": "true",
+            "sort": sort,
+            "limit": 2,
+            **({} if cursor is None else {"cursor": cursor}),
+        }
         page = http.get(ROOT, params=query).json()
         paged += [row["name"] for row in page["children"]]
         cursor = page["next_cursor"]
