@@ -521,6 +521,10 @@ class CodecRefused(BrokenData, code="codec-refused", title="Codec not allowed"):
     sentence = "{key}{member!c}: codec {codec!r}: {reason}"
 
 
+class CodecUnknown(CodecRefused, title="Unknown codec"):
+    """A `CodecRefused` of a name that stands for nothing here; ``code`` is the same."""
+
+
 class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be decoded"):
     """``codec`` is the one that failed, None for a wrong size."""
 

@@ -100,6 +100,7 @@ Text = Annotated[str | None, AfterValidator(lambda text: text or None)]
 DIGITS: Final = BeforeValidator(_digits)
 """Of integers, which come in no other form."""
 Form = Literal["raw", "npy", "json", "csv"]
+SliceForm = Literal["raw", "npy", "json", "csv", "tiff"]
 StoredForm = Literal["raw", "npy", "json", "csv", "stored"]
 Casting = Literal["safe", "same_kind", "unsafe"]
 
@@ -152,14 +153,19 @@ class Selected(Labelled):
         return parse_selection(self.select)
 
 
-class SliceQuery(Selected, ValuesQuery):
+class ComputedQuery(Selected, ValuesQuery):
+    format: SliceForm | None = None  # type: ignore[assignment]
+    """The form of the answer; wins over Accept. `tiff`: an OME-TIFF file."""
+
+
+class SliceQuery(ComputedQuery):
     reduce: Literal["minmax"] | None = None
     """Minimum, maximum and mean of parts of the last axis in place of its values: it becomes two, `(bins, 3)`."""
     bins: Annotated[int | None, Field(ge=1, le=1 << 16), DIGITS] = None
     """How many parts, by default 1024; no more than the axis is long."""
 
 
-class PlanQuery(Selected, ValuesQuery):
+class PlanQuery(ComputedQuery):
     box_bytes: Annotated[int | None, Field(ge=1, le=1 << 62), DIGITS] = None
     """The most bytes of each box of the split."""
 
@@ -213,8 +219,18 @@ class MetadataQuery(WhichField):
     decode: Literal["cf", "none"] = "none"
     """`cf`: also what CF decoding does, as the member `decoded`."""
     search: Text = None
-    """Nodes at any depth below a group, as `matches` in place of `children`: those whose path from there has this text
-    in it, in any case of letters. `limit` and `cursor` are about them."""
+    """Nodes at any depth below a group, as `matches` in place of `children`: those whose path from there, or a name or
+    a value among whose attributes, has this text in it, in any case of letters; `units:K` is the value of one
+    attribute. `limit` and `cursor` are about them."""
+    table: Flag = False
+    """Children with `shape`, `chunks`, `dtype`, `nbytes`, `units`, and `attributes`, 500 on a page."""
+    sort: Text = None
+    """Of a table: `name`, `kind`, `shape`, `chunks`, `dtype`, `nbytes`, `units` or one of the columns; `-nbytes` from
+    the largest on."""
+    filter: Text = None
+    """Of a table: only children with this text in their name or their attributes, as in a search."""
+    columns: Text = None
+    """Of a table: the names of attributes, with commas between; `long_name,title` by default."""
 
 
 class CreateQuery(Parameters):

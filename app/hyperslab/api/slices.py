@@ -18,7 +18,7 @@ from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.exchange import Exchange, runs_on_loop
 from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.params import PlanQuery, SliceQuery, ValuesQuery, WriteQuery
+from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.representation import Body, Content, Representation
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
@@ -26,6 +26,7 @@ from hyperslab.api.services import Services
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
     TEXT_FORMS,
+    WHOLE_FORMS,
     add_objects,
     bytes_of,
     check_form,
@@ -48,6 +49,7 @@ from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
+from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 from hyperslab.wire.labels import Method, Positions, item
 
@@ -63,12 +65,14 @@ class ArrayQuery:
     ``source``: dtype of the reader's conversion, None for none. ``decoder``: CF decoder of values. ``bins``: number of
     parts of the last axis, of which minimum, maximum and mean are sent instead of values. ``words``: part of the entity
     tag besides the versions. ``nbytes`` of all values; ``prefix``: an npy header in binary form, or nothing.
+    ``layout``: of a TIFF file, see `with_layout`.
     """
 
     array: ArrayNode
     selection: Selection
     field: Field | None
     form: str
+    media_type: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     source: np.dtype[Any] | None
@@ -77,6 +81,11 @@ class ArrayQuery:
     words: str
     nbytes: int
     prefix: bytes
+    layout: TiffLayout | None = None
+
+    def encode(self, values: NDArray[Any]) -> Buffer:
+        """Values in the form of the response; raises `NotRepresentable`."""
+        return encode(values, self.form) if self.layout is None else encode_tiff(values, self.layout)
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Read values in the dtype of the response."""
@@ -90,7 +99,11 @@ class ArrayQuery:
     def max_bytes(self, options: ApiOptions) -> int | None:
         """Limit of the values in one response; objects and bins are held as a whole, in any form."""
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
-        return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
+        return {
+            "json": options.max_json_bytes,
+            "csv": options.max_csv_bytes,
+            "tiff": options.max_tiff_bytes,
+        }.get(form, options.max_response_bytes)
 
 
 def array_query(
@@ -99,7 +112,8 @@ def array_query(
     """``query`` for a selection of an array, in the form that is asked for by name or in an Accept header. ``items``
     may extend into the subarray of the field."""
     metadata = array.metadata
-    form = choose_format(form, accept, media_types(metadata.dtype.numpy))
+    offered = media_types(metadata.dtype.numpy)
+    form = choose_format(form, accept, {**offered, "tiff": TIFF} if isinstance(query, ComputedQuery) else offered)
     name, spelled = query.field, query.dtype
     field = resolve_field(array, name)
     selection, field = select(array, field, items)
@@ -111,6 +125,8 @@ def array_query(
     dtype = stored if decoder is None else decoder.dtype
     bins = _bins(query, selection) if isinstance(query, SliceQuery) else None
     if bins is not None:
+        if form == "tiff":
+            raise BadParameter("format", form, "another one beside reduce=minmax")
         reduced = reduced_dtype(dtype)
         if reduced is None:
             raise NotRepresentable(str(dtype), "minimum and maximum", "these values have no order")
@@ -126,6 +142,7 @@ def array_query(
         selection,
         field,
         form,
+        {**media_types(dtype), "tiff": TIFF}[form],
         shape,
         dtype,
         source,
@@ -135,6 +152,17 @@ def array_query(
         nbytes=prod(shape) * dtype.itemsize,
         prefix=npy_header(shape, dtype) if form == "npy" else b"",
     )
+
+
+async def with_layout(request: Exchange, query: ArrayQuery) -> ArrayQuery:
+    """The query of a TIFF file with its layout, which its tag depends on. Raises what `tiff_layout` does."""
+    images, array, chosen = request.context.tiles.images, query.array, query.field
+
+    def described() -> ArrayQuery:
+        layout = tiff_layout(images, array, chosen, query.selection, query.dtype)
+        return replace(query, layout=layout, words=f"{query.words} {layout.identity}")
+
+    return await request.run(described)  # a library is imported, and other documents may be read
 
 
 def values_etag(tag: str, words: str) -> str:
@@ -230,7 +258,7 @@ class _Values:
         # memory of CF decoding, by byte of stored values: four arrays
         decoded = 0 if query.decoder is None else 4 * max(8, query.dtype.itemsize)
         self._decoding = decoded // plan.dtype.itemsize if decoded else 0
-        self.is_binary = not (query.form in TEXT_FORMS or query.bins is not None or plan.dtype.hasobject)
+        self.is_binary = not (query.form in WHOLE_FORMS or query.bins is not None or plan.dtype.hasobject)
 
     def streamed(self) -> Body:
         """A body that is read as it is sent, for binary forms; CF decoding takes memory in addition to its slabs."""
@@ -285,10 +313,10 @@ class _Values:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
-        elif query.form in TEXT_FORMS or query.decoder is not None or not plan.nbytes:
+        elif query.form in WHOLE_FORMS or query.decoder is not None or not plan.nbytes:
             values, plan = reader.read(plan, cancel, self._statistics)
             cancel.check()
-            data = encode(query.decode(values), query.form)
+            data = query.encode(query.decode(values))
         else:
             prefix, memory = query.prefix, MEMORY.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -298,7 +326,8 @@ class _Values:
         # objects are read in several steps: a unique tag after a write between them
         unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
-        return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
+        sources = None if query.layout else _sources(plan)  # others than these change a TIFF file
+        return Content(data, cost=self.cost(), etag=etag, sources=sources)
 
     def _objects(self, cancel: Cancel) -> Buffer:
         """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
@@ -334,7 +363,7 @@ class _Values:
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
         found = fitting(reduced.result().reshape(query.shape), query.dtype)
-        return encode(found.astype(query.dtype, copy=False), query.form)
+        return query.encode(found.astype(query.dtype, copy=False))
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
@@ -366,6 +395,8 @@ async def array_reply(
     if limit is not None and query.nbytes > limit:
         boxes = query.boxes(limit) if query.bins is None else []
         raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
+    if query.form == "tiff":
+        query = await with_layout(request, query)
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
     most = _MAX_REMOTE_BYTES if array.mount.is_remote else reader.slab_bytes
@@ -375,7 +406,7 @@ async def array_reply(
     whole, cached, tag = None, None, None
     if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
         plan, tag, cached = await look_up(request, plan)
-    elif not (query.form in TEXT_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+    elif not (query.form in WHOLE_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
     read = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
@@ -384,11 +415,11 @@ async def array_reply(
         body = read.streamed() if read.is_binary and (ranged or not is_small) else read.whole()
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
-        media_types(query.dtype)[query.form],
+        query.media_type,
         body,
         headers=array_headers(query.shape, query.dtype),
         always=caching(array.mount, options, negotiated=values.format is None),
-        sources=_sources(plan),
+        sources=None if query.layout else _sources(plan),
     )
     if whole is not None:
         representation = representation.with_content(read.make(Cancel()))

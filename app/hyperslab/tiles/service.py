@@ -59,13 +59,15 @@ class Encoded:
 class Rendering:
     """Picture that `draw` renders, taking about ``memory`` bytes; `cached` looks it up in the cache.
 
-    ``tag`` changes with the bytes. ``sources`` are the versions by key of all documents and chunks it depends on, valid
-    until ``until`` on the monotonic clock; empty if unknown or more than 64 chunks.
+    ``tag`` changes with the bytes. ``is_sampled``: pixels are single cells, not means of all. ``sources`` are the
+    versions by key of all documents and chunks it depends on, valid until ``until`` on the monotonic clock; empty if
+    unknown or more than 64 chunks.
     """
 
     tag: str
     media_type: str
     memory: int
+    is_sampled: bool
     mount: MountedStore
     cached: Callable[[], Encoded | None]
     draw: Callable[[Cancel | None, ReadCost], Encoded]
@@ -190,6 +192,7 @@ class Tiles:
             tag=tag,
             media_type=MEDIA_TYPES[fmt],
             memory=values_nbytes + 16 * height * width + plan.working_memory,
+            is_sampled=plan.is_sampled,
             mount=image.mount,
             cached=partial(self._cache.get, key, tag),
             draw=draw,

@@ -13,8 +13,7 @@ from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
 from hyperslab.api.routing import Route, Router
-from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited, with_labels
-from hyperslab.api.values_out import media_types
+from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited, with_labels, with_layout
 from hyperslab.wire import JSON, SelectionItem, dtype_to_json
 
 router = Router(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
@@ -40,6 +39,8 @@ async def _plan(request: Exchange, path: str, items: Sequence[SelectionItem], qu
     if query.sel:
         array, items = await with_labels(request, array, query)
     wanted = array_query(array, items, query, query.format, None)
+    if wanted.form == "tiff":
+        wanted = await with_layout(request, wanted)
     reader, options = request.service.reader, request.context.options
     plan, tag, cached = await look_up(request, reader.plan(array, wanted.selection, wanted.field, wanted.source))
     limit = wanted.max_bytes(options)
@@ -51,7 +52,7 @@ async def _plan(request: Exchange, path: str, items: Sequence[SelectionItem], qu
         "dtype": dtype_to_json(wanted.dtype),
         "nbytes": wanted.nbytes,
         "format": wanted.form,
-        "media_type": media_types(wanted.dtype)[wanted.form],
+        "media_type": wanted.media_type,
         "limit": limit,
         "chunks": {"touched": plan.touched, "cached": cached},
         "etag": etag,

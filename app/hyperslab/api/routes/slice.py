@@ -37,7 +37,7 @@ WRITTEN = docs.answer("It is stored.", headers={**docs.TAG, **docs.CHUNKS})
     name="slice",
     tags=["slice"],
     summary="Read a selection of an array",
-    responses=docs.READS | docs.found(docs.VALUES, docs.OF_VALUES),
+    responses=docs.READS | docs.found({**docs.VALUES, **docs.content("image/tiff")}, docs.OF_VALUES),
     openapi_extra=docs.headers(*docs.READING),
 )
 async def get_slice(request: Request, path: NodePath, query: Annotated[SliceQuery, Query()]) -> Response:

@@ -325,14 +325,15 @@ class _TileRequest:
             cached = None if drawn.changed else drawn
         if cached is None:
             return picture
-        return picture.with_content(_content(cached, cost_headers(0, 0, None, {})))
+        return picture.with_content(_content(cached, cost_headers(0, 0, None, {}, is_sampled=rendering.is_sampled)))
 
 
 def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) -> Content:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
-    headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
+    timings = {"draw": perf_counter() - began}
+    headers = cost_headers(cost.touched, cost.cached, cost, timings, is_sampled=rendering.is_sampled)
     if encoded.changed and not request.is_last_try:
         raise ChangedWhileRead(f"{path!r} was written while it was read")
     # mixed versions are acceptable in the end, with a unique tag
