@@ -197,6 +197,24 @@ class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="Too
     sentence = "{given} indices were given for an array of {rank} axes"
 
 
+class LabelNotFound(Impossible, LookupError, code="label-not-found", title="No such label"):
+    """``nearest``: labels that are there, as text."""
+
+    path: str
+    dimension: str
+    label: str
+    reason: str
+    nearest: list[str]
+
+    def __str__(self) -> str:
+        near = f"; there are {' and '.join(self.nearest)}" if self.nearest else ""
+        return f"{self.label} of {self.path!r}: {self.reason}{near}"
+
+
+class NoCoordinate(LabelNotFound, code="no-coordinate", title="No coordinate for labels"):
+    pass
+
+
 class FieldRequired(Impossible, code="field-required", title="The array is structured: select one of its fields"):
     path: str
     fields: list[str]
@@ -528,6 +546,10 @@ class CodecRefused(BrokenData, code="codec-refused", title="Codec not allowed"):
     reason: str
     member: str | None = None
     sentence = "{key}{member!c}: codec {codec!r}: {reason}"
+
+
+class CodecUnknown(CodecRefused, title="Unknown codec"):
+    """A `CodecRefused` of a name that stands for nothing here; ``code`` is the same."""
 
 
 class ChunkCorrupt(BrokenData, code="chunk-corrupt", title="A chunk cannot be decoded"):

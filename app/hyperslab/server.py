@@ -183,12 +183,12 @@ def _whole_seconds(seconds: float) -> int:
 def application(settings: Settings) -> Any:
     """The application, with the garbage collector tuned for a process that runs nothing else. Raises
     `BadDefinition`."""
+    gc.set_threshold(20_000, 20, 50)  # imports and requests create many objects, but no cycles
     from hyperslab.asgi import create_app  # imported late: with several workers, only these need it
 
     app = create_app(settings, started=_Deadline(settings.shutdown_seconds).begin)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)  # requests create hundreds of objects, but no cycles
     return app
 
 

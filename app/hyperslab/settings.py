@@ -338,6 +338,8 @@ class Settings(_Model):
     """Maximum array data in one JSON response."""
     max_csv_bytes: ByteSize = Field(default=ByteSize(64 * MiB), gt=0)
     """Maximum array data in one CSV response."""
+    max_tiff_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0)
+    """Maximum array data in one TIFF file."""
     max_tile_bytes: ByteSize = Field(default=ByteSize(256 * MiB), gt=0)
     """Maximum array data that is read for one tile; 16 times as much may be decoded for it."""
     max_points: int = Field(default=1_000_000, gt=0)

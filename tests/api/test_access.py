@@ -9,7 +9,7 @@ import random
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -85,7 +85,8 @@ HIDDEN_WORD = "topsecret"
 def make(root: Path) -> None:
     """Two stores, of Zarr v2 and v3: groups ``g`` and ``h`` with attributes, arrays in them, an image, and what is
     consolidated."""
-    for zarr_format, store in ((2, "lab"), (3, "lab3")):
+    formats: Sequence[tuple[Literal[2, 3], str]] = ((2, "lab"), (3, "lab3"))
+    for zarr_format, store in formats:
         group = zarr.open_group(root / store, mode="w", zarr_format=zarr_format)
         group.attrs["title"] = HIDDEN_WORD
         for name in ("g", "h"):
@@ -111,7 +112,13 @@ ROUTES = (
     *("/v1/stream/{}", "/zarr/{}/", "/zarr/{}", "/zarr/{}/.zarray", "/zarr/{}/.zgroup", "/zarr/{}/.zattrs"),
     *("/zarr/{}/.zmetadata", "/zarr/{}/zarr.json", "/zarr/{}/0.0", "/zarr/{}/c/0/0", "/zarr2/{}/.zmetadata"),
     *("/zarr2/{}/.zarray", "/zarr2/{}/0.0", "/zarr3/{}/zarr.json", "/zarr3/{}/c/0/0", "/zarr2/{}/", "/zarr3/{}/"),
-    *("PROPFIND /zarr/{}", "POST /v1/points/{}", "/v1/metadata/{}?limit=0"),
+    *(
+        "/v1/slice/{}?format=json&sel=y:1",
+        "/v1/metadata/{}?table=true&limit=3",
+        "PROPFIND /zarr/{}",
+        "POST /v1/points/{}",
+        "/v1/metadata/{}?limit=0",
+    ),
 )
 CHANGES: Mapping[str, tuple[str, ...]] = {
     "PUT /v1/slice/{}": ("write",),
@@ -167,9 +174,9 @@ async def ask(app: FastAPI, target: str, headers: Mapping[str, str], body: bytes
 
 def application(root: Path, patterns: Sequence[str], allow: Sequence[str] = ("read",), **more: Any) -> FastAPI:
     """A service in which ``TOKEN`` allows actions at paths."""
-    stores = {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
-    token = {"hash": f"sha256:{digest(TOKEN.encode()).hex()}", "allow": allow, "paths": patterns}
-    return create_app(Settings(stores=stores, tokens={"anna": token}, **more))  # type: ignore[arg-type]
+    stores: Any = {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
+    token: Any = {"hash": f"sha256:{digest(TOKEN.encode()).hex()}", "allow": allow, "paths": patterns}
+    return create_app(Settings(stores=stores, tokens={"anna": token}, **more))
 
 
 def without_the_hidden(root: Path, target: Path, patterns: Sequence[str]) -> None:
@@ -204,7 +211,7 @@ NODES = tuple(
 def told(answer: Answer) -> tuple[Any, ...]:
     """What an answer tells, without what varies from one to the next."""
     varies = {b"server-timing", b"last-modified"}
-    body = answer.body
+    body = bytes(answer.body)
     if b"multistatus" in body:
         body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: part.partition(b"</D:href>")[0]))
     return answer.status, {k: v for k, v in answer.headers.items() if k not in varies}, body

@@ -30,13 +30,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "viewer": set(),
     "api": {"access"} | _SERVICE,
     "client": _GROUND,
+    "conversion": {"arrays", "client", "streams"} | _STATE,
     "demo": {"arrays"} | _STATE,
     "settings": {"storage", "access"} | _GROUND,
     "welcome": {"asgi", "settings", "storage", "arrays"} | _GROUND,
     "server": {"asgi", "settings"},
     "protocol": {"api", "errors"},
     "asgi": {"settings", "demo"} | _SERVICE,
-    "cli": {"client", "access"} | _ROOTS | _SERVICE,
+    "cli": {"client", "access", "conversion"} | _ROOTS | _SERVICE,
     "__main__": {"cli"},
     "": {"client"},
 }
@@ -63,8 +64,8 @@ LIVES_IN: dict[str, str] = {
     "dateutil": r"engine\.cf",
     "itsdangerous": r"api\.links",
     "multiprocessing": r"server",
-    "xarray": r"client\.(xarray|array|group)",
-    "dask": r"client\.array",
+    "xarray": r"client\.(xarray|array|group)|conversion\b.*",
+    "dask": r"client\.array|conversion\b.*",
 }
 """For each library, the modules that may import it."""
 

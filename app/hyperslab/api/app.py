@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
@@ -44,6 +45,7 @@ from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 from hyperslab.tiles.query import REPEATABLE
 
+BY_LABELS: Final = ("/v1/slice/", "/v1/plan/", "/v1/points/")
 Application = FastAPI
 """Type of the application, from `create_app`."""
 ROUTERS: Final = (
@@ -67,10 +69,12 @@ def create_app(
             yield {PATIENCE: options.idle_seconds, **started()}
         services.close()
 
+    has_alias = "iiif" not in service.catalog.mounts
     app = FastAPI(
         title="Hyperslab",
         version=__version__,
         lifespan=lifespan,
+        routes=included(has_alias).routes,
         openapi_url=None,  # ours is a route like others
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # 6 µs of each request to find that it is off
@@ -78,7 +82,7 @@ def create_app(
     app.state.services = services
     # the order of a request; the last one added is the first
     middleware: Sequence[tuple[Any, Mapping[str, Any]]] = (
-        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE}}),
+        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE, **dict.fromkeys(BY_LABELS, ("sel",))}}),
         (Access, {"guard": services.guard}),
         (Cors, {"origins": options.cors_origins}),
         (Counted, {"metrics": services.metrics}),
@@ -87,9 +91,6 @@ def create_app(
     )
     for each, arguments in reversed(middleware):
         app.add_middleware(each, **arguments)
-    routers = [each for each in ROUTERS if each is not tile.iiif_router or "iiif" not in service.catalog.mounts]
-    for router in routers:
-        app.include_router(router)
 
     @app.exception_handler(RequestValidationError)
     async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
@@ -98,7 +99,7 @@ def create_app(
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
         """What no route takes: OPTIONS is answered with the methods of the path."""
-        method, methods = request.method, methods_of(routers, route_path(request.scope))
+        method, methods = request.method, methods_of(has_alias, route_path(request.scope))
         if method == "OPTIONS":
             return preflight([*methods, method], request.headers.get("access-control-request-headers", ""))
         if methods:
@@ -114,8 +115,23 @@ def create_app(
     return app
 
 
-def methods_of(routers: Sequence[APIRouter], path: str) -> list[str]:
+def routers(has_alias: bool) -> list[APIRouter]:
+    """The routers, with the alias for IIIF or without."""
+    return [each for each in ROUTERS if has_alias or each is not tile.iiif_router]
+
+
+@cache
+def included(has_alias: bool) -> APIRouter:
+    """A router with the routes of all others. Applications of one process share it, as FastAPI analyses each route
+    anew for each router that includes it."""
+    router = APIRouter()
+    for each in routers(has_alias):
+        router.include_router(each)
+    return router
+
+
+def methods_of(has_alias: bool, path: str) -> list[str]:
     """The methods of a path."""
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    routes = [route for router in routers(has_alias) for route in router.routes if isinstance(route, APIRoute)]
     found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
     return [method for method in METHODS if method in found or (method == "HEAD" and "GET" in found)]

@@ -34,6 +34,7 @@ class ApiOptions:
     max_response_bytes: int | None = None
     max_json_bytes: int = 16 * MIB
     max_csv_bytes: int = 64 * MIB
+    max_tiff_bytes: int = 256 * MIB
     max_upload_bytes: int = 256 * MIB
     max_tile_bytes: int = 256 * MIB
     tile_cache_bytes: int = 64 * MIB

@@ -16,6 +16,7 @@ from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.seen import SeenCatalog, readers
 from hyperslab.arrays.service import Service
 from hyperslab.errors import HyperslabError
@@ -49,8 +50,9 @@ class Services:
         found = self._seen.get(view.key)
         if found is None:
             catalog = SeenCatalog(self.service.catalog, view)
-            service = replace(self.service, catalog=catalog)
-            keys, tiles = readers(catalog, service.reader), self.tiles.seen_through(catalog)
+            reader = self.service.reader
+            service = replace(self.service, catalog=catalog, coordinates=Coordinates(catalog, reader))
+            keys, tiles = readers(catalog, reader), self.tiles.seen_through(catalog)
             found = self._seen[view.key] = replace(self, service=service, keys=keys, tiles=tiles, view=view)
             if len(self._seen) > VIEWS:
                 self._seen.popitem(last=False)

@@ -10,13 +10,15 @@ import io
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from PIL import Image
 
 from hyperslab import wire
 from hyperslab.tiles.render import Bytes, Indexed, Planes, Raster, flatten, to_planes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 try:
     from isal import isal_zlib
@@ -123,7 +125,9 @@ def _interleaved(planes: Planes) -> Bytes:
     return np.stack([*parts], axis=-1)
 
 
-def _image(raster: Raster) -> Image.Image:
+def _image(raster: Raster) -> Image:
+    from PIL import Image  # imported late: most pictures are PNG
+
     if isinstance(raster, Indexed) and raster.hidden is None and _is_opaque_grey(raster):
         return Image.fromarray(np.ascontiguousarray(raster.palette[raster.index, 0]))
     return Image.fromarray(_interleaved(to_planes(raster)))

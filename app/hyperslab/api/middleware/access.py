@@ -199,15 +199,16 @@ class Guard:
             if not (allows(principal, "read", node) if node == METRICS else knows):
                 raise self._refusal(scope, principal, demand)
             return
-        view = principal.view
-        if not any(principal.views[action].covers(node) for action in actions):
-            leads = "read" in actions and kind != "stream" and view.leads_to(node)
+        granted = next((view for action in actions if (view := principal.views[action]).covers(node)), None)
+        if granted is None:
+            granted = principal.view
+            leads = "read" in actions and kind != "stream" and granted.leads_to(node)
             if not (leads or (node == "" and actions == ("read",) and not principal.is_anonymous)):
                 raise self._refusal(scope, principal, demand)
             if principal.is_anonymous:
                 scope[UNSEEN] = Unseen(self._refusal(scope, principal, demand), node)
-        if "read" in actions and method != "PUT" and not view.covers(node.partition("/")[0]):
-            scope[SEEN], scope[WHO] = self.seen_by(view), view.key
+        if not granted.covers(node.partition("/")[0]):
+            scope[SEEN], scope[WHO] = self.seen_by(granted), granted.key
 
     def _refusal(self, scope: Scope, principal: Principal, demand: Demand) -> HyperslabError:
         """The error for what a principal may not do: where it is not seen, nothing is there."""

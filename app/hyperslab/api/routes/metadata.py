@@ -24,6 +24,7 @@ from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.table import Wanted, read_table
 from hyperslab.arrays.tree import find
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
@@ -59,8 +60,13 @@ async def get_metadata(request: Request, path: NodePath, query: Annotated[Metada
     stores."""
     asked = exchange(request)
     most = asked.context.options.max_listed
-    least = 0 if query.search is None else 1
-    limit = most if query.limit is None else query.limit
+    least = 0 if query.search is None and not query.table else 1
+    limit = (min(500, most) if query.table else most) if query.limit is None else query.limit
+    for name in ("sort", "filter", "columns"):
+        if getattr(query, name) is not None and not query.table:
+            raise BadParameter(name, getattr(query, name), "table=true beside it")
+    if query.table and query.search is not None:
+        raise BadParameter("search", query.search, "no table beside it: filter finds rows")
     if not least <= limit <= most:
         raise BadParameter("limit", str(limit), f"an integer from {least} to {most}")
     return await respond(asked, lambda: _document(asked, path, query, limit, most))
@@ -74,7 +80,7 @@ async def get_stores(request: Request, query: Annotated[MetadataQuery, Query()])
 
 async def _document(request: Exchange, path: str, query: MetadataQuery, limit: int, most: int) -> Reply:
     options, catalog, node = request.context.options, request.service.catalog, await request.open_node(path)
-    if isinstance(node, ArrayNode) and query.search is not None:
+    if isinstance(node, ArrayNode) and (query.search is not None or query.table):
         raise WrongKind(node.path, "array", "group")
 
     def describe() -> tuple[str, bytes]:
@@ -88,6 +94,10 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
         listed = NO_CHILDREN
         if query.search is not None:
             listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
+        elif query.table:
+            columns = [name.strip() for name in (query.columns or "long_name,title").split(",")]
+            wanted = Wanted(limit, query.cursor, query.sort, query.filter, columns)
+            listed = read_table(catalog, node, wanted)
         elif limit:
             listed = catalog.children(node, limit=limit, cursor=query.cursor)
         return document_etag(node, listed), json_body(group_document(node, listed, request.root_path))
