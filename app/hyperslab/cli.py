@@ -6,6 +6,7 @@ import difflib
 import json
 import logging
 import re
+import shlex
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -265,6 +266,117 @@ def stream(
     state = send_frames(url, source, **options, progress=_progress(quiet))
     for array in state["arrays"].values():
         print(f"{array['path']}: {array['durable']} frames")
+
+
+Chunks = Annotated[
+    str | None, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes: 512,512; -1: all.")
+]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Memory, such as 2G.  [default: a quarter of the machine]"),
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="URL", help="A scheduler of dask.distributed: tcp://host:8786.")
+]
+Shards = Annotated[
+    str | None,
+    typer.Option("--shards", metavar="SIZES", help="Sizes of a shard; auto, none.  [default: if many chunks]"),
+]
+Compressor = Annotated[
+    str | None, typer.Option("--compressor", metavar="CODEC", help="A name, JSON as in a .zarray, or none.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", help="Of levels: mean, min, max, mode, nearest, decimate."),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "--plan", help="Only say what would be made.")]
+
+
+@app.command()
+def convert(
+    src: Annotated[
+        str, typer.Argument(metavar="SRC", help="TIFF, NetCDF, HDF5 or npy; a folder or glob of TIFFs; or Zarr.")
+    ],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    *,
+    axes: Annotated[
+        str | None, typer.Option("--axes", metavar="NAMES", help="Axes of an image, of t, c, z, y, x: zyx.")
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="TEXT", help="Names of files: scan_t{t}_c{c}.tif; *: anything.")
+    ] = None,
+    chunks: Chunks = None,
+    shards: Shards = None,
+    compressor: Compressor = None,
+    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3, or 2 (OME-Zarr 0.4).")] = 3,
+    method: Method = None,
+    memory: Memory = None,
+    replace: Replace = False,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Convert files to Zarr: images become OME-Zarr with a pyramid, datasets become groups for xarray. Run it again to
+    resume."""
+    options: dict[str, Any] = {
+        **_storage_options(chunks, shards, compressor, memory),
+        "zarr_format": zarr_format,
+        "method": method,
+        "replace": replace,
+        "scheduler": scheduler,
+        "token": token,
+        "dry_run": dry_run,
+        "progress": _progress(quiet),
+    }
+    if zarr_format not in (2, 3):
+        raise Refused(f"--zarr-format is 2 or 3, found {zarr_format}")
+    said: dict[str, Any] = {"axes": axes, "pattern": pattern}
+    from hyperslab import conversion
+
+    while True:
+        try:
+            made = conversion.convert(src, dst, **said, **options)
+            break
+        except conversion.Undetermined as error:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise Refused(str(error)) from error
+            said[error.option] = typer.prompt(f"{error.reason}\n--{error.option}", default=error.example, err=True)
+    print("\n".join(made.lines))
+    if dry_run:
+        return
+    if _is_http(dst):
+        from hyperslab.client.transfer import page_url
+
+        print(f"made {dst}: see {page_url(dst)}")
+    else:
+        print(f"made {dst}: serve it with  hyperslab serve {shlex.quote(dst)}")
+
+
+def _storage_options(
+    chunks: str | None, shards: str | None, compressor: str | None, memory: str | None
+) -> dict[str, Any]:
+    """Options of a conversion from their texts; raises `Refused`."""
+    options: dict[str, Any] = {"shards": shards == "auto"} if shards in ("auto", "none") else {}
+    for name, text in {"chunks": chunks, "shards": None if options else shards}.items():
+        if text is None:
+            continue
+        if not re.fullmatch(r"(-1|[1-9][0-9]*)(,(-1|[1-9][0-9]*))*", text):
+            raise Refused(f"--{name} is sizes, such as 1,512,512, with -1 for a whole axis; found {text!r}")
+        options[name] = tuple(map(int, text.split(",")))
+    if memory is not None:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)(i?B)?", memory, re.IGNORECASE)
+        if match is None:
+            raise Refused(f"--memory is a size, such as 512M or 2G; found {memory!r}")
+        options["memory"] = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    if compressor is not None:
+        try:
+            codec = json.loads(compressor) if compressor.startswith("{") else {"none": None}.get(compressor, compressor)
+        except ValueError as error:
+            raise Refused(f"--compressor is a name or JSON: {error}") from error
+        options["compressor"] = codec
+    return options
 
 
 def _is_http(url: str) -> bool:

@@ -197,6 +197,24 @@ class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="Too
     sentence = "{given} indices were given for an array of {rank} axes"
 
 
+class LabelNotFound(Impossible, LookupError, code="label-not-found", title="No such label"):
+    """``nearest``: labels that are there, as text."""
+
+    path: str
+    dimension: str
+    label: str
+    reason: str
+    nearest: list[str]
+
+    def __str__(self) -> str:
+        near = f"; there are {' and '.join(self.nearest)}" if self.nearest else ""
+        return f"{self.label} of {self.path!r}: {self.reason}{near}"
+
+
+class NoCoordinate(LabelNotFound, code="no-coordinate", title="No coordinate for labels"):
+    pass
+
+
 class FieldRequired(Impossible, code="field-required", title="The array is structured: select one of its fields"):
     path: str
     fields: list[str]

@@ -29,13 +29,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "viewer": set(),
     "api": _SERVICE,
     "client": _GROUND,
+    "conversion": {"arrays", "client", "streams"} | _STATE,
     "demo": {"arrays"} | _STATE,
     "settings": {"storage"} | _GROUND,
     "welcome": {"asgi", "settings", "storage", "arrays"} | _GROUND,
     "server": {"asgi", "settings"},
     "protocol": {"api", "errors"},
     "asgi": {"settings", "demo"} | _SERVICE,
-    "cli": {"client"} | _ROOTS | _SERVICE,
+    "cli": {"client", "conversion"} | _ROOTS | _SERVICE,
     "__main__": {"cli"},
     "": {"client"},
 }
@@ -61,8 +62,8 @@ LIVES_IN: dict[str, str] = {
     "cftime": r"engine\.cf",
     "dateutil": r"engine\.cf",
     "multiprocessing": r"server",
-    "xarray": r"client\.(xarray|array|group)",
-    "dask": r"client\.array",
+    "xarray": r"client\.(xarray|array|group)|conversion\b.*",
+    "dask": r"client\.array|conversion\b.*",
 }
 """For each library, the modules that may import it."""
 

@@ -44,6 +44,7 @@ from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 from hyperslab.tiles.query import REPEATABLE
 
+BY_LABELS: Final = ("/v1/slice/", "/v1/plan/", "/v1/points/")
 Application = FastAPI
 """Type of the application, from `create_app`."""
 ROUTERS: Final = (
@@ -79,7 +80,7 @@ def create_app(
     app.state.services = services
     # the order of a request; the last one added is the first
     middleware: Sequence[tuple[Any, Mapping[str, Any]]] = (
-        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE}}),
+        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE, **dict.fromkeys(BY_LABELS, ("sel",))}}),
         (Access, {"guard": services.guard}),
         (Cors, {"origins": options.cors_origins}),
         (Counted, {"metrics": services.metrics}),

@@ -132,6 +132,8 @@ READS: Final = problems(
     errors.WrongKind,
     errors.IndexOutOfRange,
     errors.TooManyIndices,
+    errors.LabelNotFound,
+    errors.NoCoordinate,
     errors.FieldUnknown,
     errors.NotRepresentable,
     errors.NotAcceptable,
