@@ -1,65 +1,105 @@
 """moto's S3 server as a process of its own: ``python tests/s3_server.py`` prints its port and serves until stdin ends.
 
 moto knows ``If-Match`` and ``If-None-Match`` on puts, but compares first and stores later: two threads may both win.
-Around moto's own application stands one lock a path, which makes a request on it atomic, as on S3. The same layer
-speaks enough of Google's dialect (generations) for ``gs://`` stores.
+Here its answers are made by one thread, so that each request is atomic, as on S3. Without Flask and with connections
+that are kept, a request takes a quarter of the processor time that it takes of moto's own server. The same layer speaks
+enough of Google's dialect (generations) for ``gs://`` stores.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import socket
 import sys
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote
+from xml.sax.saxutils import escape
 
-from moto.core import serialize
-from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-from werkzeug.serving import make_server
+import uvicorn
+from moto.core.request import Request
+from moto.s3.responses import S3Response
+from starlette.types import Receive, Scope, Send
 
 _AWS_AUTHORIZATION = (
     "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=none"
 )
 
 Environ = dict[str, Any]
-StartResponse = Callable[..., Any]
-Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
-class AtomicPaths:
-    """Requests on one path, one at a time; generations as on Google Cloud Storage."""
+class _Request(Request):
+    from_wsgi_server = True  # headers come as they were sent
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+class Buckets:
+    """An ASGI application that asks moto; generations as on Google Cloud Storage."""
+
+    def __init__(self) -> None:
         self._generations: dict[str, int] = {}
         self._next = itertools.count(1_000)
 
-    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """moto waits for nothing, so that requests have an order."""
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            more = message.get("more_body", False)
+        status, headers, content = self._answer(_environ(scope, bytes(body)))
+        content = content.encode() if isinstance(content, str) else content
+        said = {name.lower(): str(value) for name, value in headers.items()}
+        if scope["method"] != "HEAD":
+            said["content-length"] = str(len(content))
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in said.items()]
+        await send({"type": "http.response.start", "status": status, "headers": encoded})
+        await send({"type": "http.response.body", "body": content})
+
+    def _answer(self, environ: Environ) -> tuple[int, dict[str, Any], bytes | str]:
         _translate_google(environ)
-        path = environ["PATH_INFO"]
-        with self._locks[path]:
-            wanted = environ.get("HTTP_X_GOOG_IF_GENERATION_MATCH")
-            if wanted is not None and int(wanted) != self._generations.get(path, 0):
-                start_response("412 Precondition Failed", [("Content-Length", "0")])
-                return []
-            return list(self._application(environ, self._with_generation(environ, path, start_response)))
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        wanted = environ.get("HTTP_X_GOOG_IF_GENERATION_MATCH")
+        if wanted is not None and int(wanted) != self._generations.get(path, 0):
+            return 412, {}, b""
+        request = _Request(environ)
+        answer = S3Response.key_dispatch if path.count("/") > 1 + path.endswith("/") else S3Response.ambiguous_dispatch
+        status, headers, content = answer(request, request.raw_url, dict(request.headers))
+        if (method, status) == ("PUT", 200):
+            self._generations[path] = next(self._next)
+        if (method, status) == ("DELETE", 204):
+            self._generations.pop(path, None)
+        if path in self._generations:
+            headers["x-goog-generation"] = self._generations[path]
+        return status, headers, content
 
-    def _with_generation(self, environ: Environ, path: str, start_response: StartResponse) -> StartResponse:
-        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            if status.startswith("200") and environ["REQUEST_METHOD"] == "PUT":
-                self._generations[path] = next(self._next)
-            if status.startswith("204") and environ["REQUEST_METHOD"] == "DELETE":
-                self._generations.pop(path, None)
-            if path in self._generations:
-                headers.append(("x-goog-generation", str(self._generations[path])))
-            return start_response(status, headers, *rest)
 
-        return start
+def _environ(scope: Scope, body: bytes) -> Environ:
+    query = scope["query_string"].decode("latin-1")
+    url = scope["raw_path"].decode("latin-1") + ("?" + query if query else "")
+    host, port = scope["server"]
+    environ = {
+        "REQUEST_METHOD": scope["method"],
+        "PATH_INFO": scope["path"].encode().decode("latin-1"),
+        "QUERY_STRING": query,
+        "RAW_URI": url,
+        "REQUEST_URI": url,
+        "SCRIPT_NAME": "",
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+    }
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = value.decode("latin-1")
+    return environ
 
 
 def _translate_google(environ: Environ) -> None:
@@ -70,24 +110,39 @@ def _translate_google(environ: Environ) -> None:
         environ["HTTP_AUTHORIZATION"] = _AWS_AUTHORIZATION
 
 
+_serialized = S3Response.serialized
+
+
+def _listed(response: S3Response, found: Any) -> Any:
+    """An answer's document; of listings without moto's serializer, which takes some 0.2 ms a key."""
+    if response.data.get("Action") != "ListObjectsV2" or not isinstance(found.result, dict):
+        return _serialized(response, found)
+    return 200, {}, '<?xml version="1.0" encoding="utf-8"?>' + _xml("ListBucketResult", found.result)
+
+
+def _xml(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(_xml(name, each) for each in value)
+    if isinstance(value, dict):
+        return f"<{name}>{''.join(_xml(*member) for member in value.items())}</{name}>"
+    return f"<{name}>{escape(str(value).lower() if isinstance(value, bool) else str(value))}</{name}>"
+
+
 def _exit_with_parent() -> None:
     sys.stdin.read()
     os._exit(0)
 
 
-def _parse_time(time: Any) -> datetime:
-    """A time of a listing; moto takes them for times in any form, and guesses."""
-    return datetime.fromisoformat(time) if isinstance(time, str) else time
-
-
 def main() -> None:
     """Serve on a free port of 127.0.0.1."""
-    serialize.parse_to_aware_datetime = _parse_time  # type: ignore[attr-defined]
-    application = AtomicPaths(create_backend_app("s3"))  # moto would look through its services at each request
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
-    print(server.server_address[1], flush=True)
+    S3Response.serialized = _listed  # type: ignore[assignment, method-assign]
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    print(listener.getsockname()[1], flush=True)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    server.serve_forever()
+    config = uvicorn.Config(
+        Buckets(), interface="asgi3", lifespan="off", access_log=False, log_level="error", timeout_keep_alive=600
+    )
+    uvicorn.Server(config).run([listener])
 
 
 if __name__ == "__main__":

@@ -183,10 +183,31 @@ def test_a_tile_that_would_read_too_much_is_refused_and_the_description_says_so(
     assert (info["minzoom"], good.status) == (1, 200)
 
 
-def test_a_tile_of_very_many_chunks_is_refused_and_says_from_which_zoom_on_there_are_fewer(tmp_path: Path) -> None:
+def test_a_tile_of_very_many_small_chunks_shows_single_cells_and_says_so(tmp_path: Path) -> None:
+    values = np.add.outer(np.arange(512), np.arange(512)) // 4
+    write_array(tmp_path, "a", values.astype(np.uint8), (8, 8))
+
+    with running(tmp_path, ApiOptions(max_tile_bytes=1 << 16)) as server:  # 1,024 of 4,096 chunks
+        tile, again = (request(server.url, f"{TILE}/a/0/0/0.npy") for _ in range(2))
+        pictures = [request(server.url, f"{TILE}/a/{name}.png") for name in ("0/0/0", "thumbnail")]
+        fine = request(server.url, f"{TILE}/a/1/1/1.npy")
+        info = json.loads(request(server.url, f"{TILE}/a/info.json").body)
+        levels = json.loads(request(server.url, "/v1/tile/iiif/data/a/info.json").body)["tiles"][0]["scaleFactors"]
+
+    assert np.array_equal(npy(tile.body), values[8::16, 8::16].repeat(8, 0).repeat(8, 1))
+    assert all("sampled" in answer.headers["array-chunks"] for answer in (tile, again, *pictures))
+    assert "sampled" not in fine.headers["array-chunks"]
+    assert [answer.status for answer in pictures] == [200, 200]
+    assert (info["minzoom"], info["sampled_below"], levels) == (0, 1, [1, 2])
+
+
+def test_a_tile_of_many_chunks_that_are_not_small_is_refused_and_says_from_which_zoom_on_there_are_fewer(
+    tmp_path: Path,
+) -> None:
     write_plain(tmp_path / "a", np.zeros((1, 1), np.uint8), "|u1")
     document = json.loads((tmp_path / "a" / ".zarray").read_text())
-    (tmp_path / "a" / ".zarray").write_text(json.dumps(document | {"shape": [4000, 4000], "chunks": [8, 8]}))
+    huge = {"shape": [160_000, 160_000], "chunks": [1024, 1024]}
+    (tmp_path / "a" / ".zarray").write_text(json.dumps(document | huge))
 
     with running(tmp_path) as server:
         refused = [request(server.url, f"{TILE}/a/{name}.png") for name in ("0/0/0", "thumbnail")]
@@ -197,9 +218,9 @@ def test_a_tile_of_very_many_chunks_is_refused_and_says_from_which_zoom_on_there
     for answer in refused:
         problem = json.loads(answer.body)
         assert answer.status == 413
-        assert (problem["unit"], problem["requested"], problem["limit"]) == ("chunks", 500 * 500, 1 << 14)
-        assert "from zoom 2 of 4" in problem["detail"]
-    assert (info["minzoom"], good.status, levels) == (2, 200, [1, 2, 4])
+        assert f"from zoom {info['minzoom']} of 10" in problem["detail"]
+    assert info["minzoom"] == info["sampled_below"] > 0
+    assert (good.status, levels) == (200, [1 << i for i in range(11 - info["minzoom"])])
 
 
 def test_a_broken_chunk_is_a_fault_of_the_store(tmp_path: Path) -> None:

@@ -39,6 +39,23 @@ def service_of(store: Store, cache_bytes: int) -> Service:
 
 
 class TestVersions:
+    def test_of_very_many_chunks_those_in_the_cache_are_used_in_the_version_that_was_planned(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hyperslab.arrays.read.MAX_VERSIONS", 3)  # of more chunks only hashes of versions are kept
+        zarr_array(tmp_path, np.arange(400, dtype="<i4").reshape(20, 20), (5, 5))
+        with service_on(tmp_path) as service:
+            first, again, changed = ReadCost(), ReadCost(), ReadCost()
+            for cost in (first, again):
+                plan = service.reader.look_up(plan_items(service.reader, open_array(service)))
+                service.reader.read(plan, cost=cost)
+            (tmp_path / "a" / "0.0").write_bytes((tmp_path / "a" / "3.3").read_bytes())
+            plan = service.reader.look_up(plan_items(service.reader, open_array(service)))
+            values = service.reader.read(plan, cost=changed)[0]
+
+        assert (first.cached, again.cached, changed.cached) == (0, 16, 15)
+        np.testing.assert_array_equal(values[:5, :5], values[15:, 15:])
+
     def test_a_first_read_asks_for_none_and_has_all(self, asked: CountingStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)

@@ -33,6 +33,15 @@ def test_unknown_maps_are_refused(name: str) -> None:
         named_lut(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("virdis", "viridis"), ("Viridis_r", "viridis_r"), ("jett", "jet"), ("rdbu", "RdBu"), ("", "")],
+)
+def test_a_misspelt_map_is_answered_with_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"did you mean {meant}\?$" if meant else "info.json"):
+        named_lut(name)
+
+
 def test_tables_cannot_be_changed_by_who_uses_them() -> None:
     with pytest.raises(ValueError, match="read-only"):
         named_lut("viridis")[0] = 0

@@ -11,6 +11,7 @@ from hyperslab.api.response import etag_of
 from hyperslab.arrays.faces import forms
 from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
 from hyperslab.arrays.plan import resolve_field
+from hyperslab.arrays.table import Table
 from hyperslab.arrays.tree import Matches
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.schema import schema_document
@@ -59,6 +60,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
             "max_response_bytes": options.max_response_bytes,
             "max_json_bytes": options.max_json_bytes,
             "max_csv_bytes": options.max_csv_bytes,
+            "max_tiff_bytes": options.max_tiff_bytes,
             "max_points": options.max_points,
         },
         "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
@@ -89,12 +91,14 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         "path": group.path,
         "zarr_format": group.zarr_format,
         "attributes": group.attributes,
-        member: [{name: node.name, "kind": node.kind} for node in listed.nodes],
+        member: _listed(listed, name),
         "next_cursor": listed.next_cursor,
         "links": _links(group, root, ("tile",)),
     }
     if group.also:
         document["also"] = group.also
+    if isinstance(listed, Table) and listed.count is not None:
+        document["count"] = listed.count
     ome = read_ome(group.attributes)
     document["problems"] = [*listed.problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:
@@ -104,6 +108,22 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         described = {"name": found.name, "version": found.version, "axes": axes, "datasets": datasets}
         document["multiscales"] = [{**described, "type": found.downsampling}]
     return document
+
+
+def _listed(listed: Children, name: str) -> list[dict[str, Any]]:
+    """Children, rows of a table, or nodes that were found; these with the attribute that has the text."""
+    if isinstance(listed, Table):
+        return [asdict(row) for row in listed.rows]
+    found = listed.attributes if isinstance(listed, Matches) else {}
+    nodes = [(node, found.get(node.name)) for node in listed.nodes]
+    return [
+        {
+            name: node.name,
+            "kind": node.kind,
+            **({"attribute": dict(zip(("name", "value"), own, strict=True))} if own else {}),
+        }
+        for node, own in nodes
+    ]
 
 
 def _links(node: ArrayNode | GroupNode, root: str, routes: tuple[str, ...]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from hyperslab.api.middleware.edge import ENCODED_SLASH
 from hyperslab.errors import BadParameter, BadPath
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import SelectionItem, parse_selection
+from hyperslab.wire.labels import Method
 
 
 def node_path(text: str) -> str:
@@ -99,6 +100,7 @@ Text = Annotated[str | None, AfterValidator(lambda text: text or None)]
 DIGITS: Final = BeforeValidator(_digits)
 """Of integers, which come in no other form."""
 Form = Literal["raw", "npy", "json", "csv"]
+SliceForm = Literal["raw", "npy", "json", "csv", "tiff"]
 StoredForm = Literal["raw", "npy", "json", "csv", "stored"]
 Casting = Literal["safe", "same_kind", "unsafe"]
 
@@ -127,10 +129,23 @@ class ValuesQuery(WhichField):
     """`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates."""
 
 
-class Selected(Parameters):
+class Labelled(Parameters):
+    sel: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+        Field(json_schema_extra={"examples": [["time:2001-01..2001-03", "lat:45"]]}),
+    ] = ()
+    """`name:label` by the coordinate that is stored beside the array under the name of the dimension, as xarray's
+    `sel`: a label, `[45,50]`, or `from..to` with both ends; a part of a date is all of it. Once for each dimension."""
+    method: Method | None = None
+    """What `sel` takes where no value is the label: the nearest, or the one before or after."""
+
+
+class Selected(Labelled):
     select: Annotated[str, Field(json_schema_extra=dict(_SELECT))] = ""
     """What to read or write, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists
-    `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default."""
+    `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default; those that
+    `sel` selects are."""
 
     @property
     def selection(self) -> tuple[SelectionItem, ...]:
@@ -138,14 +153,19 @@ class Selected(Parameters):
         return parse_selection(self.select)
 
 
-class SliceQuery(Selected, ValuesQuery):
+class ComputedQuery(Selected, ValuesQuery):
+    format: SliceForm | None = None  # type: ignore[assignment]
+    """The form of the answer; wins over Accept. `tiff`: an OME-TIFF file."""
+
+
+class SliceQuery(ComputedQuery):
     reduce: Literal["minmax"] | None = None
     """Minimum, maximum and mean of parts of the last axis in place of its values: it becomes two, `(bins, 3)`."""
     bins: Annotated[int | None, Field(ge=1, le=1 << 16), DIGITS] = None
     """How many parts, by default 1024; no more than the axis is long."""
 
 
-class PlanQuery(Selected, ValuesQuery):
+class PlanQuery(ComputedQuery):
     box_bytes: Annotated[int | None, Field(ge=1, le=1 << 62), DIGITS] = None
     """The most bytes of each box of the split."""
 
@@ -182,7 +202,7 @@ class AppendQuery(Parameters):
     """Which conversions of an npy body are allowed, in numpy's words."""
 
 
-class PointsQuery(CastQuery):
+class PointsQuery(CastQuery, Labelled):
     format: Form | None = None
     """The form of the answer; wins over Accept."""
     decode: Literal["cf", "none"] = "none"
@@ -199,8 +219,18 @@ class MetadataQuery(WhichField):
     decode: Literal["cf", "none"] = "none"
     """`cf`: also what CF decoding does, as the member `decoded`."""
     search: Text = None
-    """Nodes at any depth below a group, as `matches` in place of `children`: those whose path from there has this text
-    in it, in any case of letters. `limit` and `cursor` are about them."""
+    """Nodes at any depth below a group, as `matches` in place of `children`: those whose path from there, or a name or
+    a value among whose attributes, has this text in it, in any case of letters; `units:K` is the value of one
+    attribute. `limit` and `cursor` are about them."""
+    table: Flag = False
+    """Children with `shape`, `chunks`, `dtype`, `nbytes`, `units`, and `attributes`, 500 on a page."""
+    sort: Text = None
+    """Of a table: `name`, `kind`, `shape`, `chunks`, `dtype`, `nbytes`, `units` or one of the columns; `-nbytes` from
+    the largest on."""
+    filter: Text = None
+    """Of a table: only children with this text in their name or their attributes, as in a search."""
+    columns: Text = None
+    """Of a table: the names of attributes, with commas between; `long_name,title` by default."""
 
 
 class CreateQuery(Parameters):

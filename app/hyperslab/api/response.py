@@ -150,7 +150,7 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
 
 def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     """``Cache-Control`` without revalidation; private if reads need a token, so that no shared cache stores it."""
-    whose = "private" if options.read_tokens else "public"
+    whose = "private" if options.is_private else "public"
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable, no-transform".encode()),)
 
 
@@ -161,12 +161,15 @@ def array_headers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Headers:
     return headers if len(text) <= MAX_DTYPE_BYTES else headers[:1]
 
 
-def cost_headers(touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float]) -> Headers:
-    """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as known at the start of the response."""
+def cost_headers(
+    touched: int, cached: int, cost: ReadCost | None, timings: Mapping[str, float], *, is_sampled: bool = False
+) -> Headers:
+    """``Array-Chunks`` and ``Server-Timing`` (milliseconds), as known at the start of the response. ``is_sampled``: not
+    all chunks under a picture were read."""
     nbytes = cost.bytes_read if cost is not None else 0
     phases = timings if cost is None else {**timings, **cost.timings}
     timing = ", ".join([f"{phase};dur={seconds * 1000:.3f}" for phase, seconds in phases.items()])
-    chunks = b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes)
+    chunks = b"touched=%d, cached=%d, bytes=%d" % (touched, cached, nbytes) + b", sampled" * is_sampled
     return ((ARRAY_CHUNKS.lower().encode(), chunks), (SERVER_TIMING.lower().encode(), timing.encode()))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from secrets import token_bytes
 from time import perf_counter
@@ -17,7 +18,7 @@ from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.exchange import Exchange, runs_on_loop
 from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.params import SliceQuery, ValuesQuery
+from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.representation import Body, Content, Representation
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
@@ -25,6 +26,7 @@ from hyperslab.api.services import Services
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.values_out import (
     TEXT_FORMS,
+    WHOLE_FORMS,
     add_objects,
     bytes_of,
     check_form,
@@ -37,6 +39,7 @@ from hyperslab.api.values_out import (
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.labels import MAX_VALUES, split_label
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
@@ -45,8 +48,10 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
-from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
+from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
+from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
+from hyperslab.wire.labels import Method, Positions, item
 
 _MAX_REMOTE_BYTES: Final = 32 << 20
 """Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream (ADR
@@ -60,12 +65,14 @@ class ArrayQuery:
     ``source``: dtype of the reader's conversion, None for none. ``decoder``: CF decoder of values. ``bins``: number of
     parts of the last axis, of which minimum, maximum and mean are sent instead of values. ``words``: part of the entity
     tag besides the versions. ``nbytes`` of all values; ``prefix``: an npy header in binary form, or nothing.
+    ``layout``: of a TIFF file, see `with_layout`.
     """
 
     array: ArrayNode
     selection: Selection
     field: Field | None
     form: str
+    media_type: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     source: np.dtype[Any] | None
@@ -74,6 +81,11 @@ class ArrayQuery:
     words: str
     nbytes: int
     prefix: bytes
+    layout: TiffLayout | None = None
+
+    def encode(self, values: NDArray[Any]) -> Buffer:
+        """Values in the form of the response; raises `NotRepresentable`."""
+        return encode(values, self.form) if self.layout is None else encode_tiff(values, self.layout)
 
     def decode(self, values: NDArray[Any]) -> NDArray[Any]:
         """Read values in the dtype of the response."""
@@ -87,7 +99,11 @@ class ArrayQuery:
     def max_bytes(self, options: ApiOptions) -> int | None:
         """Limit of the values in one response; objects and bins are held as a whole, in any form."""
         form = "json" if self.dtype.hasobject or self.bins is not None else self.form
-        return {"json": options.max_json_bytes, "csv": options.max_csv_bytes}.get(form, options.max_response_bytes)
+        return {
+            "json": options.max_json_bytes,
+            "csv": options.max_csv_bytes,
+            "tiff": options.max_tiff_bytes,
+        }.get(form, options.max_response_bytes)
 
 
 def array_query(
@@ -96,7 +112,8 @@ def array_query(
     """``query`` for a selection of an array, in the form that is asked for by name or in an Accept header. ``items``
     may extend into the subarray of the field."""
     metadata = array.metadata
-    form = choose_format(form, accept, media_types(metadata.dtype.numpy))
+    offered = media_types(metadata.dtype.numpy)
+    form = choose_format(form, accept, {**offered, "tiff": TIFF} if isinstance(query, ComputedQuery) else offered)
     name, spelled = query.field, query.dtype
     field = resolve_field(array, name)
     selection, field = select(array, field, items)
@@ -108,6 +125,8 @@ def array_query(
     dtype = stored if decoder is None else decoder.dtype
     bins = _bins(query, selection) if isinstance(query, SliceQuery) else None
     if bins is not None:
+        if form == "tiff":
+            raise BadParameter("format", form, "another one beside reduce=minmax")
         reduced = reduced_dtype(dtype)
         if reduced is None:
             raise NotRepresentable(str(dtype), "minimum and maximum", "these values have no order")
@@ -123,6 +142,7 @@ def array_query(
         selection,
         field,
         form,
+        {**media_types(dtype), "tiff": TIFF}[form],
         shape,
         dtype,
         source,
@@ -132,6 +152,17 @@ def array_query(
         nbytes=prod(shape) * dtype.itemsize,
         prefix=npy_header(shape, dtype) if form == "npy" else b"",
     )
+
+
+async def with_layout(request: Exchange, query: ArrayQuery) -> ArrayQuery:
+    """The query of a TIFF file with its layout, which its tag depends on. Raises what `tiff_layout` does."""
+    images, array, chosen = request.context.tiles.images, query.array, query.field
+
+    def described() -> ArrayQuery:
+        layout = tiff_layout(images, array, chosen, query.selection, query.dtype)
+        return replace(query, layout=layout, words=f"{query.words} {layout.identity}")
+
+    return await request.run(described)  # a library is imported, and other documents may be read
 
 
 def values_etag(tag: str, words: str) -> str:
@@ -163,6 +194,45 @@ def _bins(query: SliceQuery, selection: Selection) -> int | None:
     return min(query.bins or 1024, selection.shape[-1])
 
 
+async def by_labels(
+    request: Exchange, array: ArrayNode, labels: Sequence[str], method: Method | None
+) -> dict[int, Positions]:
+    """The positions by axis that ``sel=`` selects; see `Coordinates.choose`."""
+    names = array.axis_names or ()
+    axes = {name: axis for axis, name in enumerate(names) if name is not None and names.count(name) == 1}
+    sizes = {name: array.metadata.shape[axis] for name, axis in axes.items()}
+    choose = partial(request.service.coordinates.choose, array, sizes, labels, method)
+    largest = max(sizes[split_label(text, sizes)[0]] for text in labels)
+    async with request.context.admission.hold(64 * min(largest, MAX_VALUES)):  # of a value: it, its index, and copies
+        if request.method not in ("GET", "HEAD"):  # the body is still to come
+            found = await request.run(choose)
+        else:
+            async with cancelled_when_gone(request.receive) as cancel:
+                found = await request.run(choose, cancel)
+    return {axes[name]: positions for name, positions in found.items()}
+
+
+async def with_labels(
+    request: Exchange, array: ArrayNode, query: SliceQuery | PlanQuery | WriteQuery
+) -> tuple[ArrayNode, list[SelectionItem]]:
+    """The array and the items of ``select=``, with those of ``sel=`` among them. The array has no documents, so that
+    no response is replayed: its coordinates may change the selection."""
+    items, field = query.selection, resolve_field(array, query.field)
+    found = await by_labels(request, array, query.sel, query.method)
+    rank = len(array.metadata.shape) + (0 if field is None else len(field.shape))
+    at = items.index(...) if ... in items else len(items)
+    given = len(items) - (... in items)
+    if given > rank:
+        raise TooManyIndices(given, rank)
+    whole = [*items[:at], *[slice(None)] * (rank - given), *items[at + 1 :]]
+    for axis, positions in found.items():
+        if whole[axis] != slice(None):
+            raise BadParameter("select", query.select, f"`:` for axis {axis}, which sel= selects")
+        chosen = item(positions)
+        whole[axis] = chosen.tolist() if isinstance(chosen, np.ndarray) else chosen
+    return replace(array, documents={}), whole
+
+
 TEXT_IS_LARGER: Final = 4
 """Memory of a number's text relative to that of the number."""
 
@@ -188,7 +258,7 @@ class _Values:
         # memory of CF decoding, by byte of stored values: four arrays
         decoded = 0 if query.decoder is None else 4 * max(8, query.dtype.itemsize)
         self._decoding = decoded // plan.dtype.itemsize if decoded else 0
-        self.is_binary = not (query.form in TEXT_FORMS or query.bins is not None or plan.dtype.hasobject)
+        self.is_binary = not (query.form in WHOLE_FORMS or query.bins is not None or plan.dtype.hasobject)
 
     def streamed(self) -> Body:
         """A body that is read as it is sent, for binary forms; CF decoding takes memory in addition to its slabs."""
@@ -243,10 +313,10 @@ class _Values:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
-        elif query.form in TEXT_FORMS or query.decoder is not None or not plan.nbytes:
+        elif query.form in WHOLE_FORMS or query.decoder is not None or not plan.nbytes:
             values, plan = reader.read(plan, cancel, self._statistics)
             cancel.check()
-            data = encode(query.decode(values), query.form)
+            data = query.encode(query.decode(values))
         else:
             prefix, memory = query.prefix, MEMORY.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
@@ -256,7 +326,8 @@ class _Values:
         # objects are read in several steps: a unique tag after a write between them
         unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
-        return Content(data, cost=self.cost(), etag=etag, sources=_sources(plan))
+        sources = None if query.layout else _sources(plan)  # others than these change a TIFF file
+        return Content(data, cost=self.cost(), etag=etag, sources=sources)
 
     def _objects(self, cancel: Cancel) -> Buffer:
         """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
@@ -292,7 +363,7 @@ class _Values:
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
         found = fitting(reduced.result().reshape(query.shape), query.dtype)
-        return encode(found.astype(query.dtype, copy=False), query.form)
+        return query.encode(found.astype(query.dtype, copy=False))
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
@@ -324,6 +395,8 @@ async def array_reply(
     if limit is not None and query.nbytes > limit:
         boxes = query.boxes(limit) if query.bins is None else []
         raise TooLarge(f"a selection as {query.form}", query.nbytes, limit, boxes=boxes)
+    if query.form == "tiff":
+        query = await with_layout(request, query)
     began = perf_counter()
     plan = reader.plan(array, query.selection, query.field, query.source)
     most = _MAX_REMOTE_BYTES if array.mount.is_remote else reader.slab_bytes
@@ -333,7 +406,7 @@ async def array_reply(
     whole, cached, tag = None, None, None
     if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
         plan, tag, cached = await look_up(request, plan)
-    elif not (query.form in TEXT_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+    elif not (query.form in WHOLE_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
         whole = reader.look_up_cached(plan)
         cached = None if whole is None else plan.touched
     read = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
@@ -342,15 +415,21 @@ async def array_reply(
         body = read.streamed() if read.is_binary and (ranged or not is_small) else read.whole()
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
-        media_types(query.dtype)[query.form],
+        query.media_type,
         body,
         headers=array_headers(query.shape, query.dtype),
         always=caching(array.mount, options, negotiated=values.format is None),
-        sources=_sources(plan),
+        sources=None if query.layout else _sources(plan),
     )
     if whole is not None:
         representation = representation.with_content(read.make(Cancel()))
     return await representation.respond(request)
+
+
+async def labelled_reply(request: Exchange, array: ArrayNode, query: SliceQuery) -> Response:
+    """The response for a slice that is selected by labels."""
+    array, items = await with_labels(request, array, query)
+    return await array_reply(request, array, items, query)
 
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:

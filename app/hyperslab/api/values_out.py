@@ -41,6 +41,8 @@ DType = np.dtype[Any]
 MEDIA_TYPES: Final[Mapping[str, str]] = MappingProxyType({"raw": RAW, "npy": NPY, "json": JSON, "csv": CSV})
 """Media type by value of ``format=``; the first one is the default."""
 TEXT_FORMS: Final = ("json", "csv")
+WHOLE_FORMS: Final = (*TEXT_FORMS, "tiff")
+"""Forms that are made of all values at once."""
 
 
 def media_types(dtype: DType) -> Mapping[str, str]:

@@ -7,16 +7,17 @@ listing, separated by two slashes: a search keeps no state between pages.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.catalog import Catalog, described
+from hyperslab.arrays.catalog import Catalog, Node, described
 from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.listing import concerns_one
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
+from hyperslab.arrays.table import Sought, open_children
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
 from hyperslab.storage.base import Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path
@@ -25,11 +26,13 @@ _HERE = "//"
 
 
 class Step(NamedTuple):
-    """A node by its path below the walked group, and the cursor after it."""
+    """A node by its path below the walked group, and the cursor after it; the ``node`` itself if it was to be opened
+    and can be."""
 
     path: str
     kind: Kind
     cursor: str
+    node: Node | None = None
 
 
 class OutOfTime(Exception):
@@ -49,17 +52,19 @@ def walk(
     cursor: str | None = None,
     problems: list[str] | None = None,
     unserved: list[Unserved] | None = None,
+    opens: bool = False,
 ) -> Iterator[Step]:
     """All nodes below a group, after ``cursor``.
 
-    ``page``: size of each listing. ``problems`` receives failed listings and their reasons, with those of single things
-    unless ``unserved`` receives these; None raises them, as the listing of the group itself always does, unless they
-    concern one folder (`listing.concerns_one`). Raises `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
+    ``page``: size of each listing. ``opens``: nodes are opened, of which time may run out too. ``problems`` receives
+    failed listings and their reasons, with those of single things unless ``unserved`` receives these; None raises them,
+    as the listing of the group itself always does, unless they concern one folder (`listing.concerns_one`). Raises
+    `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
     """
-    begun = False
+    begun = opened = False
 
     def below(folder: str, after: str | None) -> Iterator[Step]:
-        nonlocal begun
+        nonlocal begun, opened
         while after is not None:
             if begun and time.monotonic() > deadline:
                 raise OutOfTime(f"{folder}{_HERE}{after}")
@@ -68,7 +73,7 @@ def walk(
                 if folder:  # just listed; no need to open it
                     mount, rest = catalog.locate(join(group.path, folder))
                     inner = GroupNode(mount, as_prefix(rest), {}, "")
-                found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline)
+                found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline, attributes=opens)
             except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
                 one = inner.mount and isinstance(error, StoreError | BadPath) and concerns_one(inner.mount, error)
                 if not folder or not (one or problems is not None):
@@ -82,10 +87,14 @@ def walk(
             if problems is not None:
                 known = problems if unserved is None else [*problems, *described(found.unserved)]
                 problems.extend(problem for problem in found.problems if problem not in known)
-            for child in found.nodes:
+            nodes = open_children(catalog, inner, found.nodes) if opens else repeat(None)
+            for child, last in zip(found.nodes, [after, *(child.name for child in found.nodes)], strict=False):
+                if opened and time.monotonic() > deadline:
+                    raise OutOfTime(f"{folder}{_HERE}{last}")
+                opened, node = opens, next(nodes)
                 path = join(folder, child.name)
                 inside = child.kind == "group"
-                yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}")
+                yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}", node)
                 if inside:
                     yield from below(path, "")
             after = found.next_cursor
@@ -98,28 +107,36 @@ def walk(
         yield from below(folder, name)
 
 
+@dataclass(frozen=True, slots=True)
 class Matches(Children):
     """A page of a search, whose nodes are named by their paths; ``problems``: nodes that could not be searched, and the
-    reasons."""
+    reasons; ``attributes``: name and value of the one that was found, by path, where the path has not the text."""
+
+    attributes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int, cursor: str | None = None) -> Matches:
-    """At most ``limit`` nodes below a group whose relative path contains ``text``, ignoring case, within
-    `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
+    """At most ``limit`` nodes below a group with ``text`` in their relative path or their attributes (see `Sought`),
+    within `listing.SEARCH_SECONDS`; other parameters and errors as for `walk`."""
     deadline = time.monotonic() + listing.SEARCH_SECONDS
     matches: list[ChildInfo] = []
     problems: list[str] = []
-    following = None
+    following, sought, attributes = None, Sought(text), dict[str, tuple[str, str]]()
     try:
-        for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems):
-            if text.lower() in step.path.lower():
-                matches.append(ChildInfo(join(group.path, step.path), step.kind))
+        for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems, opens=True):
+            path, found = join(group.path, step.path), None
+            if not sought.in_path(step.path) and step.node is not None:
+                found = sought.in_attributes(step.node.attributes)
+            if found is not None:
+                attributes[path] = found
+            if found is not None or sought.in_path(step.path):
+                matches.append(ChildInfo(path, step.kind))
             if len(matches) == limit:
                 following = step.cursor
                 break
     except OutOfTime as stop:
         following = stop.cursor
-    return Matches(tuple(matches), following, tuple(problems))
+    return Matches(tuple(matches), following, tuple(problems), attributes=attributes)
 
 
 @dataclass(slots=True)

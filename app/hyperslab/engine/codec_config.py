@@ -17,7 +17,7 @@ import numcodecs
 from numcodecs.abc import Codec
 from numcodecs.registry import codec_registry
 
-from hyperslab.errors import BadMetadata, CodecRefused, shown
+from hyperslab.errors import BadMetadata, CodecRefused, CodecUnknown, shown
 from hyperslab.wire import numpy_dtype
 
 CodecConfig: TypeAlias = Mapping[str, Any]
@@ -60,8 +60,9 @@ def check_codec_config(config: CodecConfig, *, key: str) -> None:
         raise BadMetadata(key, "id", f"expected the name of a codec, found {shown(name)}")
     parameters = CODECS.get(name)
     if parameters is None:
-        unknown = "this codec is unknown; known are " + ", ".join(sorted(CODECS))
-        raise CodecRefused(key, name, _REFUSED.get(name, unknown))
+        if name in _REFUSED:
+            raise CodecRefused(key, name, _REFUSED[name])
+        raise CodecUnknown(key, name, "this codec is unknown; known are " + ", ".join(sorted(CODECS)))
     if name in FROM_ITEMS and name not in codec_registry:  # numcodecs registers them if they are installed
         raise CodecRefused(key, name, "needs a library that is not installed: pip install 'hyperslab[codecs]'")
     _check_parameters(name, config, parameters, key)

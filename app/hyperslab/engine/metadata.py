@@ -296,7 +296,7 @@ def check_codecs(
         except BadMetadata as error:
             raise BadMetadata(key, member, f"{error.member}: {error.reason}") from None
         except CodecRefused as error:
-            raise CodecRefused(key, error.codec, error.reason, member) from None
+            raise replace(error, member=member) from None
         if creating:
             check_writable(config, member, key)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from hyperslab.engine.codec_config import (
     sized_shuffle,
 )
 from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
-from hyperslab.errors import BadMetadata, CodecRefused, shown
+from hyperslab.errors import BadMetadata, CodecRefused, CodecUnknown, shown
 from hyperslab.wire import dtype_to_json, numpy_dtype, part_dtype
 from hyperslab.wire.data_types import NARROW, OBJECTS, named_configuration, named_type
 
@@ -137,7 +137,7 @@ class _Parser:
             raise self.wrong(member, str(error)) from None
         bare = name.removeprefix("numcodecs.")
         if bare not in CODECS and name not in V3_CODECS:
-            raise CodecRefused(self.key, name, "this codec is unknown", member)
+            raise CodecUnknown(self.key, name, "this codec is unknown", member)
         name = name if bare in V3_CODECS else bare
         dtype = dtype_of(self.data_type)
         part = {"fixedscaleoffset": "dtype", "quantize": "dtype", "astype": "decode_dtype"}.get(name)
@@ -154,7 +154,7 @@ class _Parser:
         except BadMetadata as error:
             raise self.wrong(f"{member}: {error.member}", error.reason) from None
         except CodecRefused as error:
-            raise CodecRefused(self.key, error.codec, error.reason, member) from None
+            raise replace(error, member=member) from None
         return name, configuration
 
     # --- from items to items ---

@@ -5,6 +5,7 @@ A look-up table (LUT) is a ``(256, 4)`` uint8 array of RGBA; entry 0 is the colo
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -72,10 +73,10 @@ def named_lut(name: str) -> Table:
 
     A map of fewer than 256 colours divides the window into equal parts. Raises `ValueError` for an unknown name.
     """
-    if name.endswith("_r"):
+    if name.endswith("_r") and (":" in name or name[:-2] in _NAMESPACES):
         return named_lut(name[:-2])[::-1]
     if ":" not in name and name not in _NAMESPACES:
-        raise ValueError(f"one of {', '.join(COLORMAPS)}, each also with _r")
+        raise ValueError(f"the name of a colour map{did_you_mean(name)}")
     import cmap  # imported late: greyscale pictures do without
 
     try:
@@ -83,6 +84,15 @@ def named_lut(name: str) -> Table:
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError("namespace:name of a colour map that the cmap library has") from error
     return _read_only(step_lut(_to_bytes(colours)))
+
+
+def did_you_mean(name: str) -> str:
+    """What may have been meant by a misspelt name, as a question; else where the names are."""
+    bare = name.lower().removesuffix("_r")
+    lower = {known.lower(): known for known in COLORMAPS}
+    close = difflib.get_close_matches(bare, lower, n=1) or [known for known in lower if bare and known.startswith(bare)]
+    suffix = "_r" if name.lower().endswith("_r") else ""
+    return f": did you mean {lower[close[0]]}{suffix}?" if close else ", of those in info.json, each also with _r"
 
 
 def step_lut(colours: Table) -> Table:

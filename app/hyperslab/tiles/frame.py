@@ -113,7 +113,7 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
     if len(axes) < 2:
         reason = f"a picture needs two axes, this array has {len(axes)}"
         raise NotRepresentable(image.dtype.str, "a picture", reason)
-    rows, columns = _default_plane(axes) if query.axes is None else _find_axes(image, query.axes, "axes")
+    rows, columns = default_plane(axes) if query.axes is None else _find_axes(image, query.axes, "axes")
     if rows == columns:
         raise BadParameter("axes", ",".join(query.axes or ()), "two different axes")
     plane = rows, columns
@@ -147,7 +147,7 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
     )
 
 
-def _default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
+def default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
     """The last two spatial axes, else the last two that are not channels; but columns run along x and rows along y,
     whatever the order of axes, so that a third axis of space is not one of them."""
     found = [*range(len(axes))]

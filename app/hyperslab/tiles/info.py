@@ -67,6 +67,7 @@ def info_document(
         "natural": {"flip": natural.flip, "aspect": natural.aspect, "steps": natural.steps},
         "tile_size": grid.size,
         "minzoom": tiles.reader.minzoom(frame),
+        "sampled_below": tiles.reader.minzoom(frame, sampled=False),
         "maxzoom": grid.maxzoom,
         "levels": [
             {

@@ -1,7 +1,7 @@
 """Reads regions of a frame: selects a level, reads its cells and averages them per pixel.
 
 Planning reads no data; the plan's ``tag`` is the basis of entity tags. Large regions are read in strips, which bounds
-memory.
+memory. Of regions of too many small chunks a grid of single cells is read instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Block:
     """Part of a region from one image; ``place`` is the row and column of its first pixel in the region.
 
     Pixel ``i`` along the rows covers cells ``[rows[i], rows[i + 1])``; ``columns`` likewise. ``items`` is the selection
-    along each axis of the image.
+    along each axis of the image; with indices along both axes of the plane, ``rows`` and ``columns`` count these.
     """
 
     level: Level
@@ -57,7 +57,8 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
     """Read plan of a region. ``nbytes`` is the size of the cells before averaging, ``largest`` the working memory of
-    reading the most demanding block, ``working_memory`` that of all blocks that are read concurrently."""
+    reading the most demanding block, ``working_memory`` that of all blocks that are read concurrently. ``is_sampled``:
+    pixels are single cells instead of means, and may repeat."""
 
     frame: Frame
     region: Region
@@ -66,6 +67,7 @@ class RegionPlan:
     largest: int
     working_memory: int
     tag: str
+    is_sampled: bool
 
 
 class RegionReader:
@@ -77,7 +79,12 @@ class RegionReader:
         self._max_bytes = max_bytes
 
     def excess(self, frame: Frame, region: Region) -> TooLarge | None:
-        """The error if a region exceeds a limit: its bytes, chunks or decoded bytes, from arithmetic alone."""
+        """The error if a region exceeds a limit and cannot be sampled either."""
+        error = self.excess_of_all(frame, region)
+        return None if error is None or self._sampling(frame, frame.cells(region)) is not None else error
+
+    def excess_of_all(self, frame: Frame, region: Region) -> TooLarge | None:
+        """The error if all cells of a region exceed a limit: their bytes, chunks or decoded bytes, from arithmetic."""
         parts = ReadEstimate.of(frame, frame.cells(region))
         nbytes, chunks = sum(part.nbytes for part in parts), sum(part.chunks for part in parts)
         if nbytes > self._max_bytes:
@@ -93,14 +100,24 @@ class RegionReader:
         decoded = sum(part.decoded for part in parts)
         return TooLarge("the chunks under one picture, decoded", decoded, limit) if decoded > limit else None
 
-    def minzoom(self, frame: Frame) -> int:
-        """The coarsest zoom whose tiles are within the limits; the finest zoom if none is."""
-        grid = frame.grid
+    def _sampling(self, frame: Frame, region: Region) -> int | None:
+        """The most chunks to read for a part of a region in cells, if so many make a picture of it (`sample_shape`);
+        None for mosaics and at full resolution."""
+        if frame.image.mosaic is not None or max(region.rows.step, region.columns.step) <= 1:
+            return None
+        parts = [*divide(frame.image, frame.levels_of(frame.image), frame.plane, region)]
+        largest = max(level.array.metadata.chunk_nbytes for level, _, _ in parts)
+        most = min(_MAX_CHUNKS, self._max_bytes // max(largest, 1)) // len(parts)
+        return most if all(sample_shape(frame, level, part, most) for level, part, _ in parts) else None
+
+    def minzoom(self, frame: Frame, *, sampled: bool = True) -> int:
+        """The coarsest zoom whose tiles are within the limits, if need be ``sampled``; the finest zoom if none is."""
+        grid, excess = frame.grid, self.excess if sampled else self.excess_of_all
 
         def allows(z: int) -> bool:  # the last tile too: levels may end early
             last = [count - 1 for count in grid.counts(z)]
             places = {(0, 0), (last[0], last[1])}
-            return all(self.excess(frame, grid.region(z, *place)) is None for place in places)
+            return all(excess(frame, grid.region(z, *place)) is None for place in places)
 
         return next(filter(allows, range(grid.maxzoom)), grid.maxzoom)
 
@@ -109,16 +126,17 @@ class RegionReader:
         image = frame.image
         if image.is_empty:
             raise TileNotFound(image.path, "any", "the array has no cells")
-        too_large = self.excess(frame, region)
-        if too_large is not None:
-            grid, z = frame.grid, self.minzoom(frame)
+        too_large = self.excess_of_all(frame, region)
+        most = None if too_large is None else self._sampling(frame, frame.cells(region))
+        if too_large is not None and most is None:
+            grid, z = frame.grid, self.minzoom(frame, sampled=False)
             advice = f"tiles can be drawn from zoom {z} of {grid.maxzoom}, coarser ones need a pyramid of stored levels"
-            if self.excess(frame, grid.region(z, 0, 0)) is not None:
+            if self.excess_of_all(frame, grid.region(z, 0, 0)) is not None:
                 advice = f"tiles of {grid.size} pixels are too large at any zoom, smaller ones (tile_size) need less"
             raise replace(too_large, advice=advice)
         region = frame.cells(region)
         if image.mosaic is None or frame.cell_pitch is None:
-            blocks = self._blocks(frame, image, region, (0, 0), cancel)
+            blocks = self._blocks(frame, image, region, (0, 0), cancel, most)
         else:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
@@ -131,7 +149,10 @@ class RegionReader:
         nbytes = sum(block.plan.nbytes for block in blocks)
         largest = max([self._reader.working_memory(block.plan) for block in blocks], default=0)
         helpers = image.mount.pool.max_helpers(len(blocks) - 1, largest) if largest else 0
-        return RegionPlan(frame, region, tuple(blocks), nbytes, largest, largest * (1 + helpers), digest.hexdigest())
+        is_sampled = most is not None
+        return RegionPlan(
+            frame, region, tuple(blocks), nbytes, largest, largest * (1 + helpers), digest.hexdigest(), is_sampled
+        )
 
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
@@ -141,7 +162,7 @@ class RegionReader:
         ``as_labels``: nearest cell instead of the mean.
         """
         frame, decoder = plan.frame, plan.frame.decoder
-        has_mean = not as_labels and not (decoder is not None and decoder.flags)
+        has_mean = not (as_labels or plan.is_sampled) and not (decoder is not None and decoder.flags)
 
         def read_strip(block: Block, rows: Edges) -> tuple[NDArray, Mask | None]:
             items, whole = [*block.items], block.plan
@@ -207,32 +228,44 @@ class RegionReader:
         scaled = Region(*(Span(span.start * times, span.step * times, span.count) for span in spans))
         return self._blocks(frame, image, scaled if times > 1 else overlap[0], overlap[1], cancel)
 
-    def _blocks(
-        self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
-    ) -> list[Block]:
+    def _blocks(  # noqa: PLR0917
+        self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None,
+        most: int | None = None,
+    ) -> list[Block]:  # fmt: skip
         parts = divide(image, frame.levels_of(image), frame.plane, region, place)
-        return [self._block(frame, image, *part, cancel) for part in parts]
+        return [self._block(frame, image, *part, cancel, most) for part in parts]
 
     def _block(  # noqa: PLR0917
-        self, frame: Frame, image: Image, level: Level, region: Region, place: tuple[int, int], cancel: Cancel | None
-    ) -> Block:
+        self, frame: Frame, image: Image, level: Level, region: Region, place: tuple[int, int], cancel: Cancel | None,
+        most: int | None,
+    ) -> Block:  # fmt: skip
         shape = image.level_shape(level)
-        rows, columns = (
-            box_edges(span, level.factors[axis], level.offsets[axis], shape[axis])
-            for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
-        )
+        sample = None if most is None else sample_shape(frame, level, region, most)
+        edges: list[Edges] = []
+        wanted: dict[int, SelectionItem] = {}
+        for i, (span, axis) in enumerate(zip((region.rows, region.columns), frame.plane, strict=True)):
+            factor, offset, size = level.factors[axis], level.offsets[axis], shape[axis]
+            if sample is None:
+                edges.append(box_edges(span, factor, offset, size))
+                wanted[axis] = _cells(edges[i], size)
+            else:  # the middle cells of equal boxes are what the pixels show
+                boxes = box_edges(Span(span.start, span.step * span.count / sample[i], sample[i]), factor, offset, size)
+                wanted[axis] = np.minimum((boxes[:-1] + boxes[1:]) // 2, size - 1).tolist()
+                edges.append(box_edges(Span(0, sample[i] / span.count, span.count), 1, 0, sample[i]))
+        rows, columns = edges
         items: list[SelectionItem] = []
-        for axis, size in enumerate(shape):
-            if axis in frame.plane:
-                items.append(_cells(rows if axis == frame.plane[0] else columns, size))
+        for axis in range(len(shape)):
+            if axis in wanted:
+                items.append(wanted[axis])
             elif axis == frame.channel_axis:
                 channels = frame.channels
                 run = slice(channels[0], channels[-1] + 1)
                 in_order = channels == tuple(range(run.start, run.stop))
                 items.append(channels[0] if len(channels) == 1 else run if in_order else [*channels])
             else:
-                index = level_index(frame.indices[axis] or 0, level.factors[axis], level.offsets[axis], size)
-                items.append(min(frame.indices[axis] or 0, size - 1) if index is None else index)
+                wanted_index, size = frame.indices[axis] or 0, shape[axis]
+                index = level_index(wanted_index, level.factors[axis], level.offsets[axis], size)
+                items.append(min(wanted_index, size - 1) if index is None else index)
         stored = level.array.metadata.shape  # a field's subarray is always read whole
         plan = self._reader.plan(level.array, normalise(items[: len(stored)], stored), image.field)
         return Block(level, self._reader.look_up(plan, cancel), items, rows, columns, place)
@@ -245,6 +278,32 @@ def _cells(edges: Edges, size: int) -> slice:
     """The cells between the first and the last edge of an axis of ``size`` cells: at least one."""
     first = min(int(edges[0]), size - 1)
     return slice(first, max(int(edges[-1]), first + 1))
+
+
+def sample_shape(frame: Frame, level: Level, region: Region, most: int) -> tuple[int, int] | None:
+    """Rows and columns of single cells that show a region of a level, from at most ``most`` chunks; None if pixels
+    would have to repeat more than eight times along an axis."""
+    pixels, shape, chunk = region.shape, frame.image.level_shape(level), level.array.metadata.chunks
+    chunks = [
+        ceil(min(span.step * span.count / level.factors[axis], shape[axis]) / chunk[axis]) + 1
+        if axis < len(chunk) else 1
+        for span, axis in zip((region.rows, region.columns), frame.plane, strict=True)
+    ]  # fmt: skip
+    counts = [*pixels]
+    while True:
+        touched = [min(count, number) for count, number in zip(counts, chunks, strict=True)]
+        if touched[0] * touched[1] * _channel_chunks(frame, level) <= most:
+            return counts[0], counts[1]
+        longer = touched.index(max(touched))
+        counts[longer] = ceil(counts[longer] / 2)
+        if counts[longer] * 8 < pixels[longer] or counts[longer] == 1:
+            return None
+
+
+def _channel_chunks(frame: Frame, level: Level) -> int:
+    """The chunks that the displayed channels lie in."""
+    axis, chunk = frame.channel_axis, level.array.metadata.chunks
+    return 1 if axis is None or axis >= len(chunk) else len({channel // chunk[axis] for channel in frame.channels})
 
 
 def _arranged(frame: Frame, level: Level, items: list[SelectionItem], values: NDArray) -> NDArray:
@@ -347,8 +406,8 @@ class ReadEstimate:
                 chunks *= min(whole, ceil((cells + length - gcd(cells, length)) / length))
             else:  # images of a mosaic
                 chunks *= min(times, ceil(cells / max(size, 1)) + 1) * min(whole, ceil((cells - 1) / length) + 1)
-        if frame.channel_axis is not None and frame.channel_axis < len(chunk):
-            chunks *= len({channel // chunk[frame.channel_axis] for channel in frame.channels})
+        if frame.channel_axis is not None:
+            chunks *= _channel_chunks(frame, level)
         rows, columns = extents
         nbytes = rows * columns * len(frame.channels) * image.dtype.itemsize
         return cls(frame, level, steps, (rows, columns), nbytes, chunks)

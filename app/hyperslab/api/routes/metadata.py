@@ -19,11 +19,12 @@ from hyperslab.api.representation import Reply, Representation, respond
 from hyperslab.api.response import Response, caching, json_body, json_response
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import json_object
-from hyperslab.api.writing import node_check
+from hyperslab.api.writing import new_node_check, node_check
 from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
+from hyperslab.arrays.table import Wanted, read_table
 from hyperslab.arrays.tree import find
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
@@ -59,8 +60,13 @@ async def get_metadata(request: Request, path: NodePath, query: Annotated[Metada
     stores."""
     asked = exchange(request)
     most = asked.context.options.max_listed
-    least = 0 if query.search is None else 1
-    limit = most if query.limit is None else query.limit
+    least = 0 if query.search is None and not query.table else 1
+    limit = (min(500, most) if query.table else most) if query.limit is None else query.limit
+    for name in ("sort", "filter", "columns"):
+        if getattr(query, name) is not None and not query.table:
+            raise BadParameter(name, getattr(query, name), "table=true beside it")
+    if query.table and query.search is not None:
+        raise BadParameter("search", query.search, "no table beside it: filter finds rows")
     if not least <= limit <= most:
         raise BadParameter("limit", str(limit), f"an integer from {least} to {most}")
     return await respond(asked, lambda: _document(asked, path, query, limit, most))
@@ -74,7 +80,7 @@ async def get_stores(request: Request, query: Annotated[MetadataQuery, Query()])
 
 async def _document(request: Exchange, path: str, query: MetadataQuery, limit: int, most: int) -> Reply:
     options, catalog, node = request.context.options, request.service.catalog, await request.open_node(path)
-    if isinstance(node, ArrayNode) and query.search is not None:
+    if isinstance(node, ArrayNode) and (query.search is not None or query.table):
         raise WrongKind(node.path, "array", "group")
 
     def describe() -> tuple[str, bytes]:
@@ -88,6 +94,10 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
         listed = NO_CHILDREN
         if query.search is not None:
             listed = find(catalog, node, query.search, limit=limit, page=most, cursor=query.cursor)
+        elif query.table:
+            columns = [name.strip() for name in (query.columns or "long_name,title").split(",")]
+            wanted = Wanted(limit, query.cursor, query.sort, query.filter, columns)
+            listed = read_table(catalog, node, wanted)
         elif limit:
             listed = catalog.children(node, limit=limit, cursor=query.cursor)
         return document_etag(node, listed), json_body(group_document(node, listed, request.root_path))
@@ -117,7 +127,7 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
     asked = exchange(request)
     definition = await json_object(asked, path, writes=query.mode != "open")  # which may have nothing to store
     _check_foreign(query.foreign, "mode=replace", allowed=query.mode == "replace")
-    options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": node_check(asked)}
+    options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": new_node_check(asked, path)}
     make = partial(asked.service.creator.create_node, path, definition, **options)
     made = await asked.write(path, make)
     return await _node_answer(asked, made.node, status=201 if made.created else 200, kept=made.kept)
@@ -187,6 +197,9 @@ def _check_foreign(foreign: bool, only_with: str, *, allowed: bool) -> None:
 async def _node_answer(
     request: Exchange, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
 ) -> Response:
+    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
+    if not request.may("read", node.path):
+        return Response(201 if status == 201 else 204, ((b"location", location),))
     node = await request.run(request.service.catalog.whole, node)
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, request.context.options, request.root_path), document_etag(node)
@@ -196,6 +209,5 @@ async def _node_answer(
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
     if kept is not None and kept.count:
         document["kept"] = asdict(kept)
-    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_response(document, status=status, headers=headers)

@@ -56,6 +56,8 @@ REFUSALS = docs.problems(
     errors.TileNotFound,
     errors.WrongKind,
     errors.NotRepresentable,
+    errors.LabelNotFound,
+    errors.NoCoordinate,
     errors.FieldUnknown,
     errors.PreconditionFailed,
     errors.TooLarge,
@@ -311,8 +313,10 @@ class _TileRequest:
             etag,
             rendering.media_type,
             Body(None, rendering.memory, make=partial(_draw, rendering, request, self.path)),
-            # a version in the URL changes with the data
-            always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
+            # a version in the URL changes with the data, but not with coordinates
+            always=caching(rendering.mount, options)
+            if query.v is None or query.sel
+            else immutable_for(31_536_000, options),
             sources=sources,
         )
         cached = rendering.cached()
@@ -321,14 +325,15 @@ class _TileRequest:
             cached = None if drawn.changed else drawn
         if cached is None:
             return picture
-        return picture.with_content(_content(cached, cost_headers(0, 0, None, {})))
+        return picture.with_content(_content(cached, cost_headers(0, 0, None, {}, is_sampled=rendering.is_sampled)))
 
 
 def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) -> Content:
     cost = ReadCost()
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
-    headers = cost_headers(cost.touched, cost.cached, cost, {"draw": perf_counter() - began})
+    timings = {"draw": perf_counter() - began}
+    headers = cost_headers(cost.touched, cost.cached, cost, timings, is_sampled=rendering.is_sampled)
     if encoded.changed and not request.is_last_try:
         raise ChangedWhileRead(f"{path!r} was written while it was read")
     # mixed versions are acceptable in the end, with a unique tag
