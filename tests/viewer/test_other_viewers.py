@@ -74,8 +74,10 @@ sys.stdin.read()
 NAPARI = """
 import json, sys
 from napari_ome_zarr import napari_get_reader
-levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
-print(json.dumps([[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]))
+for _ in sys.stdin:
+    levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
+    found = [[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]
+    print(json.dumps(found), flush=True)
 """
 
 
@@ -156,17 +158,19 @@ def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> No
     frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
 
     def check(rows: int) -> None:
-        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        print("look", file=napari.stdin, flush=True)
         levels = [frames[:rows, ::step, ::step] for step in (1, 2, 4)]
         expected = [[list(level.shape), int(level[-1].sum(dtype="u8"))] for level in levels]
-        assert done.stdout.splitlines()[-1:] == [json.dumps(expected)], done.stderr
+        assert napari.stdout is not None
+        assert json.loads(napari.stdout.readline()) == expected
 
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
+        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
         url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [IMAGE]}
-        with closing(RemoteStream(url, settings)) as stream:
-            stream.append(frames[0])
-        check(1)  # its frame is stored, and in no chunk
-        with RemoteStream(url, settings, if_exists="resume") as stream:
-            stream.append(frames[1:])
-        check(3)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as napari:
+            with closing(RemoteStream(url, settings)) as stream:
+                stream.append(frames[0])
+            check(1)  # its frame is stored, and in no chunk
+            with RemoteStream(url, settings, if_exists="resume") as stream:
+                stream.append(frames[1:])
+            check(3)
