@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -15,13 +16,15 @@ from uuid import uuid4
 import numpy as np
 
 from hyperslab.client.text import Progress, report
+from hyperslab.conversion.levels import levels_to_add
 from hyperslab.conversion.making import Design, Options, design, run
 from hyperslab.conversion.model import CannotConvert, Image, Source, Undetermined, close_files
-from hyperslab.conversion.places import Place, Target, is_service, open_place
+from hyperslab.conversion.outputs import SUFFIXES, write_file
+from hyperslab.conversion.places import Place, StorePlace, Target, is_service, open_place
 from hyperslab.conversion.sources import open_source
 from hyperslab.storage.config import scheme
 
-__all__ = ["CannotConvert", "Made", "Undetermined", "convert"]
+__all__ = ["CannotConvert", "Made", "Undetermined", "convert", "pyramid", "rechunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ def convert(
     Args:
         src: A TIFF, NetCDF 3 or 4, HDF5 or npy file; a folder or glob of TIFF files; or Zarr in a folder, a bucket, on
             a web server, or a node of a service by its URL.
-        dst: A folder, a bucket, or the URL of a node of a service.
+        dst: A folder, a bucket, or the URL of a node of a service; or a file ``.nc``, ``.ome.tif`` or ``.npy``, which
+            an interruption leaves to be written again from the start.
         axes: Names of the axes of an image, of t, c, z, y and x.
         pattern: Names of the files, with ``{t}``, ``{c}`` and ``{z}`` where positions stand, and ``*`` for anything.
         chunks: Sizes of the last axes of a chunk; -1 is a whole axis, and axes before have 1.
@@ -86,6 +90,8 @@ def convert(
     )
     try:
         source = open_source(src, axes=axes, pattern=pattern, token=token, zarr_format=zarr_format)
+        if dst.endswith(SUFFIXES):
+            return _write(source, dst, options.memory, replace=replace, dry_run=dry_run, progress=progress)
         plan = design(source, options)
         several = f"{source.what}, {len(source.nodes)} arrays" if len(source.nodes) > 1 else source.what
         made = Made(dst, (several, *plan.lines(), *source.notes), plan.nbytes)
@@ -94,6 +100,15 @@ def convert(
         return made
     finally:
         close_files()
+
+
+def _write(source: Source, dst: str, memory: int, *, replace: bool, dry_run: bool, progress: Progress) -> Made:
+    arrays = [node.array if isinstance(node, Image) else node for node in source.nodes.values()]
+    nbytes = sum(array.nbytes for array in arrays)
+    if not dry_run:
+        with report(progress if not dst.endswith(".nc") else False, nbytes, "convert") as advance:
+            write_file(source, dst, memory, replace=replace, advance=advance)
+    return Made(dst, (source.what, *source.notes), nbytes)
 
 
 def _make(  # noqa: PLR0917
@@ -117,6 +132,53 @@ def _make(  # noqa: PLR0917
         path: (form, _with_channels(place, plan, path, source, found)) for path, (form, found) in plan.groups.items()
     }
     place.finish(groups, plan.arrays, resumed=marker["runs"] > 1)
+
+
+def rechunk(src: str, dst: str, *, chunks: Sequence[int], **options: Any) -> Made:
+    """`convert` Zarr to Zarr with other chunks; ``options``, and what is raised: as there."""
+    return convert(src, dst, chunks=chunks, **options)
+
+
+def pyramid(
+    url: str,
+    *,
+    method: str | None = None,
+    axes: str | None = None,
+    memory: int | None = None,
+    scheduler: str | None = None,
+    token: str | None = None,
+    dry_run: bool = False,
+    progress: Progress = False,
+) -> Made:
+    """Add levels to a stored image, below its coarsest one, or to an array, whose group becomes an image.
+
+    The image changes when all levels are stored; after an interruption, the same call goes on.
+
+    Args:
+        url: The group of an image, or an array, in a folder or bucket or on a service.
+        axes: Names of the axes of an array that has none.
+
+    Others, and what is raised: as of `convert`.
+    """
+    memory = default_memory() if memory is None else memory
+    try:
+        place, plan, attributes = levels_to_add(url, method=method, axes=axes, token=token)
+        if dry_run or not plan.parts:
+            return Made(url, tuple(plan.lines() or ["it has all levels"]), plan.nbytes)
+        arrays = {path: dict(definition) for path, definition in plan.arrays.items()}
+        marker = place.marker()
+        if marker is None or marker["arrays"] != arrays:
+            marker = {"source": url, "job": uuid4().hex, "runs": 0, "arrays": arrays, "groups": [], "done": {}}
+        marker["runs"] += 1
+        if isinstance(place, StorePlace):
+            place = changed(place, job=marker["job"])
+        place.begin(marker, {}, arrays)
+        with report(progress, plan.nbytes, "pyramid") as advance:
+            run(place, plan, marker, memory, scheduler=scheduler, advance=advance)
+        place.finish({}, arrays, resumed=marker["runs"] > 1, attributes=attributes)
+        return Made(url, tuple(plan.lines()), plan.nbytes)
+    finally:
+        close_files()
 
 
 def default_memory() -> int:
