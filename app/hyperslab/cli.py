@@ -6,8 +6,10 @@ import difflib
 import json
 import logging
 import re
+import secrets
 import shlex
 import sys
+import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -151,6 +153,75 @@ def check(config: Config = None) -> int:
     lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
+
+
+tokens = typer.Typer(help="Tokens for a service: make one, or look at those of the settings.", rich_markup_mode=None)
+app.add_typer(tokens, name="token")
+
+
+@tokens.command("new")
+def new_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will have it, as the log names them.")],
+    *,
+    allow: Annotated[
+        str, typer.Option(metavar="ACTIONS", help="read, write, create, delete, with commas between.")
+    ] = "read",
+    path: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="PATTERN", help="Where, such as 'lab/2026/**'; may be repeated.  [default: **]"),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="When it ends: 12h, 90d.  [default: never]")
+    ] = None,
+) -> None:
+    """Print a new token, and the table for the settings, which has only its hash."""
+    from hyperslab import access
+
+    actions = list(dict.fromkeys(each.strip() for each in allow.split(",")))
+    if unknown := [each for each in actions if each not in access.ACTIONS]:
+        raise Refused(f"{unknown[0]!r} is no action: there are {', '.join(access.ACTIONS)}")
+    try:
+        for each in path or ():
+            access.Pattern.parse(each)
+        ends = "" if expires is None else access.timestamp(time.time() + access.seconds_in(expires))
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if not name or not name.isprintable():
+        raise Refused(f"{name!r} cannot name who has a token")
+    token = f"hs_{secrets.token_urlsafe(32)}"
+    quoted = name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    table = [f"[tokens.{quoted}]", f'hash = "sha256:{access.digest(token.encode()).hex()}"']
+    table += [f"allow = {json.dumps(actions)}", f"paths = {json.dumps(path or ['**'], ensure_ascii=False)}"]
+    print("\n".join([token, "", *table, *([f"expires = {ends}"] if ends else [])]))
+
+
+@tokens.command("check")
+def check_token(
+    token: Annotated[
+        str | None, typer.Argument(metavar="TOKEN", help="A token, -: from stdin; none: all of the settings.")
+    ] = None,
+    config: Config = None,
+) -> int:
+    """Show whose a token is, what it allows, and when it ends; an unknown or ended one is an error."""
+    from hyperslab import access
+    from hyperslab.settings import load, principals, read_tokens_file
+
+    settings = load(config)
+    known = principals(settings.tokens)
+    if settings.tokens_file is not None:
+        known |= read_tokens_file(settings.tokens_file)
+    if token is not None:
+        text = sys.stdin.readline().strip() if token == "-" else token
+        found = known.get(access.digest(text.encode()))
+        if found is None:
+            return _fail("no such token", 1)
+        known = {b"": found}
+    status = 0
+    for each in known.values():
+        ended = time.time() >= each.ends
+        status = 1 if ended and token is not None else status
+        print(f"{each.name}: {each.describe()}{' (ended)' if ended else ''}")
+    return status
 
 
 @app.command()

@@ -73,4 +73,3 @@ def test_the_page_lists_every_route_and_tries_them_out(tab: Tab, demo_store: Pat
     assert {urlsplit(address).netloc for address in tab.asked if address.startswith("http")} == {
         urlsplit(server.url).netloc
     }
-    tab.keep("docs")

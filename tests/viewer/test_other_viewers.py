@@ -144,7 +144,6 @@ def test_neuroglancer_shows_the_pixels_of_the_link_in_our_page(
     with neuroglancer(scene) as url, open_tab(webgl_browser, (300, 200)) as other:
         other.page.goto(url)
         other.wait_until(lambda: _share_of_equal(other) > 0.9)  # letters and buttons lie over the others
-        other.keep(f"neuroglancer-{path}")
 
 
 def _share_of_equal(tab: Tab) -> float:

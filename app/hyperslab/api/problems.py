@@ -63,6 +63,8 @@ def _headers(error: Exception) -> Headers:
         case errors.RangeNotSatisfiable():
             extra = [(b"content-range", f"bytes */{error.size}"), (b"accept-ranges", "bytes")]
         case errors.Unauthorized():
+            extra = [(b"www-authenticate", challenge) for challenge in error.challenges]
+        case errors.LinkExpired() | errors.LinkInvalid() | errors.LinkRevoked():
             extra = [(b"www-authenticate", "Bearer")]
         case errors.MismatchingUploadOffset():
             extra = [(b"upload-offset", str(error.expected_offset)), (b"upload-complete", "?0")]

@@ -178,8 +178,9 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
     if name in info["plane"]:
         return ":"
     parameters = ("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c")
-    own = [] if name in parameters else state.get(name, [])  # axes with such names use sel=name:position
-    escaped = [text.rpartition(":")[2] for text in state.get("sel", ()) if text.rpartition(":")[0] == name]
+    own = [] if name in parameters else state.get(name, [])  # axes with such names use isel=name:position
+    listed = (text for parameter in ("sel", "isel") for text in state.get(parameter, ()))
+    escaped = [text.rpartition(":")[2] for text in listed if text.rpartition(":")[0] == name]
     return [str(info["selection"].get(name, 0)), *own, *escaped][-1]
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -48,6 +49,15 @@ NOTE_SECONDS: Final = 2.0
 BATCH: Final = 2000
 """Tasks of a graph; of more, several graphs are run in turn."""
 BLOSC: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a conversion made, or would make: ``lines`` for people, ``nbytes`` of values uncompressed."""
+
+    url: str
+    lines: tuple[str, ...]
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +256,17 @@ def _part(path: str, definition: Mapping[str, Any], array: Array, **members: Any
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 
+def default_memory() -> int:
+    """A quarter of the machine's memory, or of what its control group allows."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        total = min(total, int(limit)) if limit.isdecimal() else total
+    except OSError:
+        pass  # a system without control groups
+    return total // 4
+
+
 def usable(memory: int) -> int:
     """Bytes for blocks, without those of the process itself."""
     return max(memory - BASE_BYTES, memory // 4)
@@ -343,7 +364,7 @@ def run(
             todo = []
             for box in boxes(part.shape, block):
                 if done.objects[done.region(box)].all():
-                    advance(_size(box) * part.itemsize)
+                    advance(size_of(box) * part.itemsize)
                 else:
                     todo.append(box)
             for start in range(0, len(todo), BATCH):
@@ -352,7 +373,7 @@ def run(
                 def on_done(number: int, batch: Sequence[Box] = batch, part: Part = part, done: Done = done) -> None:
                     nonlocal noted
                     done.objects[done.region(batch[number])] = True
-                    advance(_size(batch[number]) * part.itemsize)
+                    advance(size_of(batch[number]) * part.itemsize)
                     if time.monotonic() - noted > NOTE_SECONDS:
                         marker["done"][part.path] = done.text()
                         place.note(marker)
@@ -424,5 +445,6 @@ def _connected(scheduler: str | None) -> Iterator[Any]:
         raise CannotConvert(f"{said}: run the command again to go on") from error
 
 
-def _size(box: Box) -> int:
+def size_of(box: Box) -> int:
+    """Items of a box."""
     return math.prod([int(part.stop - part.start) for part in box])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.conversion.making import TILE, Advance, Part, block_shape, boxes, execute, threads_for
+from hyperslab.conversion.making import TILE, Advance, Part, block_shape, boxes, execute, size_of, threads_for
 from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
 from hyperslab.engine.cf import parse_fill
 from hyperslab.engine.faces import MISSING
@@ -116,11 +116,13 @@ def _write_npy(array: Array, path: Path, memory: int, advance: Advance) -> None:
     part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
     todo = [*boxes(array.shape, block_shape(part, memory))]
     work = array.values, _Npy(str(path)), (), (), ""
-    execute(None, work, todo, threads_for(part, memory), lambda number: advance(_nbytes(todo[number], array)))
-
-
-def _nbytes(box: Box, array: Array) -> int:
-    return int(np.prod([part.stop - part.start for part in box], dtype=np.int64)) * array.dtype.itemsize
+    execute(
+        None,
+        work,
+        todo,
+        threads_for(part, memory),
+        lambda number: advance(size_of(todo[number]) * array.dtype.itemsize),
+    )
 
 
 def _write_tiff(image: Image, path: Path, advance: Advance) -> None:
