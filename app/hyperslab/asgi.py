@@ -13,7 +13,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import completed_document
 from hyperslab.errors import BadDefinition, BadPath
-from hyperslab.settings import Settings, StoreSettings, load, principals, read_tokens_file
+from hyperslab.settings import Settings, StoreSettings, load, own_key, principals, read_tokens_file
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.keys import normalise_path
 
@@ -70,7 +70,7 @@ def api_options(settings: Settings) -> ApiOptions:
         tokens=principals(settings.tokens),
         read_tokens_file=read_tokens_file,
         anonymous=None if settings.anonymous is None else settings.anonymous.rule(),
-        link_keys={name: key.get_secret_value() for name, key in settings.link_keys.items()},
+        link_keys={name: key.get_secret_value() for name, key in (settings.link_keys or own_key()).items()},
         documentation_url=None if url is None else str(url),
     )
 

@@ -151,8 +151,26 @@ def check(config: Config = None) -> int:
     found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
     named = [(name, line) for name, each in found.items() for line in each.lines()]
     lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
+    if not settings.link_keys:
+        print("hyperslab: no link_keys are set: signed links end with the process", file=sys.stderr)
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
+
+
+@app.command()
+def link(
+    url: Url,
+    *,
+    expires: Annotated[str, typer.Option(metavar="DURATION", help="When it ends: 30s, 15m, 12h, 7d.")] = "7d",
+    allow: Annotated[
+        str, typer.Option(metavar="ACTIONS", help="read, write, create, delete, with commas between.")
+    ] = "read",
+    token: Token = None,
+) -> None:
+    """Print a signed link to a node and all below it, which works without a token until it ends."""
+    from hyperslab.client.transfer import signed_link
+
+    print(signed_link(url, allow=[each.strip() for each in allow.split(",")], expires=expires, token=token))
 
 
 tokens = typer.Typer(help="Tokens for a service: make one, or look at those of the settings.", rich_markup_mode=None)

@@ -11,6 +11,7 @@ import ipaddress
 import json
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
@@ -414,6 +415,11 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "anonymous": RuleSettings,
 }
 """The models of tables, by the names of settings."""
+
+
+def own_key() -> dict[str, SecretStr]:
+    """A key for links that end with this process."""
+    return {f"own-{secrets.token_hex(4)}": SecretStr(secrets.token_hex(32))}
 
 
 class TokensFile(_Model):
