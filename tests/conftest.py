@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import cache
 
 import httpx
@@ -18,6 +19,8 @@ httpx._transports.default.create_ssl_context = cache(  # type: ignore[attr-defin
 )
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes more than five seconds
 (urllib3.request.__kwdefaults__ or {})["timeout"] = 60.0  # or three
+
+gc.set_threshold(20_000, 20, 50)  # to collect tests makes millions of objects, and no cycles
 
 LONGEST = (
     *("streams/test_streams", "consistency/test_replicas", "test_cli", "viewer/test_odd_pictures"),
@@ -42,3 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "playwright" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: no garbage collection of a test is to look through all of it."""
+    gc.freeze()

@@ -13,7 +13,7 @@ from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import completed_document
 from hyperslab.errors import BadDefinition, BadPath
-from hyperslab.settings import Settings, StoreSettings, load
+from hyperslab.settings import Settings, StoreSettings, load, own_key, principals, read_tokens_file
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.keys import normalise_path
 
@@ -67,6 +67,10 @@ def api_options(settings: Settings) -> ApiOptions:
         settings,
         read_tokens=tuple(token.get_secret_value() for token in settings.read_tokens),
         write_tokens=tuple(token.get_secret_value() for token in settings.write_tokens),
+        tokens=principals(settings.tokens),
+        read_tokens_file=read_tokens_file,
+        anonymous=None if settings.anonymous is None else settings.anonymous.rule(),
+        link_keys={name: key.get_secret_value() for name, key in (settings.link_keys or own_key()).items()},
         documentation_url=None if url is None else str(url),
     )
 

@@ -28,6 +28,7 @@ from hyperslab.api.routes import (
     changes,
     chunk,
     health,
+    link,
     metadata,
     pages,
     plan,
@@ -50,6 +51,7 @@ Application = FastAPI
 ROUTERS: Final = (
     *(slice.router, chunk.router, zarr.router, tile.iiif_router, tile.router),  # by heat: each costs those behind it
     *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router, propfind.router),
+    link.router,
     *(view.router, health.router, pages.router),
 )
 
@@ -84,7 +86,7 @@ def create_app(
         (Access, {"guard": services.guard}),
         (Cors, {"origins": options.cors_origins}),
         (Counted, {"metrics": services.metrics}),
-        (Problems, {}),
+        (Problems, {"services": services}),
         (Replay, {"responses": services.responses}),
     )
     for each, arguments in reversed(middleware):

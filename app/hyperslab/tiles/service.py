@@ -85,8 +85,15 @@ class Tiles:
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
         self.arrays = reader
+        self._max_bytes = max_bytes
         self._coordinates = Coordinates(catalog, reader)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
+
+    def seen_through(self, catalog: Catalog) -> Tiles:
+        """The same for another catalog of the same stores; the cache of pictures is shared."""
+        tiles = Tiles(catalog, self.arrays, max_bytes=self._max_bytes)
+        tiles._cache = self._cache
+        return tiles
 
     def cache_stats(self) -> CacheStats:
         """Counters of the cache of encoded pictures."""
