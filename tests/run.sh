@@ -131,6 +131,8 @@ say "ruff"
 types=$(mktemp)
 "$bin/mypy" >"$types" 2>&1 & # beside the tests: a minute on one processor, and far less where they wait for something
 mypy=$!
+# The first time, tests are compiled once here, which all processes would do at the same time. Errors come again below.
+[[ -e tests/__pycache__ ]] || "$bin/pytest" --collect-only -q >/dev/null || :
 trap - EXIT
 wait "$clients"
 # Tests wait for servers and clocks, so two processes more than there are processors keep these busy; each takes a GiB.
