@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 from functools import cache
 
 import httpx
 import pytest
 import urllib3
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
-settings.register_profile("patient", deadline=None, max_examples=30)  # a busy machine makes no test wrong
+settings.register_profile(
+    "patient",
+    deadline=None,  # a busy machine makes no test wrong
+    max_examples=int(os.environ.get("HYPERSLAB_EXAMPLES", "30")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("patient")
 httpx._transports.default.create_ssl_context = cache(  # type: ignore[attr-defined]
     httpx._config.create_ssl_context  # which reads certificates each time
