@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -208,12 +208,12 @@ def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) ->
         command = [str(napari_python()), "-c", PLUGIN, str(ROOT), f"{server.url}/v1/metadata/demo/microscope"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    image = zarr.open_group(demo_store / "microscope", mode="r")
+    image: Any = zarr.open_group(demo_store / "microscope", mode="r")
     levels = [dataset["path"] for dataset in image.attrs["multiscales"][0]["datasets"]]
     planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
     totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
 
-    found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
     assert [each[-1] for each in found] == totals
     assert [(kind, name) for kind, name, *_ in found[:-1]] == [
         ("image", c["label"]) for c in image.attrs["omero"]["channels"]
