@@ -128,6 +128,8 @@ say "ruff"
 types=$(mktemp)
 "$bin/mypy" >"$types" 2>&1 & # beside what is installed, which waits for others
 mypy=$!
+# The first time, tests are compiled once here, which all processes would do at the same time. Errors come again below.
+[[ -e tests/__pycache__ ]] || "$bin/pytest" --collect-only -q >/dev/null || :
 [[ $installed == "$supported" || $# != 0 ]] && oldest=
 [[ -n $oldest ]] && python=$oldest environment .venv-oldest -e '.[test]'
 wait "$clients"

@@ -213,7 +213,7 @@ def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) ->
     planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
     totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
 
-    found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
     assert [each[-1] for each in found] == totals
     assert [(kind, name) for kind, name, *_ in found[:-1]] == [
         ("image", c["label"]) for c in image.attrs["omero"]["channels"]
