@@ -4,6 +4,8 @@ import { h, ROOT } from "./dom.js";
 import { signIn } from "./signin.js";
 import { authorization, heldToken } from "./token.js";
 
+/** Whether the page was opened through a signed link, which no token replaces. */
+const BEHIND_LINK = /\/link\/[^/]+$/.test(ROOT);
 const DOWNLOAD_STARTS = 10_000; // ms after which a browser has begun to save what it was given
 
 /** A failed request, described by the service. */
@@ -38,12 +40,20 @@ export const absolute = (address) => new URL(address, location.origin).href;
 export async function get(address, signal) {
   const token = heldToken();
   const response = await reach(address, token, signal);
-  if (response.status === 401) {
+  if (response.status === 401 && !BEHIND_LINK) {
     await signIn(token, accepts);
     return get(address, signal);
   }
   if (!response.ok) throw await problemOf(response);
   return response;
+}
+
+/** What the service answers to a JSON document. @param {string} route @param {object} body */
+export async function post(route, body) {
+  const headers = { ...authorization(), "Content-Type": "application/json" };
+  const response = await fetch(`${ROOT}/v1/${route}`, { method: "POST", headers, body: JSON.stringify(body) });
+  if (!response.ok) throw await problemOf(response);
+  return response.json();
 }
 
 /** Whether a token permits reading. @param {string} token */
