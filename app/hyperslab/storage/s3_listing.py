@@ -74,7 +74,8 @@ class S3Listings:
                 break
         denied = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         kind = StoreDenied if denied else StoreError
-        raise kind(self.store, prefix, f"the object store answered {status or 'nothing'} to a listing")
+        key, said = (prefix, status) if status else ("", "nothing")
+        raise kind(self.store, key, f"the object store answered {said} to a listing ({self.place})")
 
 
 def _page(root: ElementTree.Element, space: str, prefix: str) -> ListedPage:
