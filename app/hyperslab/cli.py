@@ -24,6 +24,7 @@ from hyperslab.errors import BadSettings, HyperslabError
 
 if TYPE_CHECKING:
     from hyperslab.client.transport import Transport
+    from hyperslab.conversion import Made
     from hyperslab.settings import Settings
     from hyperslab.storage.base import Store
 
@@ -150,8 +151,26 @@ def check(config: Config = None) -> int:
     found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
     named = [(name, line) for name, each in found.items() for line in each.lines()]
     lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
+    if not settings.link_keys:
+        print("hyperslab: no link_keys are set: signed links end with the process", file=sys.stderr)
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
+
+
+@app.command()
+def link(
+    url: Url,
+    *,
+    expires: Annotated[str, typer.Option(metavar="DURATION", help="When it ends: 30s, 15m, 12h, 7d.")] = "7d",
+    allow: Annotated[
+        str, typer.Option(metavar="ACTIONS", help="read, write, create, delete, with commas between.")
+    ] = "read",
+    token: Token = None,
+) -> None:
+    """Print a signed link to a node and all below it, which works without a token until it ends."""
+    from hyperslab.client.transfer import signed_link
+
+    print(signed_link(url, allow=[each.strip() for each in allow.split(",")], expires=expires, token=token))
 
 
 tokens = typer.Typer(help="Tokens for a service: make one, or look at those of the settings.", rich_markup_mode=None)
@@ -392,8 +411,7 @@ def convert(
     """Convert files to Zarr: images become OME-Zarr with a pyramid, datasets become groups for xarray. Run it again to
     resume."""
     options: dict[str, Any] = {
-        **_storage_options(chunks, shards, compressor, memory),
-        "zarr_format": zarr_format,
+        **_storage_options(chunks, shards, compressor, memory, zarr_format),
         "method": method,
         "replace": replace,
         "scheduler": scheduler,
@@ -401,8 +419,6 @@ def convert(
         "dry_run": dry_run,
         "progress": _progress(quiet),
     }
-    if zarr_format not in (2, 3):
-        raise Refused(f"--zarr-format is 2 or 3, found {zarr_format}")
     said: dict[str, Any] = {"axes": axes, "pattern": pattern}
     from hyperslab import conversion
 
@@ -414,23 +430,87 @@ def convert(
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise Refused(str(error)) from error
             said[error.option] = typer.prompt(f"{error.reason}\n--{error.option}", default=error.example, err=True)
+    _announce(made, dry_run=dry_run)
+
+
+@app.command()
+def rechunk(
+    src: Place,
+    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    *,
+    chunks: Annotated[
+        str, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes; -1: all.")
+    ],
+    shards: Shards = None,
+    compressor: Compressor = None,
+    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3 or 2.")] = 3,
+    memory: Memory = None,
+    replace: Replace = False,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Copy Zarr with other chunks. Run it again to resume."""
+    options = _storage_options(chunks, shards, compressor, memory, zarr_format)
+    options |= {"replace": replace, "scheduler": scheduler, "dry_run": dry_run, "token": token}
+    from hyperslab import conversion
+
+    _announce(conversion.rechunk(src, dst, **options, progress=_progress(quiet)), dry_run=dry_run)
+
+
+@app.command()
+def pyramid(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="An image or an array: a folder or bucket, or on a service.")
+    ],
+    *,
+    method: Method = None,
+    axes: Annotated[
+        str | None, typer.Option("--axes", metavar="NAMES", help="Axes of an array that has no names, as zyx.")
+    ] = None,
+    memory: Memory = None,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Add coarser levels to a stored image, or to an array, whose group becomes an image. Run it again to resume."""
+    options = {**_storage_options(None, None, None, memory, 3), "axes": axes, "method": method, "scheduler": scheduler}
+    del options["zarr_format"]
+    from hyperslab import conversion
+
+    try:
+        made = conversion.pyramid(url, **options, dry_run=dry_run, token=token, progress=_progress(quiet))
+    except conversion.Undetermined as error:
+        raise Refused(str(error)) from error
+    _announce(made, dry_run=dry_run)
+
+
+def _announce(made: Made, *, dry_run: bool) -> None:
+    """Say what a conversion made, and how to see it."""
     print("\n".join(made.lines))
     if dry_run:
         return
-    if _is_http(dst):
+    if _is_http(made.url):
         from hyperslab.client.transfer import page_url
 
-        print(f"made {dst}: see {page_url(dst)}")
+        print(f"made {made.url}: see {page_url(made.url)}")
+    elif Path(made.url).is_file():
+        print(f"made {made.url}")
     else:
-        print(f"made {dst}: serve it with  hyperslab serve {shlex.quote(dst)}")
+        print(f"made {made.url}: serve it with  hyperslab serve {shlex.quote(made.url)}")
 
 
 def _storage_options(
-    chunks: str | None, shards: str | None, compressor: str | None, memory: str | None
+    chunks: str | None, shards: str | None, compressor: str | None, memory: str | None, zarr_format: int
 ) -> dict[str, Any]:
     """Options of a conversion from their texts; raises `Refused`."""
+    if zarr_format not in (2, 3):
+        raise Refused(f"--zarr-format is 2 or 3, found {zarr_format}")
     options: dict[str, Any] = {"shards": shards == "auto"} if shards in ("auto", "none") else {}
-    for name, text in {"chunks": chunks, "shards": None if options else shards}.items():
+    options["zarr_format"] = zarr_format
+    for name, text in {"chunks": chunks, "shards": None if "shards" in options else shards}.items():
         if text is None:
             continue
         if not re.fullmatch(r"(-1|[1-9][0-9]*)(,(-1|[1-9][0-9]*))*", text):

@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -75,8 +75,10 @@ sys.stdin.read()
 NAPARI = """
 import json, sys
 from napari_ome_zarr import napari_get_reader
-levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
-print(json.dumps([[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]))
+for _ in sys.stdin:
+    levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
+    found = [[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]
+    print(json.dumps(found), flush=True)
 """
 
 PLUGIN = """
@@ -183,20 +185,22 @@ def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> No
     frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
 
     def check(rows: int) -> None:
-        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        print("look", file=napari.stdin, flush=True)
         levels = [frames[:rows, ::step, ::step] for step in (1, 2, 4)]
         expected = [[list(level.shape), int(level[-1].sum(dtype="u8"))] for level in levels]
-        assert done.stdout.splitlines()[-1:] == [json.dumps(expected)], done.stderr
+        assert napari.stdout is not None
+        assert json.loads(napari.stdout.readline()) == expected
 
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
+        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
         url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [IMAGE]}
-        with closing(RemoteStream(url, settings)) as stream:
-            stream.append(frames[0])
-        check(1)  # its frame is stored, and in no chunk
-        with RemoteStream(url, settings, if_exists="resume") as stream:
-            stream.append(frames[1:])
-        check(3)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as napari:
+            with closing(RemoteStream(url, settings)) as stream:
+                stream.append(frames[0])
+            check(1)  # its frame is stored, and in no chunk
+            with RemoteStream(url, settings, if_exists="resume") as stream:
+                stream.append(frames[1:])
+            check(3)
 
 
 def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) -> None:
@@ -204,12 +208,12 @@ def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) ->
         command = [str(napari_python()), "-c", PLUGIN, str(ROOT), f"{server.url}/v1/metadata/demo/microscope"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    image = zarr.open_group(demo_store / "microscope", mode="r")
+    image: Any = zarr.open_group(demo_store / "microscope", mode="r")
     levels = [dataset["path"] for dataset in image.attrs["multiscales"][0]["datasets"]]
     planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
     totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
 
-    found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
     assert [each[-1] for each in found] == totals
     assert [(kind, name) for kind, name, *_ in found[:-1]] == [
         ("image", c["label"]) for c in image.attrs["omero"]["channels"]

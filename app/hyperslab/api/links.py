@@ -26,7 +26,7 @@ class Links:
     """
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        keys = keys or {f"own-{token_hex(4)}": token_hex(32)}
+        keys = keys or {"own": token_hex(32)}
         self._last = list(keys)[-1]
         self._serializers = {
             name: URLSafeSerializer(key, salt=f"hyperslab.link.{name}", signer_kwargs={"digest_method": sha256})

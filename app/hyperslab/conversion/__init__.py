@@ -3,34 +3,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
 
+from hyperslab.client.address import Address
 from hyperslab.client.text import Progress, report
-from hyperslab.conversion.making import Design, Options, design, run
-from hyperslab.conversion.model import CannotConvert, Image, Source, Undetermined, close_files
-from hyperslab.conversion.places import Place, Target, is_service, open_place
+from hyperslab.conversion.making import Design, Made, Options, default_memory, design, levels_of, run
+from hyperslab.conversion.model import KINDS, Array, Axis, CannotConvert, Image, Source, Undetermined, close_files
+from hyperslab.conversion.outputs import SUFFIXES, write_file
+from hyperslab.conversion.places import Place, ServicePlace, StorePlace, Target, is_service, open_place
 from hyperslab.conversion.sources import open_source
 from hyperslab.storage.config import scheme
 
-__all__ = ["CannotConvert", "Made", "Undetermined", "convert"]
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What a conversion made, or would make: ``lines`` for people, ``nbytes`` of values uncompressed."""
-
-    url: str
-    lines: tuple[str, ...]
-    nbytes: int
+__all__ = ["CannotConvert", "Made", "Undetermined", "convert", "pyramid", "rechunk"]
 
 
 def convert(
@@ -56,7 +47,8 @@ def convert(
     Args:
         src: A TIFF, NetCDF 3 or 4, HDF5 or npy file; a folder or glob of TIFF files; or Zarr in a folder, a bucket, on
             a web server, or a node of a service by its URL.
-        dst: A folder, a bucket, or the URL of a node of a service.
+        dst: A folder, a bucket, or the URL of a node of a service; or a file ``.nc``, ``.ome.tif`` or ``.npy``, which
+            an interruption leaves to be written again from the start.
         axes: Names of the axes of an image, of t, c, z, y and x.
         pattern: Names of the files, with ``{t}``, ``{c}`` and ``{z}`` where positions stand, and ``*`` for anything.
         chunks: Sizes of the last axes of a chunk; -1 is a whole axis, and axes before have 1.
@@ -86,6 +78,13 @@ def convert(
     )
     try:
         source = open_source(src, axes=axes, pattern=pattern, token=token, zarr_format=zarr_format)
+        if dst.endswith(SUFFIXES):
+            arrays = [node.array if isinstance(node, Image) else node for node in source.nodes.values()]
+            nbytes = sum(array.nbytes for array in arrays)
+            if not dry_run:
+                with report(progress, nbytes, "convert") as advance:
+                    write_file(source, dst, options.memory, replace=replace, advance=advance)
+            return Made(dst, (source.what, *source.notes), nbytes)
         plan = design(source, options)
         several = f"{source.what}, {len(source.nodes)} arrays" if len(source.nodes) > 1 else source.what
         made = Made(dst, (several, *plan.lines(), *source.notes), plan.nbytes)
@@ -119,15 +118,9 @@ def _make(  # noqa: PLR0917
     place.finish(groups, plan.arrays, resumed=marker["runs"] > 1)
 
 
-def default_memory() -> int:
-    """A quarter of the machine's memory, or of what its control group allows."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        total = min(total, int(limit)) if limit.isdecimal() else total
-    except OSError:
-        pass  # a system without control groups
-    return total // 4
+def rechunk(src: str, dst: str, *, chunks: Sequence[int], **options: Any) -> Made:
+    """`convert` Zarr to Zarr with other chunks; ``options``, and what is raised: as there."""
+    return convert(src, dst, chunks=chunks, **options)
 
 
 def _begin(src: str, dst: str, source: Source, plan: Design, *, token: str | None, replace: bool) -> dict[str, Any]:
@@ -196,3 +189,117 @@ def _with_channels(
 
 COLORS = ("00FF00", "FF00FF", "00FFFF", "FFFF00", "FF0000", "0000FF", "FFFFFF")
 """Colours of channels of which the source says none."""
+
+
+# --- levels of what is stored ----------------------------------------------------------------------------------------
+
+PYRAMID = "pyramid"
+"""Kind of the marker: the image is whole while its new levels are not."""
+
+
+def pyramid(
+    url: str,
+    *,
+    method: str | None = None,
+    axes: str | None = None,
+    memory: int | None = None,
+    scheduler: str | None = None,
+    token: str | None = None,
+    dry_run: bool = False,
+    progress: Progress = False,
+) -> Made:
+    """Add levels to a stored image, below its coarsest one, or to an array, whose group becomes an image.
+
+    The image changes when all levels are stored; after an interruption, the same call goes on.
+
+    Args:
+        url: The group of an image, or an array, in a folder or bucket or on a service.
+        axes: Names of the axes of an array that has none.
+
+    Others, and what is raised: as of `convert`.
+    """
+    memory = default_memory() if memory is None else memory
+    try:
+        place, plan, attributes = _levels_to_add(url, method=method, axes=axes, token=token)
+        if dry_run or not plan.parts:
+            return Made(url, tuple(plan.lines() or ["it has all levels"]), plan.nbytes)
+        arrays = {path: dict(definition) for path, definition in plan.arrays.items()}
+        marker = place.marker()
+        if marker is None or marker["arrays"] != arrays:
+            marker = {"source": url, "job": uuid4().hex, "runs": 0, "arrays": arrays, "groups": [], "done": {}}
+        marker["runs"] += 1
+        if isinstance(place, StorePlace):
+            place = dataclasses.replace(place, job=marker["job"])
+        place.begin(marker, {}, arrays)
+        with report(progress, plan.nbytes, "pyramid") as advance:
+            run(place, plan, marker, memory, scheduler=scheduler, advance=advance)
+        place.finish({}, arrays, resumed=marker["runs"] > 1, attributes=attributes)
+        return Made(url, tuple(plan.lines()), plan.nbytes)
+    finally:
+        close_files()
+
+
+def _levels_to_add(
+    url: str, *, method: str | None, axes: str | None, token: str | None
+) -> tuple[Place, Design, Mapping[str, Any]]:
+    """The group of an image, the levels to be added, and the change of its attributes. Raises `CannotConvert` for what
+    is no image, and `Undetermined` for an array without names of axes."""
+    group, name, source = url.rstrip("/"), "", _stored(url.rstrip("/"), token)
+    if "" in source.nodes:  # an array: its group becomes the image
+        group, _, name = group.rpartition("/")
+        try:
+            source = _stored(group, token)
+        except (CannotConvert, OSError) as error:
+            raise CannotConvert(f"{url} lies in no group: hyperslab convert makes an image of it") from error
+    attributes = source.groups[""]
+    block: Mapping[str, Any] = attributes.get("ome", attributes)
+    scales: list[Mapping[str, Any]] = [*(block.get("multiscales") or ())]
+    old: list[Mapping[str, Any]] = [*scales[0]["datasets"]] if scales else []
+    last = str(old[-1]["path"]) if old else name
+    array = source.nodes.get(last)
+    if not isinstance(array, Array) or (old and name not in ("", *[each["path"] for each in old])):
+        raise CannotConvert(f"{url} is neither an image, nor one of its levels, nor an array of its own")
+    names = [str(axis["name"]) for axis in scales[0]["axes"]] if scales else [*(axes or array.dimension_names or ())]
+    if len(names) != len(array.shape) or not set(names) <= KINDS.keys() or names[-2:] != ["y", "x"]:
+        found = f"{url} of shape {list(array.shape)} has axes {names}"
+        raise Undetermined(found, "axes", "tczyx"[-len(array.shape) :])
+    placed = {
+        each["type"]: each[each["type"]] for each in (old[-1] if old else {}).get("coordinateTransformations", ())
+    }
+    scale, shift = (placed.get(kind, [start] * len(names)) for kind, start in (("scale", 1.0), ("translation", 0.0)))
+    units = [axis.get("unit") for axis in scales[0]["axes"]] if scales else [None] * len(names)
+    image = Image(
+        dataclasses.replace(array, dimension_names=tuple(names)),
+        tuple([Axis(n, unit, size) for n, unit, size in zip(names, units, scale, strict=True)]),
+        str(scales[0].get("name", "")) if scales else name,
+    )
+    chunks = tuple([int(n) for n in array.definition["chunks"]])
+    options = Options(chunks=chunks, zarr_format=source.zarr_format, method=method)
+    (_, *parts), document = levels_of("", image, options)
+    first = len(old) or 1
+    paths = [last, *[str(first + number) for number in range(len(parts))]]
+    if taken := [path for path in paths[1:] if path in source.nodes]:
+        raise CannotConvert(f"{group} has an array {taken[0]!r} already, which is no level of the image")
+    parts = [dataclasses.replace(part, path=paths[at + 1], above=paths[at]) for at, part in enumerate(parts)]
+    parts[:1] = [dataclasses.replace(part, above=None, values=array.values) for part in parts[:1]]
+    new = document.get("ome", document)["multiscales"][0]
+    moved = []
+    for each, path in zip(new["datasets"], paths, strict=True):
+        sizes, translation = each["coordinateTransformations"]
+        at = [a + b for a, b in zip(translation["translation"], shift, strict=True)]
+        places = [sizes, {"type": "translation", "translation": at}]
+        moved.append({"path": path, "coordinateTransformations": places})
+    listed = {**new, **(scales[0] if scales else {}), "datasets": [*(old or moved[:1]), *moved[1:]]}
+    changed: dict[str, Any] = {"multiscales": [listed, *scales[1:]]}
+    if source.zarr_format == 3:
+        changed = {"ome": {"version": "0.5", **changed}}
+    place: Place = StorePlace(group, uuid4().hex, PYRAMID)
+    if is_service(group):
+        place = ServicePlace(Address.parse(group).url("metadata"), token, PYRAMID)
+    return place, Design({}, tuple(parts), {}), changed
+
+
+def _stored(url: str, token: str | None) -> Source:
+    """Zarr at a URL, with the attributes of its own format."""
+    found = open_source(url, token=token)
+    return found if found.zarr_format == 3 else open_source(url, token=token, zarr_format=2)

@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings
 
 TILE: Final = 512
 """Lines and columns of a chunk of an image."""
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 19
 """Size up to which chunks of small planes hold several."""
 SHARD_BYTES: Final = 32 << 20
 MANY: Final = 4096
@@ -48,6 +49,15 @@ NOTE_SECONDS: Final = 2.0
 BATCH: Final = 2000
 """Tasks of a graph; of more, several graphs are run in turn."""
 BLOSC: Final = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1, "blocksize": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a conversion made, or would make: ``lines`` for people, ``nbytes`` of values uncompressed."""
+
+    url: str
+    lines: tuple[str, ...]
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class Part:
     reads: tuple[int, ...]
     values: Values | None = None
     above: str | None = None
+    above_shape: tuple[int, ...] = ()
     halved: tuple[int, ...] = ()
     method: str = ""
 
@@ -125,7 +136,7 @@ def design(source: Source, options: Options) -> Design:
             definition = _definition(node, node.shape, options, node.definition.get("chunks"))
             parts.append(_part(path, definition, node, values=node.values))
             continue
-        levels, attributes = _levels(path, node, options)
+        levels, attributes = levels_of(path, node, options)
         groups[path] = options.zarr_format, attributes
         parts += levels
         if node.channels:
@@ -133,7 +144,9 @@ def design(source: Source, options: Options) -> Design:
     return Design(groups, tuple(parts), windows)
 
 
-def _levels(path: str, image: Image, options: Options) -> tuple[list[Part], dict[str, Any]]:
+def levels_of(path: str, image: Image, options: Options) -> tuple[list[Part], dict[str, Any]]:
+    """The levels of an image, and the attributes of its group; raises `CannotConvert` for a method that its values do
+    not allow."""
     array = image.array
     method = options.method or ("mean" if array.dtype.kind in "iufc" else "nearest")
     if (unfit := why_not(method, array.dtype)) is not None:
@@ -165,7 +178,11 @@ def _levels(path: str, image: Image, options: Options) -> tuple[list[Part], dict
         halved = tuple([axis for axis, count in enumerate(times) if count > halvings[number - 1][axis]])
         reads = tuple([min(size, part) for size, part in zip(shape, parts[-1].stored, strict=True)])
         level = Array(array.values, shape, array.dtype, reads)
-        parts.append(_part(name, definition, level, above=parts[-1].path, halved=halved, method=method))
+        parts.append(
+            _part(
+                name, definition, level, above=parts[-1].path, above_shape=parts[-1].shape, halved=halved, method=method
+            )
+        )
     document = ome.image(settings, image.name, halvings, options.zarr_format)
     return parts, {**document, **image.attributes}
 
@@ -239,6 +256,17 @@ def _part(path: str, definition: Mapping[str, Any], array: Array, **members: Any
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 
+def default_memory() -> int:
+    """A quarter of the machine's memory, or of what its control group allows."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        total = min(total, int(limit)) if limit.isdecimal() else total
+    except OSError:
+        pass  # a system without control groups
+    return total // 4
+
+
 def usable(memory: int) -> int:
     """Bytes for blocks, without those of the process itself."""
     return max(memory - BASE_BYTES, memory // 4)
@@ -291,21 +319,24 @@ class Done:
         return tuple([slice(p.start // n, -(-p.stop // n)) for p, n in zip(box, self._stored, strict=True)])
 
 
+Work = tuple[Values | Target, Target, tuple[int, ...], tuple[int, ...], str]
+"""What all tasks of an array have in common: source, target, and of levels the shape above, axes to halve, method."""
+
+
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def make_block(work: tuple[Any, Target, tuple[int, ...], str], box: Box) -> int:
+def make_block(work: Work, box: Box) -> int:
     """Copy or reduce one block, and return its bytes: the task of the graph."""
-    values, target, halved, method = work
-    if halved or method:
-        shape = values[1]
+    values, target, shape, halved, method = work
+    if method:
         inner = tuple(
             [
                 slice(2 * part.start, min(2 * part.stop, size)) if axis in halved else part
                 for axis, (part, size) in enumerate(zip(box, shape, strict=True))
             ]
         )
-        found = reduce(values[0].read(inner), method, halved)
+        found = reduce(values.read(inner), method, halved)
     else:
         found = values.read(box)
     target.write(box, found)
@@ -325,15 +356,15 @@ def run(
         for part in plan.parts:
             done = Done(part, marker["done"].get(part.path))
             target = place.target(part.path, part.definition)
-            work: tuple[Any, ...] = (part.values, target, (), "")
-            if part.above is not None:
-                above = by_path[part.above]
-                work = ((place.target(above.path, above.definition), above.shape), target, part.halved, part.method)
+            values: Any = (
+                part.values if part.above is None else place.target(part.above, by_path[part.above].definition)
+            )
+            work = values, target, part.above_shape, part.halved, part.method
             block = block_shape(part, memory)
             todo = []
             for box in boxes(part.shape, block):
                 if done.objects[done.region(box)].all():
-                    advance(_size(box) * part.itemsize)
+                    advance(size_of(box) * part.itemsize)
                 else:
                     todo.append(box)
             for start in range(0, len(todo), BATCH):
@@ -342,20 +373,18 @@ def run(
                 def on_done(number: int, batch: Sequence[Box] = batch, part: Part = part, done: Done = done) -> None:
                     nonlocal noted
                     done.objects[done.region(batch[number])] = True
-                    advance(_size(batch[number]) * part.itemsize)
+                    advance(size_of(batch[number]) * part.itemsize)
                     if time.monotonic() - noted > NOTE_SECONDS:
                         marker["done"][part.path] = done.text()
                         place.note(marker)
                         noted = time.monotonic()
 
-                _execute(client, work, batch, threads_for(part, memory), on_done)
+                execute(client, work, batch, threads_for(part, memory), on_done)
             marker["done"][part.path] = done.text()
             place.note(marker)
 
 
-def _execute(
-    client: Any, work: tuple[Any, ...], batch: Sequence[Box], threads: int, on_done: Callable[[int], None]
-) -> None:
+def execute(client: Any, work: Work, batch: Sequence[Box], threads: int, on_done: Callable[[int], None]) -> None:
     """Run the tasks of some blocks, on threads of this process or on a cluster; ``on_done`` is called in this thread
     with the number of each."""
     job = uuid4().hex
@@ -377,12 +406,12 @@ def _execute(
 
     futures = client.get(graph, keys, sync=False)
     numbers = {future.key: number for number, future in enumerate(futures)}
-    for future in as_completed(futures):  # type: ignore[no-untyped-call]
+    for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
         future.result()
         on_done(numbers[future.key])
 
 
-def _same(work: tuple[Any, ...]) -> tuple[Any, ...]:
+def _same(work: Work) -> Work:
     return work
 
 
@@ -403,14 +432,19 @@ def _connected(scheduler: str | None) -> Iterator[Any]:
         ) from error
     gone = (CommClosedError, TimeoutError, CancelledError, KilledWorker, ConnectionError)
     try:
-        with Client(scheduler, timeout=10, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        client = Client(scheduler, timeout=10, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise CannotConvert(f"no scheduler can be reached at {scheduler}") from error
+    try:
+        with client:
             yield client
     except HyperslabError:
         raise
     except gone as error:
-        said = f"the cluster at {scheduler} cannot be reached, or is gone ({type(error).__name__})"
+        said = f"the cluster at {scheduler} is gone ({type(error).__name__})"
         raise CannotConvert(f"{said}: run the command again to go on") from error
 
 
-def _size(box: Box) -> int:
+def size_of(box: Box) -> int:
+    """Items of a box."""
     return math.prod([int(part.stop - part.start) for part in box])

@@ -93,6 +93,7 @@ class Source:
     """A source: nodes by path (``""`` for the only one), and attributes of groups by path.
 
     ``identity``: JSON that changes when the source does. ``notes``: what is not kept.
+    ``zarr_format``: that of its own node, 0 of other formats.
     """
 
     what: str
@@ -100,6 +101,7 @@ class Source:
     nodes: Mapping[str, Array | Image]
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    zarr_format: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ which the last request removes. The marker says what is being made, and what of 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from hyperslab.arrays.plan import select
 from hyperslab.arrays.service import Service, build
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.address import Address
-from hyperslab.conversion.model import Box
+from hyperslab.conversion.model import Box, CannotConvert
 from hyperslab.engine.creation import checked, new_document
 from hyperslab.engine.jsontext import dump_copy, dump_json
 from hyperslab.engine.v3 import new_group
@@ -34,9 +34,13 @@ from hyperslab.storage.files import TEMPORARY
 from hyperslab.storage.keys import HIDDEN, as_prefix
 
 MARKER: Final = f"{HIDDEN}.conversion"
-"""Key of the marker in a folder or bucket."""
+"""Key of the marker of a conversion in a folder or bucket; `Place` has other kinds of markers too."""
 MARKER_ATTRIBUTE: Final = "hyperslab-conversion"
 """Attribute with the marker on a service."""
+
+
+Groups = Mapping[str, tuple[int, Mapping[str, Any]]]
+"""Zarr format and attributes of groups by path."""
 
 
 class Target(Protocol):
@@ -57,16 +61,18 @@ class Place(Protocol):
     def marker(self) -> dict[str, Any] | None:
         """The marker of an unfinished conversion."""
 
-    def begin(self, marker: Mapping[str, Any], groups: Mapping[str, Any], arrays: Mapping[str, Any]) -> None: ...
+    def begin(self, marker: Mapping[str, Any], groups: Groups, arrays: Mapping[str, Any]) -> None: ...
 
     def note(self, marker: Mapping[str, Any]) -> None:
         """Store the marker again, with what is done."""
 
     def target(self, path: str, definition: Mapping[str, Any]) -> Target: ...
 
-    def finish(self, groups: Mapping[str, Any], arrays: Mapping[str, Any], *, resumed: bool) -> None:
-        """Make the nodes visible, children first, and remove the marker, and what writers of an earlier run left if it
-        is ``resumed``."""
+    def finish(
+        self, groups: Groups, arrays: Mapping[str, Any], *, resumed: bool, attributes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make the nodes visible, children first, then merge ``attributes`` into those of the own node, and remove the
+        marker, and what writers of an earlier run left if it is ``resumed``."""
 
     def clear(self) -> list[str]:
         """Remove the nodes that are there, or what an unfinished conversion left; returns the keys that stay."""
@@ -138,6 +144,11 @@ class StorePlace:
 
     url: str
     job: str
+    kind: str = "conversion"
+
+    @property
+    def marker_key(self) -> str:
+        return f"{HIDDEN}.{self.kind}"
 
     @property
     def service(self) -> Service:
@@ -170,13 +181,13 @@ class StorePlace:
     def marker(self) -> dict[str, Any] | None:
         if self.folder is not None and not self.folder.is_dir():
             return None
-        found = self.mount.store.get(MARKER, 64 << 20)
+        found = self.mount.store.get(self.marker_key, 64 << 20)
         return None if found is None else json.loads(bytes(found.data))
 
     def begin(
         self,
         marker: Mapping[str, Any],
-        groups: Mapping[str, Any],  # noqa: ARG002 - of the protocol
+        groups: Groups,  # noqa: ARG002 - of the protocol
         arrays: Mapping[str, Any],  # noqa: ARG002
     ) -> None:
         if self.folder is not None:
@@ -184,7 +195,7 @@ class StorePlace:
         self.note(marker)
 
     def note(self, marker: Mapping[str, Any]) -> None:
-        self.mount.store.put(MARKER, json.dumps(marker).encode())
+        self.mount.store.put(self.marker_key, json.dumps(marker).encode())
 
     def document(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
         """The document of a definition."""
@@ -194,13 +205,8 @@ class StorePlace:
             return new_document(members)
         return new_document(members, definition.get("attributes") or {})
 
-    def target(self, path: str, definition: Mapping[str, Any]) -> StoreArray:
-        return StoreArray(self.url, path, self.document(definition), self.job)
-
-    def finish(self, groups: Mapping[str, Any], arrays: Mapping[str, Any], *, resumed: bool) -> None:
-        if self.folder is not None and resumed:
-            for left in self.folder.rglob(f"{TEMPORARY}*"):
-                left.unlink(missing_ok=True)
+    def _documents(self, groups: Groups, arrays: Mapping[str, Any]) -> dict[str, bytes]:
+        """Documents by key, that of the own node last, with consolidated metadata for xarray."""
         written: dict[str, bytes] = {}
         for path, definition in arrays.items():
             prefix, document = as_prefix(path), self.document(definition)
@@ -212,12 +218,12 @@ class StorePlace:
                 attributes["_ARRAY_DIMENSIONS"] = list(definition["dimension_names"])
             written[f"{prefix}.zattrs"] = attributes_text(attributes)
             written[f"{prefix}.zarray"] = dump_json(dict(document))
-        for path, (zarr_format, attributes) in groups.items():
+        for path, (zarr_format, members) in groups.items():
             prefix = as_prefix(path)
             if zarr_format == 3:
-                written[prefix + V3] = dump_copy(new_group(attributes))
+                written[prefix + V3] = dump_copy(new_group(members))
             else:
-                written[f"{prefix}.zattrs"] = attributes_text(attributes)
+                written[f"{prefix}.zattrs"] = attributes_text(members)
                 written[f"{prefix}.zgroup"] = dump_json({"zarr_format": 2})
         if ".zgroup" in written:
             metadata = {key: json.loads(text) for key, text in sorted(written.items())}
@@ -227,15 +233,31 @@ class StorePlace:
             below = {key[: -len(V3) - 1]: json.loads(text) for key, text in sorted(written.items()) if key != V3}
             inline = {"kind": "inline", "must_understand": False, "metadata": below}
             written[V3] = dump_copy({**new_group(groups[""][1]), "consolidated_metadata": inline})
+        return written
+
+    def target(self, path: str, definition: Mapping[str, Any]) -> StoreArray:
+        return StoreArray(self.url, path, self.document(definition), self.job)
+
+    def finish(
+        self, groups: Groups, arrays: Mapping[str, Any], *, resumed: bool, attributes: Mapping[str, Any] | None = None
+    ) -> None:
+        if self.folder is not None and resumed:
+            for left in self.folder.rglob(f"{TEMPORARY}*"):
+                left.unlink(missing_ok=True)
+        written = self._documents(groups, arrays)
         own = [key for key in written if "/" not in key]
         for key in [*[key for key in written if "/" in key], *own]:
             self.mount.store.put(key, written[key])
-        self.mount.store.delete(MARKER)
+        if attributes is not None:
+            self.service.creator.change_attributes("at", attributes)
+        self.mount.store.delete(self.marker_key)
         self.service.close()
         service_of.cache_clear()
         _node.cache_clear()
         if self.folder is not None:
-            shutil.rmtree(self.folder / HIDDEN, ignore_errors=True)  # locks
+            for empty in (self.folder / HIDDEN / "locks", self.folder / HIDDEN):
+                with suppress(OSError):  # another process has locks there
+                    empty.rmdir()
 
     def clear(self) -> list[str]:
         store, marker = self.mount.store, self.marker()
@@ -250,7 +272,7 @@ class StorePlace:
             for path in marker["groups"]:
                 for name in (V3, ".zgroup", ".zattrs", ".zmetadata"):
                     store.delete(as_prefix(path) + name)
-            store.delete(MARKER)
+            store.delete(self.marker_key)
         else:
             self.service.creator.delete("at", recursive=True)
         return [entry.key for entry in store.list_prefix("")]
@@ -299,6 +321,11 @@ class ServicePlace:
 
     url: str
     token: str | None = field(default=None, repr=False)
+    kind: str = "conversion"
+
+    @property
+    def marker_attribute(self) -> str:
+        return f"hyperslab-{self.kind}"
 
     def _root(self) -> tuple[RemoteGroup, str]:
         address = Address.parse(self.url)
@@ -311,44 +338,60 @@ class ServicePlace:
 
     def exists(self) -> str | None:
         node = self._node()
-        if node is None or MARKER_ATTRIBUTE in node.attrs:
+        if node is None or self.marker_attribute in node.attrs:
             return None
         return f"{self.url} exists"
 
     def marker(self) -> dict[str, Any] | None:
         node = self._node()
-        found = None if node is None else node.attrs.get(MARKER_ATTRIBUTE)
+        found = None if node is None else node.attrs.get(self.marker_attribute)
         return None if found is None else json.loads(found)
 
-    def begin(self, marker: Mapping[str, Any], groups: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def begin(self, marker: Mapping[str, Any], groups: Groups, arrays: Mapping[str, Any]) -> None:
+        try:
+            json.dumps([list(groups.values()), list(arrays.values())], allow_nan=False)
+        except ValueError as error:
+            said = "an attribute is NaN or infinite, which no request can hold"
+            raise CannotConvert(f"{said}: convert to the folder or bucket of {self.url}") from error
         root, own = self._root()
-        for path, (zarr_format, _) in groups.items():
-            attributes = {MARKER_ATTRIBUTE: json.dumps(marker)} if path == "" else {}
+        for path, (form, _) in groups.items():
+            attributes = {self.marker_attribute: json.dumps(marker)} if path == "" else {}
             if self._node(path) is None:
-                root.create_group(f"{own}/{path}".rstrip("/"), attributes=attributes, zarr_format=zarr_format)
+                root.create_group(f"{own}/{path}".rstrip("/"), attributes=attributes, zarr_format=2 if form == 2 else 3)
         for path, definition in arrays.items():
             members = {**definition, "kind": "array"}
             if path == "":
-                members["attributes"] = {**(definition.get("attributes") or {}), MARKER_ATTRIBUTE: json.dumps(marker)}
+                members["attributes"] = {
+                    **(definition.get("attributes") or {}),
+                    self.marker_attribute: json.dumps(marker),
+                }
             if self._node(path) is None:
                 root._create(f"{own}/{path}".rstrip("/"), members, "create")
+        self.note(marker)
 
     def note(self, marker: Mapping[str, Any]) -> None:
         node = self._node()
         assert node is not None
-        node.attrs[MARKER_ATTRIBUTE] = json.dumps(marker)
+        node.attrs[self.marker_attribute] = json.dumps(marker)
 
     def target(self, path: str, definition: Mapping[str, Any]) -> ServiceArray:  # noqa: ARG002 - of the protocol
         return ServiceArray(f"{self.url}/{path}".rstrip("/"), self.token)
 
-    def finish(self, groups: Mapping[str, Any], arrays: Mapping[str, Any], *, resumed: bool) -> None:  # noqa: ARG002
-        for path, (_, attributes) in sorted(groups.items(), reverse=True):
+    def finish(
+        self,
+        groups: Groups,
+        arrays: Mapping[str, Any],  # noqa: ARG002 - of the protocol
+        *,
+        resumed: bool,  # noqa: ARG002
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        changes = [*sorted([(path, found) for path, (_, found) in groups.items()], reverse=True)]
+        for path, changed in [*changes, ("", attributes or {})]:
             node = self._node(path)
             assert node is not None
-            node.attrs.update(attributes)
-        node = self._node()
+            node.attrs.update(changed)
         assert node is not None
-        del node.attrs[MARKER_ATTRIBUTE]
+        del node.attrs[self.marker_attribute]
 
     def clear(self) -> list[str]:
         root, own = self._root()

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import numpy as np
 
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.client import RemoteArray, RemoteGroup
-from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, as_image
+from hyperslab.client.address import Address
+from hyperslab.client.session import Request
+from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, Values, as_image
 from hyperslab.conversion.names import natural
 from hyperslab.conversion.places import (
     MARKER,
@@ -26,8 +29,10 @@ from hyperslab.conversion.places import (
     walk,
 )
 from hyperslab.engine.cf import format_fill
-from hyperslab.engine.faces import DIMENSIONS, MISSING, v2_attributes, v3_attributes, v3_missing
+from hyperslab.engine.faces import DIMENSIONS, MISSING, v2_attributes, v2_missing, v3_attributes, v3_missing
 from hyperslab.engine.fill_value import format_fill_value
+from hyperslab.engine.metadata import ArrayMetadata
+from hyperslab.engine.v3 import from_document
 from hyperslab.errors import NodeNotFound
 from hyperslab.storage.config import local_path, scheme
 
@@ -290,77 +295,96 @@ def _of_store(src: str, zarr_format: int) -> Source:
         raise CannotConvert(
             f"{src} holds no array and no group of Zarr, and is no file of TIFF, NetCDF, HDF5 or npy"
         ) from error
+    groups = {
+        _below(node.path): _as_format(
+            node.attributes, node.zarr_format, zarr_format, _below(node.path) or src.rstrip("/")
+        )
+        for node in found
+        if not isinstance(node, ArrayNode)
+    }
+    axes = _image_axes(groups)
     nodes: dict[str, Array | Image] = {}
-    groups: dict[str, Mapping[str, Any]] = {}
     for node in found:
-        path = node.path.removeprefix("at").lstrip("/")
-        if not isinstance(node, ArrayNode):
-            groups[path] = _as_format(node.attributes, node.zarr_format, zarr_format, path or src.rstrip("/"))
-            continue
-        nodes[path] = _stored_array(node, StoredValues(src, path, job), zarr_format)
+        if isinstance(node, ArrayNode):
+            path = _below(node.path)
+            values = StoredValues(src, path, job)
+            stored = node.metadata, node.attributes, node.axis_names
+            nodes[path] = _stored_array(values, *stored, zarr_format=zarr_format, axes=axes.get(path))
     if not nodes:
         raise CannotConvert(f"{src} holds no arrays")
-    names = _image_axes(groups)
-    nodes = {path: _named(each, names.get(path)) for path, each in nodes.items() if isinstance(each, Array)}
-    return Source("Zarr", [src, sorted(node.version for node in found)], nodes, groups)
+    identity = [src, sorted(node.version for node in found)]
+    return Source("Zarr", identity, nodes, groups, zarr_format=found[0].zarr_format)
 
 
-def _stored_array(node: ArrayNode, values: StoredValues, zarr_format: int) -> Array:
-    metadata = node.metadata
-    attributes = dict(node.attributes)
-    names = node.axis_names
-    if node.zarr_format == 2 and zarr_format == 3 and names is not None:
-        attributes = v3_missing(attributes, metadata)
-    attributes.pop(DIMENSIONS, None)
-    definition: dict[str, Any] = {}
-    if metadata.fill_value is not None:
-        definition["fill_value"] = format_fill_value(metadata.fill_value)
-    elif zarr_format == 2:
-        definition["fill_value"] = None
-    if node.zarr_format == 3 and zarr_format == 3:
-        definition["data_type"] = metadata.document["data_type"]
-        definition["fill_value"] = metadata.document["fill_value"]
+def _below(path: str) -> str:
+    return path.removeprefix("at").lstrip("/")
+
+
+def _stored_array(
+    values: Values,
+    metadata: ArrayMetadata,
+    attributes: Mapping[str, Any],
+    names: Sequence[str | None] | None,
+    *,
+    zarr_format: int,
+    axes: tuple[str, ...] | None,
+) -> Array:
+    """An array of Zarr for documents of ``zarr_format``, in which xarray finds the same missing values. ``axes``: names
+    that the image has of which it is a level."""
+    kept = {name: value for name, value in attributes.items() if name != DIMENSIONS}
+    fill = metadata.fill_value
+    if metadata.zarr_format != zarr_format and names is not None and axes is None:
+        if zarr_format == 3:
+            kept = v3_missing(attributes, metadata)
+        else:
+            fill = v2_missing(attributes, metadata)[0]
+            kept.pop(MISSING, None)
+    chunks = [min(n, max(size, 1)) for n, size in zip(metadata.chunks, metadata.shape, strict=True)]
+    definition: dict[str, Any] = {"chunks": chunks}
+    if metadata.zarr_format == zarr_format == 3:
+        definition |= {name: metadata.document[name] for name in ("data_type", "fill_value")}
     else:
         definition["dtype"] = metadata.dtype.json
         if metadata.dtype.numpy.hasobject:
             definition["filters"] = [dict(metadata.codecs[0])]
-    definition["chunks"] = [min(n, max(size, 1)) for n, size in zip(metadata.chunks, metadata.shape, strict=True)]
-    reads = metadata.stored_grid.chunks
-    return Array(values, metadata.shape, metadata.dtype.numpy, tuple(reads), names, attributes, definition)
+        if fill is not None or zarr_format == 2:
+            definition["fill_value"] = None if fill is None else format_fill_value(fill)
+    own = tuple(names) if names is not None else axes if axes is not None and len(axes) == metadata.rank else None
+    reads = tuple(metadata.stored_grid.chunks)
+    return Array(values, metadata.shape, metadata.dtype.numpy, reads, own, kept, definition)
 
 
 def _of_service(src: str, token: str | None, zarr_format: int) -> Source:
-    from hyperslab.client.address import Address
-
     address = Address.parse(src)
     root = RemoteGroup(f"{address.base}/v1/metadata", token=token)
     found = root[address.path] if address.path else root
-    nodes: dict[str, Array | Image] = {}
+    arrays: dict[str, RemoteArray] = {}
     groups: dict[str, Mapping[str, Any]] = {}
     versions: list[Any] = []
     for path, node in _remote_nodes("", found):
         if MARKER_ATTRIBUTE in node.attrs:
             raise CannotConvert(f"{node.url} is half-made: run the conversion that makes it again")
         versions.append([path, dict(node.info)])
-        format_ = int(node.info.get("zarr_format") or 2)
-        if isinstance(node, RemoteGroup):
-            groups[path] = _as_format(node.attrs.asdict(), format_, zarr_format, path or address.name)
-            continue
-        attributes = node.attrs.asdict()
-        attributes.pop(DIMENSIONS, None)
-        definition = {"dtype": node.info["dtype"], "chunks": list(node.chunks)}
-        if "fill_value" in node.info:
-            definition["fill_value"] = node.info["fill_value"]
-        if node.dtype.hasobject:
-            definition["filters"] = node.info.get("filters")
-        values = ServiceArray(node.url, token)
-        reads = tuple(node.info.get("shards") or node.chunks)
-        nodes[path] = Array(values, node.shape, node.dtype, reads, node.dimension_names, attributes, definition)
-    names = _image_axes(groups)
-    nodes = {path: _named(each, names.get(path)) for path, each in nodes.items() if isinstance(each, Array)}
-    if not nodes:
+        if isinstance(node, RemoteArray):
+            arrays[path] = node
+        else:
+            own = int(node.info.get("zarr_format") or 2)
+            groups[path] = _as_format(node.attrs.asdict(), own, zarr_format, path or address.name)
+    if not arrays:
         raise CannotConvert(f"{src} holds no arrays")
-    return Source("Zarr of a service", [src, versions], nodes, groups)
+    axes = _image_axes(groups)
+    nodes: dict[str, Array | Image] = {}
+    for path, array in arrays.items():
+        of_v3 = array.info.get("zarr_format") == 3
+        url = f"{address.base}/zarr/{quote(array.path)}/{'zarr.json' if of_v3 else '.zarray'}"
+        document, _ = root._session.read_json(Request("GET", url))
+        metadata = from_document(document, url).array if of_v3 else ArrayMetadata.from_document(document, url)
+        assert metadata is not None  # it is the document of an array
+        stored = metadata, array.attrs.asdict(), array.dimension_names
+        values = ServiceArray(array.url, token)
+        nodes[path] = _stored_array(values, *stored, zarr_format=zarr_format, axes=axes.get(path))
+    own = int(found.info.get("zarr_format") or 2)
+    return Source("Zarr of a service", [src, versions], nodes, groups, zarr_format=own)
 
 
 def _remote_nodes(path: str, node: RemoteArray | RemoteGroup) -> Iterable[tuple[str, RemoteArray | RemoteGroup]]:
@@ -388,9 +412,3 @@ def _image_axes(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str,
             for level in scales.get("datasets", []):
                 found[f"{path}/{level.get('path')}".lstrip("/")] = names
     return found
-
-
-def _named(array: Array, names: tuple[str, ...] | None) -> Array:
-    if names is None or array.dimension_names is not None or len(names) != len(array.shape):
-        return array
-    return Array(array.values, array.shape, array.dtype, array.reads, names, array.attributes, array.definition)

@@ -10,17 +10,21 @@ points need no preflight, and a host name rebound to 127.0.0.1 gives an attacker
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 import time
 from base64 import b64decode
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import parse_qs
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.access import EVERYTHING, METRICS, READING, Action, Principal, View, allows, digest, sees, timestamp
 from hyperslab.api.links import PREFIX, Links
+from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audited, Running
 from hyperslab.api.middleware.edge import route_path
 from hyperslab.api.middleware.replay import WHO
 from hyperslab.api.options import ApiOptions
@@ -38,6 +42,11 @@ from hyperslab.errors import (
     WriteForbidden,
 )
 
+if TYPE_CHECKING:
+    from hyperslab.api.middleware.identity import Identities
+
+log = logging.getLogger("hyperslab.api")
+
 OPEN: Final = ("/healthz", "/readyz")
 """Paths without a token for all methods, as probes of orchestrators have none."""
 PAGES: Final = re.compile(
@@ -50,10 +59,12 @@ SEEN: Final = "hyperslab.seen"
 """Scope key: the `Services` as who asks sees them; absent for one who may read the whole store."""
 UNSEEN: Final = "hyperslab.unseen"
 """Scope key: an `Unseen`, for a group that only leads to what may be read without a token."""
+DEMAND: Final = "hyperslab.demand"
+"""Scope key: the `Demand` of a request, where there are rules."""
 OUTER_ROOT: Final = "hyperslab.outer_root"
 """Scope key: the path below which the application is, without the link."""
 
-LONGEST: Final = 4096
+LONGEST: Final = 16_384
 """Bytes of a header with a token."""
 
 
@@ -65,12 +76,63 @@ class Access:
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._guard.check(scope)
-            except HyperslabError as error:
-                scope[REFUSED] = error
-        await self._app(scope, receive, send)
+        guard = self._guard
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if guard.identities is not None and PREFIX not in scope["path"]:
+            await guard.identify(guard.identities, sent_token(scope))
+        try:
+            guard.check(scope)
+        except HyperslabError as error:
+            scope[REFUSED] = error
+        if OUTER_ROOT in scope and scope["path"].startswith(("/v1/", "/zarr")):
+            send = partial(send_revalidated, send)
+        principal: Principal | None = scope.get(PRINCIPAL)
+        refused = REFUSED in scope
+        demand: Demand | None = scope.get(DEMAND)
+        if demand is not None and (refused or SEEN in scope or demand.actions[0] != "read" or demand.path == LINK):
+            name = "unknown" if principal is None else principal.name
+            audited = Audited(self._app, scope, name, demand.actions[0], demand.path)
+            work: Awaitable[None] = audited.run(receive, send, refused=refused)
+        else:
+            work = self._app(scope, receive, send)
+        await (work if principal is None or principal.is_anonymous else guard.running.run(principal, work))
+
+
+async def send_revalidated(send: Send, message: Message) -> None:
+    """Send a message; what caches might keep for longer than a link lasts is to be revalidated."""
+    if message["type"] == "http.response.start":
+        kept = b"private, no-cache, no-transform"
+        headers = message["headers"]
+        message["headers"] = [(n, kept if n == b"cache-control" and b"immutable" in v else v) for n, v in headers]
+    await send(message)
+
+
+def sent_token(scope: Scope) -> bytes | str | None:
+    """The token that a request carries, or what is wrong with it; None without one."""
+    sent = key = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            sent = value
+        elif name == b"x-api-key":
+            key = value
+    scheme, _, rest = (sent or b"").strip().partition(b" ")
+    if sent is None or len(sent) > LONGEST or scheme.lower() not in (b"bearer", b"basic"):
+        if key is not None:
+            return bytes(key).strip()
+        return None if sent is None else "a token is sent as Bearer, as X-API-Key, or as the password of Basic"
+    if scheme.lower() == b"bearer":
+        return bytes(rest).strip()
+    try:
+        return b64decode(rest.strip(), validate=True).partition(b":")[2]
+    except ValueError:
+        return "the credentials are not of the form that Basic has"
+
+
+def alike(one: Principal, other: Principal) -> bool:
+    """Whether two principals are the same."""
+    return (one.name, one.rules, one.ends) == (other.name, other.rules, other.ends)
 
 
 def is_open(method: str, path: str) -> bool:
@@ -107,6 +169,11 @@ class Guard:
         self.links = Links(options.link_keys)
         self.seen_by: Callable[[View], object] = lambda _: None
         self.has_iiif = True
+        self.identities: Identities | None = None
+        if options.identity is not None:
+            from hyperslab.api.middleware.identity import Identities  # of an extra
+
+            self.identities = Identities(options.identity)
         readers, writers = options.read_tokens, options.write_tokens
         self._own: dict[bytes, Principal] = {}
         for number, token in enumerate(readers, 1):
@@ -121,10 +188,44 @@ class Guard:
         self._anonymous = Principal("anonymous", (READING,) if only_writers else rules, is_anonymous=True)
         self._is_lenient = only_writers
         self.has_tokens = bool(readers or writers or options.has_rules)
-        self._resolved: dict[bytes, Principal | str] = {}
+        self._file, self._read_file = options.tokens_file, options.read_tokens_file
+        self._file_state: tuple[int, ...] | None = None
+        self._looked = 0.0
+        self._gone = set[Principal]()
+        self.reread()
+        self.running = Running(self.gone)
         self._origins = frozenset(options.cors_origins) - {"*"}
         self._hosts = frozenset(map(str.lower, options.allowed_hosts))
         self._any_host = self.has_tokens or "*" in self._hosts
+
+    def reread(self) -> None:
+        """Read the file of tokens again if it has changed. One that is gone has none; one that cannot be parsed, as
+        while it is written, changes nothing."""
+        if self._file is None or time.monotonic() - self._looked < LOOK_AFTER:
+            return
+        self._looked = time.monotonic()
+        state: tuple[int, ...] = ()
+        with suppress(OSError):
+            found = self._file.stat()
+            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if state == self._file_state:
+            return
+        try:
+            read = self._read_file(self._file) if state else {}
+        except ValueError as error:
+            log.error("the tokens of %s stay as they were: %s", self._file, error)  # noqa: TRY400 - no trace
+            self._file_state = state
+            return
+        before, self._file_state = self._tokens, state
+        same = {each: old for each, new in read.items() if (old := before.get(each)) is not None and alike(old, new)}
+        self._tokens = {**read, **same, **self._own}
+        self._gone |= {*before.values()} - {*self._tokens.values()}
+
+    def gone(self) -> set[Principal]:
+        """Look at the file, and return the principals whose tokens have gone since the last look."""
+        self.reread()
+        found, self._gone = self._gone, set()
+        return found
 
     def check(self, scope: Scope) -> None:
         """Check a request, and note who asks. Requests for the methods of a path are allowed to all."""
@@ -150,49 +251,41 @@ class Guard:
         outer = scope.get("root_path", "")
         scope[OUTER_ROOT], scope["root_path"] = outer, f"{outer}{PREFIX}{text}"
         scope["path"] = slash + rest or "/"
-        return None if method == "OPTIONS" else self.links.principal(text)
+        if method == "OPTIONS":
+            return None
+        scope[DEMAND] = self._demand(scope, method, scope["path"])
+        return self.links.principal(text)
 
     def _principal(self, scope: Scope, method: str, path: str) -> Principal | None:
         """Who asks, by the token that was sent. Raises `Unauthorized` for one that is none, where one is needed."""
-        sent = key = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                sent = value
-            elif name == b"x-api-key":
-                key = value
-        if sent is None and key is None:
+        self.reread()
+        token = sent_token(scope)
+        if token is None:
             return self._anonymous
-        found = self._resolve(sent, key)
+        found: Principal | str | None = token if isinstance(token, str) else self._tokens.get(digest(token))
+        if found is None and self.identities is not None and isinstance(token, bytes):
+            found = self.identities.find(token)
         if isinstance(found, Principal):
             if time.time() < found.ends:
                 return found
             found = f"this token ended at {timestamp(found.ends)}"
+        found = found or "no such token"
         if is_open(method, path) or method == "OPTIONS":
             return None
         if not self._is_lenient:
+            scope[DEMAND] = self._demand(scope, method, path)
             raise unauthorized(scope, found)
         return Principal(found, self._anonymous.rules, is_anonymous=True)
 
-    def _resolve(self, sent: bytes | None, key: bytes | None) -> Principal | str:
-        """The principal of the values of ``Authorization`` and ``X-API-Key``; what is wrong with them."""
-        token = None
-        if sent is not None and len(sent) < LONGEST:
-            scheme, _, value = sent.partition(b" ")
-            if scheme.lower() == b"bearer":
-                token = value.strip()
-            elif scheme.lower() == b"basic":
-                try:
-                    token = b64decode(value.strip(), validate=True).partition(b":")[2]
-                except ValueError:
-                    return "the credentials are not of the form that Basic has"
-        token = key if token is None else token
-        if token is None:
-            return "a token is sent as Bearer, as X-API-Key, or as the password of Basic"
-        return self._tokens.get(digest(token), "no such token")
+    async def identify(self, identities: Identities, token: bytes | str | None) -> None:
+        """Ask the identity provider for a token of the form that these have, if it is of none here."""
+        is_theirs = isinstance(token, bytes) and token.count(b".") == 2 and digest(token) not in self._tokens
+        if is_theirs and isinstance(token, bytes) and identities.find(token) is None:
+            await identities.look(token)
 
     def _permit(self, scope: Scope, principal: Principal, method: str, path: str) -> None:
         """Raise what a principal gets who may not do what is asked for; note what is seen by one who may."""
-        actions, node, kind = demand = self._demand(scope, method, path)
+        actions, node, kind = demand = scope[DEMAND] = self._demand(scope, method, path)
         if kind == "other":
             knows = not principal.is_anonymous if actions == ("read",) else False
             knows = knows or bool(principal.views[actions[0]].paths)
@@ -235,8 +328,9 @@ class Guard:
             return demand_of_key(scope, method, tail)
         route, _, tail = tail.partition("/")
         if head != "v1" or route not in ROUTES:
-            reads = method == "GET" or path == "/v1/link"  # whose endpoint looks again
-            return Demand(("read",) if reads else ("write",), METRICS if path == METRICS else "", "other")
+            if path == LINK:  # whose endpoint looks again
+                return Demand(("read",), path, "other")
+            return Demand(("read",) if method == "GET" else ("write",), METRICS if path == METRICS else "", "other")
         node = tail.strip("/")
         query = scope["query_string"].decode("latin-1") if method not in ("GET", "PATCH") else ""
         sent = {name: values[-1].lower() for name, values in parse_qs(query, keep_blank_values=True).items()}

@@ -11,11 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.middleware.access import OUTER_ROOT, SEEN, UNSEEN
 from hyperslab.api.middleware.edge import printable
-from hyperslab.api.problems import problem
+from hyperslab.api.problems import problem, problem_page
 from hyperslab.api.response import ENDING, METHOD, REFUSED
 from hyperslab.api.services import Services
-from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError
+from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, LinkExpired, LinkInvalid, LinkRevoked
 
+LINK_ERRORS: Final = (LinkExpired, LinkInvalid, LinkRevoked)
+"""Who opens such a link in a browser sees a page."""
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
 """Seconds without input, and in all, for which the rest of a refused body is read."""
@@ -70,7 +72,12 @@ class Problems:
             if UNSEEN in scope and isinstance(error, HyperslabError) and error.http_status in (403, 404):
                 error = await self._services.unless_seen(scope[SEEN], scope[UNSEEN], error)
             root = scope.get(OUTER_ROOT, scope.get("root_path", ""))  # what explains a problem needs no link
-            response = problem(error, path=printable(scope["path"]), root=root)
+            if isinstance(error, LINK_ERRORS) and any(
+                n == b"accept" and b"text/html" in v for n, v in scope["headers"]
+            ):
+                response = problem_page(error)
+            else:
+                response = problem(error, path=printable(scope["path"]), root=root)
             await response(scope, receive, _Lingering(send, receive_on) if body_comes else send)
 
 
