@@ -117,9 +117,9 @@ def translate(store: str, key: str, error: Exception, place: str) -> HyperslabEr
         return BadPath(key, "the object store cannot hold this name")
     credentials = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/oauth2/token")
     if any(service in text for service in credentials):
-        return StoreDenied(store, "", f"no credentials were configured and none were found ({place})")
+        return StoreDenied(store, "", "no credentials were configured and none were found", place=place)
     is_whole = network_kind_of(error) == "Connect" or means_no_bucket(error) or isinstance(error, FileNotFoundError)
-    return _kind_of(error)(store, "" if is_whole else key, f"{_reason(error)} ({place})")
+    return _kind_of(error)(store, "" if is_whole else key, _reason(error), place=place)
 
 
 def _kind_of(error: Exception) -> type[StoreError]:
