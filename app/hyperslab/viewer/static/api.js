@@ -22,7 +22,7 @@ export const encodePath = (path) => path.split("/").map(encodeURIComponent).join
 
 /**
  * The address of an API route for a node.
- * @param {"metadata"|"slice"|"tile"|"plan"|"changes"} route
+ * @param {"metadata"|"slice"|"tile"|"plan"|"points"|"changes"} route
  * @param {string} path
  * @param {string} [rest] what follows the path, with its slash or question mark
  */
@@ -33,14 +33,15 @@ export const absolute = (address) => new URL(address, location.origin).href;
 
 /**
  * A successful response; after 401 the user is asked for a token, and the request is repeated.
- * @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>}
+ * @param {string} address @param {AbortSignal} [signal] @param {any} [body] JSON that is posted
+ * @returns {Promise<Response>}
  */
-export async function get(address, signal) {
+export async function get(address, signal, body) {
   const token = heldToken();
-  const response = await reach(address, token, signal);
+  const response = await reach(address, token, signal, body);
   if (response.status === 401) {
     await signIn(token, accepts);
-    return get(address, signal);
+    return get(address, signal, body);
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -49,9 +50,11 @@ export async function get(address, signal) {
 /** Whether a token permits reading. @param {string} token */
 const accepts = async (token) => (await reach(url("metadata", "", "?limit=1"), token)).status !== 401;
 
-async function reach(address, token, signal) {
+async function reach(address, token, signal, body) {
+  const sent = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
   try {
-    return await fetch(address, { signal, headers: authorization(token) });
+    return await fetch(address, { signal, ...sent, headers: { ...authorization(token), ...type } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
@@ -88,6 +91,9 @@ export async function download(address, name) {
   h("a", { href, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(href), DOWNLOAD_STARTS);
 }
+
+/** The JSON that answers a question with a body. @param {string} address @param {any} body */
+export const post = async (address, body) => parseExactly(await (await get(address, undefined, body)).text());
 
 const getJson = async (address, signal) => (await get(address, signal)).json();
 

@@ -3,6 +3,7 @@
 import { metadata } from "./api.js";
 import { createCard } from "./cards.js";
 import { h, icon, toast } from "./dom.js";
+import { counted } from "./format.js";
 import { join, lastName, meaning } from "./nodes.js";
 
 const PAGE = 60;
@@ -39,7 +40,7 @@ function page(group, onopen, welcome = !group.path) {
 
 function introduction(group, count) {
   const noun = group.path ? "member" : "store";
-  const text = count === 1 ? `1 ${noun}` : `${count}${group.next_cursor ? "+" : ""} ${noun}s`;
+  const text = group.next_cursor ? `${count}+ ${noun}s` : counted(count, noun);
   const parts = new Set([group.attributes?.title, meaning(group), text]);
   return [...parts].filter((part) => typeof part === "string" && part).join(" · ");
 }

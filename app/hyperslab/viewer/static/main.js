@@ -5,6 +5,7 @@ import { numericFields, plainInfo, tableInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { decodeOf, isPacked, meaningOf } from "./decoded.js";
 import { ROOT } from "./dom.js";
+import { createDownload } from "./download.js";
 import { createFollower } from "./follow.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
@@ -34,8 +35,10 @@ const header = createHeader(document.getElementById("header"), {
   ondecode: (decode) => store.update({ decode, channels: null }, "decode"),
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onfollow: () => store.update({ follow: !store.get().follow }, "follow changes"),
+  ondownload: () => download.open(),
   onhelp: help.toggle,
 });
+const download = createDownload(() => ({ sight: current?.shown?.source?.() ?? null, png: current?.shown?.png ?? null }));
 const follower = createFollower(refresh);
 const explainSoon = throttle(EXPLAIN_EVERY, (address, asked) => void explainTile(address, asked));
 const views = createViews({
@@ -294,9 +297,10 @@ function act(name) {
 
 listen({
   ...Object.fromEntries(
-    ["move", "zoom", "home", "step", "play", "plane", "channel", "labels"].map((name) => [name, act(name)]),
+    ["move", "zoom", "home", "step", "play", "plane", "channel", "labels", "series", "area", "line", "smooth"].map((name) => [name, act(name)]),
   ),
   filter: tree.focus,
+  download: download.open,
   panels: () => togglePanel("inspector"),
   view: nextView,
   theme: switchTheme,

@@ -21,6 +21,8 @@ import { heldToken } from "./token.js";
  * @property {import("./inspector.js").Panel[]} [panels]
  * @property {Partial<import("./keys.js").Actions>} actions what the keys do
  * @property {() => {row: number, column: number}|null} [corner] first visible row and column
+ * @property {() => import("./download.js").Source|null} [source] what can be downloaded
+ * @property {() => void} [png] saves a picture of the view
  * @property {() => void} [named] coordinates of the axes have become known
  * @property {() => void} [themed] the colours of the page have changed
  * @property {() => void} [close]
@@ -50,7 +52,7 @@ export function createViews(context) {
       onopen: context.open,
       onproblem: context.onproblem,
     });
-    const { element, dock, planes, channels, overlay, picture, home } = imageView;
+    const { element, dock, planes, channels, overlay, picture, home, picks } = imageView;
     return {
       elements: [element],
       update: (state, before) => imageView.update(state, info, before),
@@ -59,7 +61,9 @@ export function createViews(context) {
       panels: imageView.panels(info),
       corner: imageView.corner,
       named: imageView.named,
-      themed: channels.redraw,
+      themed: imageView.redraw,
+      source: () => (info.images || !imageView.ready() ? null : { ...imageView.sight(), whole: "" }),
+      png: imageView.savePng,
       close: imageView.hide,
       settled: imageView.quiet,
       actions: {
@@ -71,6 +75,10 @@ export function createViews(context) {
         plane: planes.cycle,
         channel: channels.toggle,
         labels: overlay.toggle,
+        series: picks.plotHere,
+        area: () => picks.draw("area"),
+        line: () => picks.draw("line"),
+        smooth: () => imageView.smooth.click(),
       },
     };
   }
@@ -78,10 +86,13 @@ export function createViews(context) {
   /** @returns {Shown} */
   function plot(document, info, { field }) {
     const made = createPlot({ document, info, field }, context.store, context.onproblem);
+    const sight = () => ({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode });
     return {
       elements: [made.element],
       update: made.update,
-      texts: () => snippetsFor({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode }),
+      texts: () => snippetsFor(sight()),
+      source: () => ({ ...sight(), whole: "" }),
+      png: made.savePng,
       named: made.named,
       themed: made.redraw,
       close: made.close,
@@ -100,18 +111,20 @@ export function createViews(context) {
     const { store, onproblem } = context;
     const table = createTable(document, store, () => positionsOf(store.get(), info), info, onproblem);
     const dock = createDock(store, { settled: () => Promise.resolve() });
+    const sight = () => {
+      const { field } = store.get();
+      const { decode } = info;
+      const objects = hasObjects(document, field);
+      return { decode, path: document.path, select: table.select(), field, rank: document.shape.length, objects };
+    };
     return {
       elements: [table.element, dock.element],
       update: (state, before) => {
         dock.update(state, info);
         table.update(state, before);
       },
-      texts: () => {
-        const { field } = store.get();
-        const { decode } = info;
-        const sight = { decode, path: document.path, select: table.select(), field, rank: document.shape.length };
-        return snippetsFor({ ...sight, objects: hasObjects(document, field) });
-      },
+      texts: () => snippetsFor(sight()),
+      source: () => ({ ...sight(), whole: "" }),
       named: dock.refresh,
       close: dock.stop,
       actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },
