@@ -110,7 +110,16 @@ export function metadata(path, { cursor, limit, signal } = {}) {
 }
 
 /**
- * Nodes of all stores whose path has a text in it: a page of `matches`, with `next_cursor` and `problems`.
+ * A page of the table of a group: rows as `children`, with `next_cursor`, `problems`, and `count` where it is known.
+ * @param {string} path @param {{sort?: string, filter?: string, cursor?: string|null}} wanted
+ */
+export function members(path, { sort, filter, cursor }) {
+  const given = { table: "true", ...(sort && { sort }), ...(filter && { filter }), ...(cursor && { cursor }) };
+  return getJson(url("metadata", path, `?${new URLSearchParams(given)}`));
+}
+
+/**
+ * Nodes of all stores whose path or attributes have a text: a page of `matches`, with `next_cursor` and `problems`.
  * @param {string} text @param {string|null} cursor @param {AbortSignal} [signal]
  */
 export const search = (text, cursor, signal) =>

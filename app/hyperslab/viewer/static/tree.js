@@ -24,6 +24,7 @@ export function createTree(host, onopen) {
     entries.filter((e) => e.isIntersecting).forEach((e) => detail(e.target)),
   );
   let current = "";
+  let narrowed = "";
 
   function treeItem(path, name, kind, level) {
     const chevron = h(
@@ -52,7 +53,7 @@ export function createTree(host, onopen) {
     if (children) element.setAttribute("aria-expanded", "false");
     else chevron.classList.add("leaf");
     seen.observe(element);
-    const item = { path, level, element, link, sign, about, children, loaded: null, open: false, found: false };
+    const item = { path, level, element, link, sign, about, children, loaded: null, open: false, found: false, told: "", summary: "" };
     items.set(path, item);
     return item;
   }
@@ -70,7 +71,8 @@ export function createTree(host, onopen) {
     describe(item.path).then(
       (document) => {
         setIcon(item.sign, iconOf(document));
-        item.about.textContent = document.kind === "array" ? summary(document) : meaning(document);
+        item.summary = document.kind === "array" ? summary(document) : meaning(document);
+        item.about.textContent = item.told || item.summary;
         item.link.title = `${item.path}\n${summary(document)}`;
       },
       (problem) => {
@@ -117,7 +119,7 @@ export function createTree(host, onopen) {
   }
 
   /** Add a found node with the groups above it. */
-  function add(path, kind) {
+  function add(path, kind, told = "") {
     const names = path.split("/");
     let list = root;
     for (const [level, name] of names.entries()) {
@@ -127,6 +129,7 @@ export function createTree(host, onopen) {
         item.found = true;
         place(item, list);
       }
+      if (at === path) items.get(at).told = told;
       list = items.get(at).children;
       if (!list) return; // it has become something else
     }
@@ -212,14 +215,18 @@ export function createTree(host, onopen) {
   /** Show nodes with a text in their path, and expand groups above nodes with it in their name. */
   function narrow(text) {
     const [shown, leading] = [new Set(), new Set()];
-    for (const { path } of items.values()) {
-      if (!path.toLowerCase().includes(text)) continue;
+    for (const item of items.values()) {
+      const { path } = item;
+      if (text !== narrowed) item.told = ""; // that was of another text
+      item.about.textContent = item.told || item.summary;
+      if (!path.toLowerCase().includes(text) && !item.told) continue;
       shown.add(path);
       for (let above = parentOf(path); above; above = parentOf(above)) {
         shown.add(above);
-        if (text && isNamed(path, text)) leading.add(above);
+        if (text && (item.told || isNamed(path, text))) leading.add(above);
       }
     }
+    narrowed = text;
     for (const item of items.values()) {
       item.element.classList.toggle("filtered", !shown.has(item.path));
       if (item.children) unfold(item, item.open || leading.has(item.path));

@@ -145,9 +145,10 @@ export function createViews(context) {
 
   /** @returns {Shown} */
   function browse(group) {
+    const made = createBrowse(group, context.store, context.open);
     return {
-      elements: [createBrowse(group, context.open)],
-      update: () => {},
+      elements: [made.element],
+      update: made.update,
       texts: () => groupSnippets(group.path),
       links: () => (heldToken() ? [] : [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }]),
       actions: {},
