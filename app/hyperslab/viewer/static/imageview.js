@@ -20,7 +20,7 @@ import { createProbe, imageAt } from "./probe.js";
 import { createScaleBar } from "./scalebar.js";
 import { savePicture, snapshot } from "./snapshot.js";
 import { neuroglancerLink } from "./snippets.js";
-import { activeIndices, flipOf, planeOf, selectText, tileQuery } from "./tilequery.js";
+import { frameOf, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
 import { heldToken } from "./token.js";
 
@@ -101,16 +101,6 @@ export function createImageView(store, events) {
   );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, measure.element, dock.element);
 
-  function frameOf(state) {
-    const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
-    const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
-    const { version } = context.info; // under its own address, a tile that has changed is not taken from a cache
-    const query = [tileQuery(state, context.info), version && `v=${encodeURIComponent(version)}`].filter(Boolean).join("&");
-    const gaps = context.info.kind !== "labels" && !state.labels && !context.info.images; // there, what is not drawn is no gap
-    const blank = activeIndices(state, context.info).length === 0;
-    return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
-  }
-
   const show = throttle(SHOW_EVERY, (wanted, box) => {
     picture.show(wanted, box);
     void layLabels();
@@ -138,7 +128,7 @@ export function createImageView(store, events) {
   function afterFrame() {
     const { state, info } = context;
     if (!info) return;
-    picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
+    picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at }, info)));
     scaleBar.update(state, info, picture.scale);
     margins.update(info, picture);
     marks.update();
@@ -204,7 +194,7 @@ export function createImageView(store, events) {
     setIcon(smooth.firstChild, state.smooth ? "smooth" : "pixels");
     picture.setSmooth(state.smooth);
     if (opened) probe.forget();
-    show(frameOf(state), state.box);
+    show(frameOf(state, info), state.box);
     tellBusy();
     if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
   }

@@ -94,12 +94,12 @@ async function load(mine, state) {
   mine.document ??= await metadata(state.path);
   const available = viewsOf(mine.document);
   const view = available.includes(state.view) ? state.view : available[0];
-  const fields = view === "image" || view === "plot" ? numericFields(mine.document) : [];
+  const fields = ["image", "planes", "plot"].includes(view) ? numericFields(mine.document) : [];
   const field = state.field || (fields[0] ?? "");
   const ready = { node: mine, available, view, fields, state: { ...state, field } };
   const decode = decodeOf(mine.document, state, view);
-  if (view === "image") {
-    await prepareInfo(mine, state, field, decode);
+  if (view === "image" || view === "planes") {
+    await prepareInfo(mine, view === "image" ? state : { ...state, plane: null, aspect: null }, field, decode);
     return { ...ready, info: mine.info };
   }
   if (view === "values" && available.includes("image")) {
@@ -161,9 +161,9 @@ function mount(mine, view, state, info) {
 /** Show the panels; the facts of a pyramid are those of its finest level, which is loaded later. */
 async function describeArray({ document: array }, view, info) {
   const { shown } = current;
-  const facts = { document: array, info: view === "image" ? info : null, panels: shown.panels ?? [] };
+  const facts = { document: array, info: view === "image" || view === "planes" ? info : null, panels: shown.panels ?? [] };
   inspector.open({ ...facts, array });
-  if (view !== "image" || array.kind === "array") return;
+  if (!["image", "planes"].includes(view) || array.kind === "array") return;
   const finest = await describe(info.levels[0].path).catch(() => null); // the picture is there all the same
   if (finest && current?.shown === shown) inspector.open({ ...facts, array: finest });
 }

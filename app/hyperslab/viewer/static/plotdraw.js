@@ -78,9 +78,10 @@ function ticks(low, high, about) {
 }
 
 /** Ticks of the vertical axis, with text. */
-function marks({ low, high, dates }) {
-  if (!dates) return ticks(low, high, 6).map((value) => [value, formatNumber(value)]);
-  const values = dates.ticks(low, high, 6);
+function marks({ low, high, dates, height }) {
+  const about = Math.min(6, Math.max(2, Math.floor((height - TOP - BOTTOM) / 34)));
+  if (!dates) return ticks(low, high, about).map((value) => [value, formatNumber(value)]);
+  const values = dates.ticks(low, high, about);
   return values.map((value) => [value, dates.text(value, values[1] - values[0])]);
 }
 

@@ -43,6 +43,7 @@ import { encodePath } from "./api.js";
  * @property {""|"cards"|"table"} list how the members of a group are shown, "" is what suits
  * @property {string} sort column of that table, with "-" from the largest on
  * @property {string} filter text that its rows have
+ * @property {string} pane which of three planes is shown where there is room for one
  */
 
 /** @type {Omit<State, "path">} */
@@ -74,6 +75,7 @@ export const DEFAULTS = Object.freeze({
   list: "",
   sort: "",
   filter: "",
+  pane: "",
 });
 
 // Names of parameters of this page and the tile API; axes with these names use `sel=name:position`.
@@ -94,6 +96,7 @@ const RESERVED = new Set([
   "list",
   "sort",
   "filter",
+  "pane",
   "sel",
   "axes",
   "flip",
@@ -169,6 +172,7 @@ export function parse(address) {
     list: ["cards", "table"].includes(query.get("list")) ? query.get("list") : "",
     sort: query.get("sort") ?? "",
     filter: query.get("filter") ?? "",
+    pane: query.get("pane") ?? "",
   };
 }
 
@@ -256,7 +260,7 @@ export function format(state) {
   put("along", state.along);
   if (state.area) query.append("area", state.area.join(","));
   if (state.line) query.append("line", state.line.join(","));
-  for (const name of ["list", "sort", "filter"]) put(name, state[name]);
+  for (const name of ["list", "sort", "filter", "pane"]) put(name, state[name]);
   return pageAddress(state.path, query);
 }
 

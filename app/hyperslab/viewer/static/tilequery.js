@@ -202,3 +202,14 @@ function channelText(list, size) {
   if (list.length === size && size > 1) return ":";
   return list.length === 1 ? String(list[0]) : `[${list.join(",")}]`;
 }
+
+/** The picture of a plane, for `Picture`. @param {State} state @param {TileInfo} info @returns {import("./osd.js").Frame} */
+export function frameOf(state, info) {
+  const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom, version } = info;
+  const flip = planeOf(state, info).map((name) => flipOf(state, info).includes(name));
+  // under its own address, a tile that has changed is not taken from a cache
+  const query = [tileQuery(state, info), version && `v=${encodeURIComponent(version)}`].filter(Boolean).join("&");
+  const gaps = info.kind !== "labels" && !state.labels && !info.images; // there, what is not drawn is no gap
+  const blank = activeIndices(state, info).length === 0;
+  return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
+}

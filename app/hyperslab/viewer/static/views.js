@@ -11,6 +11,7 @@ import { groupSnippets, snippetsFor } from "./snippets.js";
 import { createTable } from "./table.js";
 import { positionsOf } from "./tilequery.js";
 import { heldToken } from "./token.js";
+import { createVolume } from "./volume.js";
 
 /**
  * @typedef {object} Shown
@@ -80,6 +81,23 @@ export function createViews(context) {
         line: () => picks.draw("line"),
         smooth: () => imageView.smooth.click(),
       },
+    };
+  }
+
+  /** @returns {Shown} */
+  function planes(document, info) {
+    const made = createVolume(document, info, context.store, context);
+    return {
+      elements: [made.element],
+      update: made.update,
+      texts: () => (made.ready() ? snippetsFor(made.sight()) : null),
+      source: () => ({ ...made.sight(), whole: "" }),
+      panels: made.panels,
+      named: made.named,
+      themed: made.redraw,
+      close: made.close,
+      settled: made.settled,
+      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel },
     };
   }
 
@@ -155,5 +173,5 @@ export function createViews(context) {
     };
   }
 
-  return { image, plot, values, browse };
+  return { image, planes, plot, values, browse };
 }
