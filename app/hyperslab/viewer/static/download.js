@@ -48,8 +48,10 @@ export function createDownload(current) {
       snippets.element,
     ),
   );
-  dialog.addEventListener("close", () => running?.abort());
-  document.body.append(dialog);
+  dialog.addEventListener("close", () => {
+    running?.abort();
+    dialog.remove();
+  });
   let form = "npy";
   let source = null;
   let png = null;
@@ -58,6 +60,7 @@ export function createDownload(current) {
   let running = null;
 
   function open() {
+    if (dialog.open) return void dialog.close();
     ({ sight: source, png } = current());
     if (!source && !png) return void toast("There is nothing to download here");
     const choices = source ? [["shown", "What is displayed"], source.box && ["box", "The chosen box"], ["whole", "The whole array"]] : [];
@@ -68,6 +71,7 @@ export function createDownload(current) {
       ...offered.map((name) => h("button", { type: "button", "data-format": name, onclick: () => choose(name) }, FORMATS[name])),
     );
     choose(form);
+    document.body.append(dialog);
     dialog.showModal();
   }
 

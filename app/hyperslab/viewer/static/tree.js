@@ -33,7 +33,7 @@ export function createTree(host, onopen) {
       icon("chevron"),
     );
     const sign = icon(kind === "group" ? "group" : "array");
-    const about = h("span", { class: "tree-about" });
+    const about = h("span", { class: "tree-about", "aria-hidden": "true" }); // the name is what an item is called
     const link = h(
       "a",
       { class: "tree-row", href: pageAddress(path), tabindex: -1, onclick: (event) => follow(event, path) },
@@ -44,16 +44,12 @@ export function createTree(host, onopen) {
     );
     link.style.setProperty("--level", String(level));
     const children = kind === "group" ? h("ul", { role: "group", hidden: true }) : null;
-    const element = h(
-      "li",
-      { role: "treeitem", "aria-level": level + 1, "aria-label": name, "data-path": path },
-      link,
-      children,
-    );
-    if (children) element.setAttribute("aria-expanded", "false");
+    const row = h("div", { role: "treeitem", "aria-level": level + 1 }, link);
+    const element = h("li", { role: "none", "data-path": path }, row, children);
+    if (children) row.setAttribute("aria-expanded", "false");
     else chevron.classList.add("leaf");
     seen.observe(element);
-    const item = { path, level, element, link, sign, about, children, loaded: null, open: false, found: false, told: "", summary: "" };
+    const item = { path, level, element, row, link, sign, about, children, loaded: null, open: false, found: false, told: "", summary: "" };
     items.set(path, item);
     return item;
   }
@@ -152,7 +148,7 @@ export function createTree(host, onopen) {
     if (!cursor) return [];
     const more = h(
       "button",
-      { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
+      { type: "button", role: "treeitem", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
       "Show more",
     );
     const entry = h("li", { class: "tree-note", role: "none" }, more);
@@ -175,7 +171,7 @@ export function createTree(host, onopen) {
 
   function unfold(item, wanted) {
     item.children.hidden = !wanted;
-    item.element.setAttribute("aria-expanded", String(wanted));
+    item.row.setAttribute("aria-expanded", String(wanted));
   }
 
   function toggle(path) {
@@ -206,7 +202,7 @@ export function createTree(host, onopen) {
   }
 
   function mark(item, chosen) {
-    item.element.setAttribute("aria-selected", String(chosen));
+    item.row.setAttribute("aria-selected", String(chosen));
     if (chosen) item.link.setAttribute("aria-current", "page");
     else item.link.removeAttribute("aria-current");
     item.link.tabIndex = -1;
@@ -237,7 +233,7 @@ export function createTree(host, onopen) {
   root.addEventListener("keydown", (event) => {
     const rows = [...root.querySelectorAll(".tree-row")].filter((row) => row.offsetParent !== null);
     const at = rows.indexOf(document.activeElement);
-    const item = items.get(document.activeElement.closest("[role=treeitem]")?.dataset.path);
+    const item = items.get(document.activeElement.closest("[data-path]")?.dataset.path);
     const goTo = (row) => row?.focus();
     const actions = {
       ArrowDown: () => goTo(rows[at + 1]),
@@ -248,7 +244,7 @@ export function createTree(host, onopen) {
       ArrowLeft: () =>
         item?.children?.hidden === false
           ? collapse(item)
-          : goTo(item?.element.parentElement.closest("[role=treeitem]")?.querySelector(".tree-row")),
+          : goTo(item?.element.parentElement.closest("[data-path]")?.querySelector(".tree-row")),
     };
     if (!actions[event.key]) return;
     event.preventDefault();
