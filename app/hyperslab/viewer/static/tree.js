@@ -148,10 +148,10 @@ export function createTree(host, onopen) {
     if (!cursor) return [];
     const more = h(
       "button",
-      { type: "button", role: "treeitem", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
+      { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
       "Show more",
     );
-    const entry = h("li", { class: "tree-note", role: "none" }, more);
+    const entry = h("li", { class: "tree-note", role: "none" }, h("div", { role: "treeitem", "aria-level": level + 1 }, more));
     entry.style.setProperty("--level", String(level));
     return [entry];
   }
