@@ -1,4 +1,4 @@
-"""Headless Chromium for the tests of pages. A `Tab` remembers what went wrong in it, and its pictures are kept."""
+"""Headless Chromium for the tests of pages. A `Tab` remembers what went wrong in it."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Tab:
         self.page.on("response", self._on_response)
         self.page.on("requestfailed", self._on_failure)
 
-    def keep(self, name: str) -> bytes:
-        """A screenshot, kept for people to look at as ``{name}.png``."""
-        return self.page.screenshot(path=artifacts("viewer") / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower())}.png")
+    def keep(self, name: str) -> None:
+        """Keep a screenshot for people to look at as ``{name}.png``."""
+        self.page.screenshot(path=artifacts("viewer") / f"{re.sub(r'[^a-z0-9-]+', '-', name.lower())}.png")
 
     def count(self, part: str) -> int:
         """How many requests had this in their address."""

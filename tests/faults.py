@@ -7,22 +7,24 @@
         proxy.seen  # every request that came: Seen(method, path, headers)
 
 Each request takes the first fault in the list that matches it and has some left; without one it is passed on untouched.
-It speaks plain HTTP/1.1, one upstream connection a request, and is a real socket server on 127.0.0.1.
+It speaks plain HTTP/1.1, one upstream connection for each of a client, and is a real socket server on 127.0.0.1.
 """
 
 from __future__ import annotations
 
-import http.client
+import select
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
+
+import httptools
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,12 @@ class FaultProxy:
         """Method, path and status of every answer of the upstream server, in the order they came."""
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def inject(self, fault: Fault, *, method: str | None = None, path: str = "", times: float = 1) -> None:
         """Use ``fault`` on the next ``times`` requests (``math.inf``: all) of ``method`` with ``path`` in their URL."""
@@ -162,104 +164,146 @@ class FaultProxy:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
         self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=_Connection(self, client).run, daemon=True).start()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _Message:
+    """A request or an answer, as the parser finds its parts."""
 
-    def __init__(self, address: tuple[str, int], proxy: FaultProxy) -> None:
-        super().__init__(address, _Handler)
-        self.proxy = proxy
+    def __init__(self) -> None:
+        self.url, self.headers, self.body = b"", dict[str, str](), bytearray()
+        self.has_head = self.is_complete = False
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def on_url(self, part: bytes) -> None:
+        self.url += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1")] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.has_head = True
+
+    def on_body(self, part: bytes) -> None:
+        self.body += part
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True
+
+
+class _Connection:
+    """A client's, and the one to upstream that serves it."""
+
+    def __init__(self, proxy: FaultProxy, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._proxy, self._client = proxy, client
+        self._upstream: socket.socket | None = None
+        self._is_open = True
+
+    def run(self) -> None:
         """Clients that hang up are part of the play."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._client, suppress(OSError, httptools.HttpParserError):
+            while self._is_open:
+                self._handle()
+        if self._upstream is not None:
+            self._upstream.close()
 
     def _handle(self) -> None:
-        body = self._read_body()
-        fault = self.server.proxy.take(Seen(self.command, self.path, dict(self.headers), body))
+        asked = _Message()
+        parser = httptools.HttpRequestParser(asked)
+        while not asked.is_complete:
+            self._feed(parser, self._client)
+            if asked.has_head and not asked.is_complete and {"Expect", "expect"} & asked.headers.keys():
+                self._client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        method, path, body = parser.get_method().decode(), asked.url.decode("latin-1"), bytes(asked.body)
+        fault = self._proxy.take(Seen(method, path, dict(asked.headers), body))
+        self._is_open = parser.should_keep_alive()
         if isinstance(fault, Reset):
             self._cut()
         elif isinstance(fault, Stall):
-            self.rfile.read(1)
-            self.close_connection = True
+            self._client.recv(1)
+            self._is_open = False
         elif isinstance(fault, Status):
-            self._answer(fault.status, dict(fault.headers), fault.body)
+            self._answer(method, fault.status, dict(fault.headers), fault.body)
         else:
             if isinstance(fault, Delay):
                 time.sleep(fault.seconds)
             if isinstance(fault, Before):
                 fault.action()
-            self._finish(fault, *self._ask_upstream(body, fault))
+            body = body[: fault.size] if isinstance(fault, Cut) else body
+            dropped = fault.names if isinstance(fault, DropHeaders) else ()
+            self._finish(fault, method, path, *self._ask_upstream(method, path, asked, body, dropped))
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815  (the base class looks for these)
+    def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, source: socket.socket) -> None:
+        data = source.recv(1 << 18)
+        if not data:
+            raise ConnectionResetError
+        parser.feed_data(data)
 
-    def _read_body(self) -> bytes:
-        if "100-continue" in self.headers.get("Expect", ""):
-            self.send_response_only(100)
-            self.end_headers()
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def _ask_upstream(self, body: bytes, fault: Fault | None) -> tuple[int, dict[str, str], bytes]:
-        if isinstance(fault, Cut):
-            body = body[: fault.size]
-            self.headers.replace_header("Content-Length", str(len(body)))
-        dropped = {name.lower() for name in fault.names} if isinstance(fault, DropHeaders) else set()
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped | {"expect", "connection"}}
-        upstream = http.client.HTTPConnection(*self.server.proxy.upstream, timeout=60)
-        try:
-            upstream.request(self.command, self.path, body=body or None, headers=headers)
-            answer = upstream.getresponse()
-            self.server.proxy.answers.append((self.command, self.path, answer.status))
-            return answer.status, dict(answer.headers), answer.read()
-        finally:
+    def _ask_upstream(
+        self, method: str, path: str, asked: _Message, body: bytes, dropped: tuple[str, ...]
+    ) -> tuple[int, dict[str, str], bytes]:
+        ours = {name.lower() for name in dropped} | {"expect", "connection", "content-length", "transfer-encoding"}
+        headers = {name: value for name, value in asked.headers.items() if name.lower() not in ours}
+        if body or method not in ("GET", "HEAD", "DELETE"):
+            headers["Content-Length"] = str(len(body))
+        upstream = self._connect()
+        upstream.sendall(_head(f"{method} {path} HTTP/1.1", headers) + body)
+        answer = _Message()
+        parser = httptools.HttpResponseParser(answer)
+        while not (answer.is_complete or (answer.has_head and method == "HEAD")):
+            self._feed(parser, upstream)
+        if not parser.should_keep_alive():
             upstream.close()
+            self._upstream = None
+        self._proxy.answers.append((method, path, parser.get_status_code()))
+        return parser.get_status_code(), answer.headers, bytes(answer.body)
 
-    def _finish(self, fault: Fault | None, status: int, headers: dict[str, str], body: bytes) -> None:
+    def _connect(self) -> socket.socket:
+        """The connection of the last request, unless the server has closed it."""
+        if self._upstream is not None and select.select([self._upstream], [], [], 0)[0]:
+            self._upstream.close()
+            self._upstream = None
+        if self._upstream is None:
+            self._upstream = socket.create_connection(self._proxy.upstream, timeout=60)
+            self._upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._upstream
+
+    def _finish(
+        self, fault: Fault | None, method: str, path: str, status: int, headers: dict[str, str], body: bytes
+    ) -> None:
         if isinstance(fault, Cut) or (isinstance(fault, LoseAnswer) and fault.status is None):
             self._cut()
         elif isinstance(fault, LoseAnswer) and fault.status is not None:
-            self._answer(fault.status, {}, b"")
-        elif isinstance(fault, DenyMissing) and (status == 404 or "list-type" in self.path):
-            self._answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+            self._answer(method, fault.status, {}, b"")
+        elif isinstance(fault, DenyMissing) and (status == 404 or "list-type" in path):
+            self._answer(method, 403, {}, b"<Error><Code>AccessDenied</Code></Error>")
         elif isinstance(fault, Truncate):
-            self._answer(status, headers | {"Content-Length": str(len(body))}, body[: fault.size])
-            self.close_connection = True
+            headers = {name: value for name, value in headers.items() if name.lower() != "content-length"}
+            self._answer(method, status, headers | {"Content-Length": str(len(body))}, body[: fault.size])
+            self._is_open = False
         else:
-            self._answer(status, headers, body)
+            self._answer(method, status, headers, body)
 
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response_only(status)
+    def _answer(self, method: str, status: int, headers: dict[str, str], body: bytes) -> None:
         kept = {k.lower(): v for k, v in headers.items() if k.lower() not in ("transfer-encoding", "connection")}
-        if self.command != "HEAD" and status != 204:
+        if method != "HEAD" and status not in (204, 304):
             kept.setdefault("content-length", str(len(body)))
-        for name, value in kept.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-        self.wfile.flush()
+        self._client.sendall(_head(f"HTTP/1.1 {status} -", kept) + (body if method != "HEAD" else b""))
 
     def _cut(self) -> None:
         """Close with RST: linger of zero seconds."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close_connection = True
-        self.rfile.close()
-        self.connection.close()
+        self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._is_open = False
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class calls it so)
-        """Tests have no use for an access log."""
+
+def _head(first: str, headers: Mapping[str, str]) -> bytes:
+    lines = [first, *[f"{name}: {value}" for name, value in headers.items()], "", ""]
+    return "\r\n".join(lines).encode("latin-1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,7 @@ PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.a
 
 
 def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str, folder: str) -> None:
-    """``python -m hyperslab`` in a folder, with its output in a file. Its workers come from a process that has imported
-    the server, too."""
+    """``python -m hyperslab`` in a folder, with its output in a file. Its workers are forked, too."""
     from uvicorn import _subprocess
 
     from hyperslab.__main__ import main
@@ -36,7 +36,12 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str], outpu
         os.dup2(sink.fileno(), 2)
     sys.stdout.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
     sys.argv = ["hyperslab", *arguments]
-    workers = multiprocessing.get_context("forkserver")
-    workers.set_forkserver_preload(PRELOADED)
-    _subprocess.spawn = workers  # type: ignore[assignment]
+    os.register_at_fork(after_in_child=_forget_handlers)
+    _subprocess.spawn = multiprocessing.get_context("fork")  # type: ignore[assignment]
     sys.exit(main())
+
+
+def _forget_handlers() -> None:
+    """Of the process that a worker is forked from: until it has its own, a signal ends it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)

@@ -135,7 +135,7 @@ def _exit_with_parent() -> None:
 
 def main() -> None:
     """Serve on a free port of 127.0.0.1."""
-    S3Response.serialized = _listed  # type: ignore[method-assign]
+    S3Response.serialized = _listed  # type: ignore[assignment, method-assign]
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

@@ -39,8 +39,9 @@ Stores = Mapping[str, str | Path | Mapping[str, Any]]
 """By name: a folder or URL, or the members of a store's settings."""
 
 _PATIENCE = 120.0
-_SERVER_PROCESSES = multiprocessing.get_context("forkserver")
-_SERVER_PROCESSES.set_forkserver_preload(PRELOADED)
+FORKED = multiprocessing.get_context("forkserver")
+"""Processes that have imported the server when they begin: to import it takes longer than many a test."""
+FORKED.set_forkserver_preload(PRELOADED)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -152,11 +153,8 @@ class _Forked:
 
 
 def _forked(arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
-    """A child of a process that has imported the server and done nothing else: to import it takes longer than many a
-    test."""
-    process = _SERVER_PROCESSES.Process(
-        target=command_line, args=(arguments, dict(environment), str(output), str(Path.cwd()))
-    )
+    """A child of a process that has imported the server and done nothing else."""
+    process = FORKED.Process(target=command_line, args=(arguments, dict(environment), str(output), str(Path.cwd())))
     process.start()
     return _Forked(process)
 

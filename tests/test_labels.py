@@ -10,14 +10,27 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.wire.labels import positions
+from hyperslab.wire.labels import parse_label, positions
 
 DAYS = np.datetime64("2001-01-01", "ns") + np.arange(400) * np.timedelta64(1, "D")
+LABELS: list[tuple[str, Any]] = [
+    ("45", "45"),
+    (" 2001-01 .. 2001-03 ", slice("2001-01", "2001-03")),
+    ("..9", slice(None, "9")),
+    ("1..", slice("1", None)),
+    ("1..9..2", slice("1", "9", 2)),
+    ("[1, 2,]", ["1", "2"]),
+    ('["a,b",c]', ["a,b", "c"]),
+    ('"1..2"', "1..2"),
+    ('"a\\"..b".."]"', slice('a"..b', "]")),
+    ('""', ""),
+]
+
 NUMBERS = [np.array([1, 2, 3, 5, 8]), np.array([8.5, 5, 3, 2, -1]), np.array([1, 1, 2, 3]), np.array([3, 1, 2], "f4")]
 TEXTS = [np.array(["a", "b", "d"], object), np.array([b"a", b"c"])]
 TIMES = [DAYS, DAYS[::-1], DAYS.astype("M8[s]"), DAYS[::7] + np.timedelta64(90, "m")]
 
-numbers = st.sampled_from([-5, 0, 1, 2, 3, 3.5, 4, 5, 8, 8.5, 100])
+numbers: st.SearchStrategy[Any] = st.sampled_from([-5, 0, 1, 2, 3, 3.5, 4, 5, 8, 8.5, 100])
 dates = st.sampled_from(["1999", "2001", "2001-02", "2001-01-08", "2001-01-08T01:30", "2001-01-08T02", "2001-12-24"])
 instants: st.SearchStrategy[Any] = dates.filter(lambda text: len(text) > 7).map(np.datetime64) | dates
 
@@ -43,7 +56,7 @@ def test_numbers(values: np.ndarray[Any, Any], label: Any, end: float | None) ->
     repeats, rises = np.unique(values).size < values.size, (np.diff(values) >= 0).all() or (np.diff(values) <= 0).all()
     if not (repeats and isinstance(label, list)):
         assert chosen(values, label) == expected(values, label)
-    if rises and not isinstance(label, list):
+    if (rises or not repeats) and not isinstance(label, list):
         assert (chosen(values, slice(label, end)) or None) == expected(values, slice(label, end))
     if rises and not repeats:
         for method in ("nearest", "pad", "backfill"):
@@ -94,6 +107,27 @@ def test_what_is_no_label_is_named(values: np.ndarray[Any, Any], label: Any, met
 
 def test_a_range_in_no_order_and_one_of_a_list_that_is_several_are_refused() -> None:
     with pytest.raises(KeyError, match="in no order"):
-        positions(NUMBERS[3], slice(1, 2))
+        positions(DAYS[[2, 0, 1]], slice("2001-01-01", "2001-01-02"))
+    with pytest.raises(KeyError, match=r"no value is 1\.5"):
+        positions(NUMBERS[3], slice(1.5, 2))
     with pytest.raises(KeyError, match="several positions"):
         positions(NUMBERS[2], [1, 2])
+
+
+@pytest.mark.parametrize(("text", "label"), LABELS)
+def test_text_of_a_label(text: str, label: Any) -> None:
+    assert parse_label(text) == label
+
+
+@pytest.mark.parametrize("text", ["", "[1,,2]", "1..2..0", "1..2..3..4", '"a', '"a"b'])
+def test_text_of_no_label(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_label(text)
+
+
+@given(st.sampled_from(["0 days", "2 days", "48h", "1D", "90 min", "26h"]), st.sampled_from(["3 days", "60h", "200 s"]))
+def test_durations(label: str, end: str) -> None:
+    values = np.arange(100) * np.timedelta64(1, "h")
+
+    assert chosen(values, label) == expected(values, label)
+    assert (chosen(values, slice(label, end)) or None) == expected(values, slice(label, end))

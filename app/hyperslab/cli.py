@@ -6,7 +6,10 @@ import difflib
 import json
 import logging
 import re
+import secrets
+import shlex
 import sys
+import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +24,7 @@ from hyperslab.errors import BadSettings, HyperslabError
 
 if TYPE_CHECKING:
     from hyperslab.client.transport import Transport
+    from hyperslab.conversion import Made
     from hyperslab.settings import Settings
     from hyperslab.storage.base import Store
 
@@ -147,8 +151,95 @@ def check(config: Config = None) -> int:
     found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
     named = [(name, line) for name, each in found.items() for line in each.lines()]
     lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
+    if not settings.link_keys:
+        print("hyperslab: no link_keys are set: signed links end with the process", file=sys.stderr)
     broken = any(each.skipped for each in found.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
+
+
+@app.command()
+def link(
+    url: Url,
+    *,
+    expires: Annotated[str, typer.Option(metavar="DURATION", help="When it ends: 30s, 15m, 12h, 7d.")] = "7d",
+    allow: Annotated[
+        str, typer.Option(metavar="ACTIONS", help="read, write, create, delete, with commas between.")
+    ] = "read",
+    token: Token = None,
+) -> None:
+    """Print a signed link to a node and all below it, which works without a token until it ends."""
+    from hyperslab.client.transfer import signed_link
+
+    print(signed_link(url, allow=[each.strip() for each in allow.split(",")], expires=expires, token=token))
+
+
+tokens = typer.Typer(help="Tokens for a service: make one, or look at those of the settings.", rich_markup_mode=None)
+app.add_typer(tokens, name="token")
+
+
+@tokens.command("new")
+def new_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will have it, as the log names them.")],
+    *,
+    allow: Annotated[
+        str, typer.Option(metavar="ACTIONS", help="read, write, create, delete, with commas between.")
+    ] = "read",
+    path: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="PATTERN", help="Where, such as 'lab/2026/**'; may be repeated.  [default: **]"),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="When it ends: 12h, 90d.  [default: never]")
+    ] = None,
+) -> None:
+    """Print a new token, and the table for the settings, which has only its hash."""
+    from hyperslab import access
+
+    actions = list(dict.fromkeys(each.strip() for each in allow.split(",")))
+    if unknown := [each for each in actions if each not in access.ACTIONS]:
+        raise Refused(f"{unknown[0]!r} is no action: there are {', '.join(access.ACTIONS)}")
+    try:
+        for each in path or ():
+            access.Pattern.parse(each)
+        ends = "" if expires is None else access.timestamp(time.time() + access.seconds_in(expires))
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    if not name or not name.isprintable():
+        raise Refused(f"{name!r} cannot name who has a token")
+    token = f"hs_{secrets.token_urlsafe(32)}"
+    quoted = name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    table = [f"[tokens.{quoted}]", f'hash = "sha256:{access.digest(token.encode()).hex()}"']
+    table += [f"allow = {json.dumps(actions)}", f"paths = {json.dumps(path or ['**'], ensure_ascii=False)}"]
+    print("\n".join([token, "", *table, *([f"expires = {ends}"] if ends else [])]))
+
+
+@tokens.command("check")
+def check_token(
+    token: Annotated[
+        str | None, typer.Argument(metavar="TOKEN", help="A token, -: from stdin; none: all of the settings.")
+    ] = None,
+    config: Config = None,
+) -> int:
+    """Show whose a token is, what it allows, and when it ends; an unknown or ended one is an error."""
+    from hyperslab import access
+    from hyperslab.settings import load, principals, read_tokens_file
+
+    settings = load(config)
+    known = principals(settings.tokens)
+    if settings.tokens_file is not None:
+        known |= read_tokens_file(settings.tokens_file)
+    if token is not None:
+        text = sys.stdin.readline().strip() if token == "-" else token
+        found = known.get(access.digest(text.encode()))
+        if found is None:
+            return _fail("no such token", 1)
+        known = {b"": found}
+    status = 0
+    for each in known.values():
+        ended = time.time() >= each.ends
+        status = 1 if ended and token is not None else status
+        print(f"{each.name}: {each.describe()}{' (ended)' if ended else ''}")
+    return status
 
 
 @app.command()
@@ -268,6 +359,178 @@ def stream(
     state = send_frames(url, source, **options, progress=_progress(quiet))
     for array in state["arrays"].values():
         print(f"{array['path']}: {array['durable']} frames")
+
+
+Chunks = Annotated[
+    str | None, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes: 512,512; -1: all.")
+]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Memory, such as 2G.  [default: a quarter of the machine]"),
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="URL", help="A scheduler of dask.distributed: tcp://host:8786.")
+]
+Shards = Annotated[
+    str | None,
+    typer.Option("--shards", metavar="SIZES", help="Sizes of a shard; auto, none.  [default: if many chunks]"),
+]
+Compressor = Annotated[
+    str | None, typer.Option("--compressor", metavar="CODEC", help="A name, JSON as in a .zarray, or none.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", help="Of levels: mean, min, max, mode, nearest, decimate."),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "--plan", help="Only say what would be made.")]
+
+
+@app.command()
+def convert(
+    src: Annotated[
+        str, typer.Argument(metavar="SRC", help="TIFF, NetCDF, HDF5 or npy; a folder or glob of TIFFs; or Zarr.")
+    ],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    *,
+    axes: Annotated[
+        str | None, typer.Option("--axes", metavar="NAMES", help="Axes of an image, of t, c, z, y, x: zyx.")
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="TEXT", help="Names of files: scan_t{t}_c{c}.tif; *: anything.")
+    ] = None,
+    chunks: Chunks = None,
+    shards: Shards = None,
+    compressor: Compressor = None,
+    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3, or 2 (OME-Zarr 0.4).")] = 3,
+    method: Method = None,
+    memory: Memory = None,
+    replace: Replace = False,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Convert files to Zarr: images become OME-Zarr with a pyramid, datasets become groups for xarray. Run it again to
+    resume."""
+    options: dict[str, Any] = {
+        **_storage_options(chunks, shards, compressor, memory, zarr_format),
+        "method": method,
+        "replace": replace,
+        "scheduler": scheduler,
+        "token": token,
+        "dry_run": dry_run,
+        "progress": _progress(quiet),
+    }
+    said: dict[str, Any] = {"axes": axes, "pattern": pattern}
+    from hyperslab import conversion
+
+    while True:
+        try:
+            made = conversion.convert(src, dst, **said, **options)
+            break
+        except conversion.Undetermined as error:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise Refused(str(error)) from error
+            said[error.option] = typer.prompt(f"{error.reason}\n--{error.option}", default=error.example, err=True)
+    _announce(made, dry_run=dry_run)
+
+
+@app.command()
+def rechunk(
+    src: Place,
+    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    *,
+    chunks: Annotated[
+        str, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes; -1: all.")
+    ],
+    shards: Shards = None,
+    compressor: Compressor = None,
+    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3 or 2.")] = 3,
+    memory: Memory = None,
+    replace: Replace = False,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Copy Zarr with other chunks. Run it again to resume."""
+    options = _storage_options(chunks, shards, compressor, memory, zarr_format)
+    options |= {"replace": replace, "scheduler": scheduler, "dry_run": dry_run, "token": token}
+    from hyperslab import conversion
+
+    _announce(conversion.rechunk(src, dst, **options, progress=_progress(quiet)), dry_run=dry_run)
+
+
+@app.command()
+def pyramid(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="An image or an array: a folder or bucket, or on a service.")
+    ],
+    *,
+    method: Method = None,
+    axes: Annotated[
+        str | None, typer.Option("--axes", metavar="NAMES", help="Axes of an array that has no names, as zyx.")
+    ] = None,
+    memory: Memory = None,
+    scheduler: Scheduler = None,
+    dry_run: DryRun = False,
+    token: Token = None,
+    quiet: Quiet = False,
+) -> None:
+    """Add coarser levels to a stored image, or to an array, whose group becomes an image. Run it again to resume."""
+    options = {**_storage_options(None, None, None, memory, 3), "axes": axes, "method": method, "scheduler": scheduler}
+    del options["zarr_format"]
+    from hyperslab import conversion
+
+    try:
+        made = conversion.pyramid(url, **options, dry_run=dry_run, token=token, progress=_progress(quiet))
+    except conversion.Undetermined as error:
+        raise Refused(str(error)) from error
+    _announce(made, dry_run=dry_run)
+
+
+def _announce(made: Made, *, dry_run: bool) -> None:
+    """Say what a conversion made, and how to see it."""
+    print("\n".join(made.lines))
+    if dry_run:
+        return
+    if _is_http(made.url):
+        from hyperslab.client.transfer import page_url
+
+        print(f"made {made.url}: see {page_url(made.url)}")
+    elif Path(made.url).is_file():
+        print(f"made {made.url}")
+    else:
+        print(f"made {made.url}: serve it with  hyperslab serve {shlex.quote(made.url)}")
+
+
+def _storage_options(
+    chunks: str | None, shards: str | None, compressor: str | None, memory: str | None, zarr_format: int
+) -> dict[str, Any]:
+    """Options of a conversion from their texts; raises `Refused`."""
+    if zarr_format not in (2, 3):
+        raise Refused(f"--zarr-format is 2 or 3, found {zarr_format}")
+    options: dict[str, Any] = {"shards": shards == "auto"} if shards in ("auto", "none") else {}
+    options["zarr_format"] = zarr_format
+    for name, text in {"chunks": chunks, "shards": None if "shards" in options else shards}.items():
+        if text is None:
+            continue
+        if not re.fullmatch(r"(-1|[1-9][0-9]*)(,(-1|[1-9][0-9]*))*", text):
+            raise Refused(f"--{name} is sizes, such as 1,512,512, with -1 for a whole axis; found {text!r}")
+        options[name] = tuple(map(int, text.split(",")))
+    if memory is not None:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)(i?B)?", memory, re.IGNORECASE)
+        if match is None:
+            raise Refused(f"--memory is a size, such as 512M or 2G; found {memory!r}")
+        options["memory"] = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    if compressor is not None:
+        try:
+            codec = json.loads(compressor) if compressor.startswith("{") else {"none": None}.get(compressor, compressor)
+        except ValueError as error:
+            raise Refused(f"--compressor is a name or JSON: {error}") from error
+        options["compressor"] = codec
+    return options
 
 
 def _is_http(url: str) -> bool:

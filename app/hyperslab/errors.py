@@ -197,6 +197,24 @@ class TooManyIndices(Impossible, IndexError, code="too-many-indices", title="Too
     sentence = "{given} indices were given for an array of {rank} axes"
 
 
+class LabelNotFound(Impossible, LookupError, code="label-not-found", title="No such label"):
+    """``nearest``: labels that are there, as text."""
+
+    path: str
+    dimension: str
+    label: str
+    reason: str
+    nearest: list[str]
+
+    def __str__(self) -> str:
+        near = f"; there are {' and '.join(self.nearest)}" if self.nearest else ""
+        return f"{self.label} of {self.path!r}: {self.reason}{near}"
+
+
+class NoCoordinate(LabelNotFound, code="no-coordinate", title="No coordinate for labels"):
+    pass
+
+
 class FieldRequired(Impossible, code="field-required", title="The array is structured: select one of its fields"):
     path: str
     fields: list[str]
@@ -448,6 +466,21 @@ class RangeNotSatisfiable(HyperslabError, code="range-not-satisfiable", title="B
 class Unauthorized(HyperslabError, code="unauthorized", title="Authentication required", status=401):
     reason: str
     sentence = "{reason}"
+    challenges = cast("tuple[str, ...]", ("Bearer",))
+    """What the header ``WWW-Authenticate`` offers."""
+
+
+class LinkExpired(HyperslabError, code="link-expired", title="This link has ended", status=401):
+    ended: str
+    sentence = "this link ended at {ended}: who made it can make another one"
+
+
+class LinkInvalid(HyperslabError, code="link-invalid", title="This link was altered", status=401):
+    sentence = "the signature of this link does not fit: a part of it was changed, or left out"
+
+
+class LinkRevoked(HyperslabError, code="link-revoked", title="This link was ended", status=401):
+    sentence = "this link was signed with a key that the service has no more: who made it can make another one"
 
 
 class Forbidden(HyperslabError, code="forbidden", title="Forbidden", status=403):
@@ -459,8 +492,20 @@ class ReadOnly(Forbidden, code="read-only", title="The store is read-only"):
     sentence = "the store {store!r} is read-only: the operator can make it writable"
 
 
-class WriteForbidden(Forbidden, code="write-forbidden", title="This token does not permit writing"):
-    """The token is for reading only."""
+class WriteForbidden(Forbidden, code="write-forbidden", title="This token does not permit this change"):
+    """``action``: the one that is missing: write, create or delete."""
+
+    action: str = "write"
+    path: str = ""
+    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
+
+
+class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not permit reading"):
+    """Of keys of stores, whether they are there or not: to Zarr clients a 404 is a chunk of fill values."""
+
+    action: str
+    path: str
+    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
 
 
 class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other origins may not write"):

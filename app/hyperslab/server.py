@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import time
@@ -20,7 +22,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from hyperslab.settings import Settings
+from hyperslab.settings import Settings, own_key
 
 log = logging.getLogger("hyperslab.server")
 
@@ -65,7 +67,9 @@ def serve(settings: Settings, announce: Callable[[str], None], prepare: Callable
         announce(base_url(listener))
         if settings.workers > 1:
             with _metrics_folder(settings) as folder:
-                factory = partial(application, settings.model_copy(update={"metrics_folder": folder}))
+                # links are those of all workers
+                shared = {"metrics_folder": folder, "link_keys": settings.link_keys or own_key()}
+                factory = partial(application, settings.model_copy(update=shared))
                 _Workers(_config(settings, factory, factory=True), sockets=[listener]).run()
             return 0
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -192,11 +196,36 @@ def application(settings: Settings) -> Any:
     return app
 
 
+class WithoutLinks(logging.Filter):
+    """Keeps the text of signed links, which is as good as a token, out of the log of requests."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the record."""
+        if isinstance(record.args, tuple):
+            known = [
+                re.sub("/link/[^/? ]+", "/link/…", each) if isinstance(each, str) else each for each in record.args
+            ]
+            record.args = tuple(known)
+        return True
+
+
+def log_config() -> dict[str, Any]:
+    """uvicorn's, and a handler for the audit log, on stderr, one line each."""
+    found: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    found["filters"] = {"links": {"()": WithoutLinks}}
+    found["handlers"]["access"]["filters"] = ["links"]
+    found["formatters"]["audit"] = {"format": "%(message)s"}
+    found["handlers"]["audit"] = {"class": "logging.StreamHandler", "formatter": "audit", "stream": "ext://sys.stderr"}
+    found["loggers"]["hyperslab.audit"] = {"handlers": ["audit"], "level": "INFO", "propagate": False}
+    return found
+
+
 def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         factory=factory,
         workers=settings.workers,
+        log_config=log_config(),
         log_level=settings.log_level,
         access_log=settings.access_log,
         proxy_headers=bool(settings.trusted_proxies),  # a middleware for each request

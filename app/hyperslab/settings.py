@@ -11,8 +11,10 @@ import ipaddress
 import json
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
@@ -36,6 +38,7 @@ from pydantic import (
     model_validator,
 )
 
+from hyperslab.access import Action, Pattern, Principal, Rule, instant, rule
 from hyperslab.errors import BadSettings
 from hyperslab.storage.config import public_url
 from hyperslab.wire import without_driver
@@ -179,6 +182,69 @@ class StoreSettings(_Model):
         return {name: o.get_secret_value() if name.lower() in shown else str(o) for name, o in options.items()}
 
 
+def _as_pattern(text: str) -> str:
+    Pattern.parse(text)
+    return text
+
+
+def _as_hash(value: SecretStr) -> SecretStr:
+    if not re.fullmatch("sha256:[0-9a-f]{64}", value.get_secret_value()):
+        raise ValueError("expected sha256: and 64 hexadecimal digits, as `hyperslab token new` prints them")
+    return value
+
+
+class RuleSettings(_Model):
+    """What may be done where."""
+
+    allow: list[Action] = ["read"]
+    """Actions: `read`, `write` (values, attributes, sizes), `create` (new nodes and streams), `delete` (also
+    `mode=replace`, and streams that are discarded)."""
+    paths: list[Annotated[str, AfterValidator(_as_pattern)]] = ["**"]
+    """Paths of nodes, each with all below it: `store/group`. The segment `*` is any one, `**` any number. `/metrics`
+    are the counters, which `**` covers, too."""
+
+    def rule(self) -> Rule:
+        """The rule."""
+        return rule(self.allow, self.paths)
+
+
+class TokenSettings(RuleSettings):
+    """A token; `hyperslab token new` makes one."""
+
+    hash: Annotated[SecretStr, AfterValidator(_as_hash)]
+    """`sha256:` and the SHA-256 of the token, in hexadecimal."""
+    expires: datetime | date | None = None
+    """When it ends: a date (its beginning) or a time, in UTC unless it says otherwise."""
+
+    def principal(self, name: str) -> Principal:
+        """Who has the token."""
+        return Principal(name, (self.rule(),), instant(self.expires))
+
+    def digest(self) -> bytes:
+        """What is known of the token."""
+        return bytes.fromhex(self.hash.get_secret_value().partition(":")[2])
+
+
+def _as_issuer(text: str) -> str:
+    """The text as it is: tokens name it letter by letter."""
+    if not re.fullmatch("https?://[!-~]+", text):
+        raise ValueError(f"{text!r} is no address such as 'https://login.example.org'")
+    return text
+
+
+class IdentitySettings(_Model):
+    """An identity provider."""
+
+    issuer: Annotated[str, AfterValidator(_as_issuer)]
+    """Its address, which its tokens name; it describes itself at `/.well-known/openid-configuration` below."""
+    audience: str = Field(min_length=1)
+    """Name of this service at the provider, which tokens for it name."""
+    groups: dict[str, RuleSettings] = {}
+    """Rules by the name of a group."""
+    claim: str = Field(default="groups", min_length=1)
+    """The claim of a token that lists the groups."""
+
+
 def memory_bytes() -> int:
     """The memory available to this process: the machine's, or the limit of its control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -245,6 +311,18 @@ class Settings(_Model):
     write_tokens: Tokens = []
     """Bearer tokens; every write must carry one (they may read too). If none is set, everybody may write to writable
     stores."""
+    tokens: dict[str, TokenSettings] = {}
+    """Tokens by the name of who has them, as the log names them: see [access](../operate/access.md)."""
+    tokens_file: Path | None = None
+    """A TOML file with more `[tokens.NAME]` tables, which is read again when it changes."""
+    anonymous: RuleSettings | None = None
+    """What is allowed without a token where there are `tokens`: nothing by default."""
+    identity: IdentitySettings | None = None
+    """An identity provider (OpenID Connect) whose tokens are accepted, with rules for groups; needs the extra
+    `hyperslab[identity]`."""
+    link_keys: dict[str, SecretStr] = {}
+    """Keys by which links are signed, by their ids; the last one signs, all are accepted. Without one, each process
+    makes its own, and links end with it."""
 
     cache_bytes: ByteSize = Field(
         default_factory=_share_of_memory(8),
@@ -301,6 +379,23 @@ class Settings(_Model):
                 raise ValueError(f"{name!r} cannot name a store: it has to be one segment of a URL's path")
         return stores
 
+    @field_validator("tokens_file")
+    @classmethod
+    def _file_has_tokens(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            read_tokens_file(path)
+        return path
+
+    @field_validator("link_keys")
+    @classmethod
+    def _keys_have_ids(cls, keys: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, key in keys.items():
+            if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+                raise ValueError(f"{name!r} is no id of a key: letters, digits, - and _")
+            if not key.get_secret_value():
+                raise ValueError(f"the key {name!r} is empty")
+        return keys
+
     @field_validator("workers")
     @classmethod
     def _workers_share_writable_stores(cls, workers: int, info: ValidationInfo) -> int:
@@ -335,6 +430,42 @@ class Settings(_Model):
     def masked(self) -> dict[str, Any]:
         """JSON-ready values with secrets masked."""
         return self.model_dump(mode="json")
+
+
+TABLES: Final[Mapping[str, type[BaseModel]]] = {
+    "stores": StoreSettings,
+    "tokens": TokenSettings,
+    "anonymous": RuleSettings,
+    "identity": IdentitySettings,
+}
+"""The models of tables, by the names of settings."""
+
+
+def own_key() -> dict[str, SecretStr]:
+    """A key for links that end with this process."""
+    return {f"own-{secrets.token_hex(4)}": SecretStr(secrets.token_hex(32))}
+
+
+class TokensFile(_Model):
+    """The settings that a file of tokens has."""
+
+    tokens: dict[str, TokenSettings] = {}
+
+
+def read_tokens_file(path: Path) -> dict[bytes, Principal]:
+    """The tokens of a file, by their digests. Raises `ValueError`."""
+    try:
+        found = TokensFile(**_read_toml(path))
+    except BadSettings as error:
+        raise ValueError(str(error)) from error
+    except ValidationError as error:
+        raise ValueError("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from error
+    return principals(found.tokens)
+
+
+def principals(tokens: Mapping[str, TokenSettings]) -> dict[bytes, Principal]:
+    """Who has each token, by its digest."""
+    return {each.digest(): each.principal(name) for name, each in tokens.items()}
 
 
 def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -375,15 +506,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_environment() -> dict[str, Any]:
     """Settings of the environment, nested as in TOML. Lists and tables are JSON; a store may also be a URL alone."""
     found: dict[str, Any] = {}
-    models: dict[int, type[BaseModel]] = {1: Settings, 3: StoreSettings}  # by the number of keys
     for variable, text in sorted(os.environ.items()):  # a store's URL before its other variables
         if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
             continue  # the latter is the client's
         keys = variable[len(PREFIX) :].lower().split(DELIMITER)
-        is_store = len(keys) == 2 and keys[0] == "stores"
-        field = models[len(keys)].model_fields.get(keys[-1]) if len(keys) in models else None
+        field = (Settings if len(keys) == 1 else TABLES.get(keys[0], Settings)).model_fields.get(keys[-1])
+        is_table = text.startswith("{") and keys[0] in TABLES and len(keys) < 3
         value: Any = text
-        if (field is not None and get_origin(field.annotation) in (list, dict)) or (is_store and text.startswith("{")):
+        if is_table or (field is not None and get_origin(field.annotation) in (list, dict)):
             try:
                 value = json.loads(text)
             except ValueError as error:
@@ -400,7 +530,7 @@ def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> s
     origin = f" (in {source})" if source else ""
     if error["type"] != "extra_forbidden":
         return f"{'.'.join(location)}: {error['msg'].removeprefix('Value error, ')}{origin}"
-    known = StoreSettings.model_fields if location[0] == "stores" else Settings.model_fields
+    known = (Settings if len(location) == 1 else TABLES.get(location[0], Settings)).model_fields
     nearest = [*location[:-1], *difflib.get_close_matches(location[-1], known, n=1, cutoff=0)]
     if source == ENVIRONMENT:
         name, meant = (PREFIX + DELIMITER.join(keys).upper() for keys in (location, nearest))

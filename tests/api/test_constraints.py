@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
+from zarr.codecs import GzipCodec
 
 from tests.api.support import problem, running, writable
 
@@ -221,6 +222,58 @@ def test_a_schema_makes_the_array_that_tensorstore_makes(tmp_path: Path, spec: d
     assert (ours["compressor"] or {}).get("id") == (expected["compressor"] or {}).get("id")
     assert expected["fill_value"] is None or ours["fill_value"] == expected["fill_value"]
     assert made is None or made.shape == tuple(ours["shape"])
+
+
+def named(name: str, **configuration: Any) -> dict[str, Any]:
+    return {"name": name, "configuration": configuration}
+
+
+CODECS: list[list[Any]] = [
+    *([named("gzip", level=3)], [named("gzip", level=4)], ["gzip"], [named("zstd", level=1), "crc32c"], ["crc32c"]),
+    *(["bytes"], [named("bytes", endian="big")], [named("blosc", cname="zstd")], [named("transpose", order=[1, 0])]),
+    *([named("transpose", order="F"), "zstd"], [named("bytes", endian="little"), named("gzip", level=3)]),
+    [named("sharding_indexed", chunk_shape=[5, 10])],
+    [named("sharding_indexed", chunk_shape=[5, 10], codecs=["gzip"], index_location="start")],
+]
+
+
+@pytest.mark.parametrize("codecs", CODECS, ids=json.dumps)
+def test_codecs_of_zarr_v3_are_constraints_as_in_tensorstore(tmp_path: Path, codecs: list[Any]) -> None:
+    schema = {"dtype": "uint16", "domain": {"shape": [10, 20]}, "codec": {"driver": "zarr3", "codecs": codecs}}
+    spec: dict[str, Any] = {"driver": "zarr3"}
+    paths = {name: {"driver": "file", "path": str(tmp_path / name)} for name in ("theirs", "gzip", "shards")}
+    tensorstore.open({**spec, "kvstore": paths["theirs"], "schema": schema}, create=True).result()
+    options: dict[str, Any] = {"shape": (10, 20), "dtype": "u2", "chunks": (5, 10), "compressors": GzipCodec(level=3)}
+    zarr.create_array(tmp_path / "gzip", **options)
+    zarr.create_array(tmp_path / "shards", shards=(10, 20), **options)
+    fits = {}
+    for name in ("gzip", "shards"):
+        try:
+            tensorstore.open({**spec, "kvstore": paths[name], "schema": {"codec": schema["codec"]}}).result()
+            fits[name] = 200
+        except ValueError:
+            fits[name] = 409
+    if codecs in CODECS[-2:]:
+        fits["gzip"] = 409  # TensorStore takes whatever it says for an array without shards
+    with writable(tmp_path) as client:
+        made = client.put("/v1/metadata/data/ours", json={"zarr_format": 3, "schema": schema})
+        found = {name: checked(client, name, schema={"codec": schema["codec"]}).status_code for name in fits}
+
+    assert made.status_code == 201, made.text
+    ours, theirs = (json.loads((tmp_path / name / "zarr.json").read_bytes()) for name in ("ours", "theirs"))
+    assert (ours["chunk_grid"], ours["data_type"]) == (theirs["chunk_grid"], theirs["data_type"])
+    assert [codec["name"] for codec in ours["codecs"]] == [codec["name"] for codec in theirs["codecs"]]
+    assert zarr.open_array(tmp_path / "ours", mode="r").dtype.newbyteorder("=") == np.dtype("u2")
+    assert found == fits
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_fill_value_of_a_schema_extends_to_all_items(tmp_path: Path, zarr_format: int) -> None:
+    schema = {"dtype": "uint16", "domain": {"shape": [3]}, "fill_value": [7]}
+    with writable(tmp_path) as client:
+        made = client.put("/v1/metadata/data/a", json={"zarr_format": zarr_format, "schema": schema})
+        assert (made.status_code, made.json().get("fill_value")) == (201, 7)
+        assert checked(client, "a", schema=schema).status_code == 200
 
 
 def test_layouts_name_axes_within_items_as_in_tensorstore(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_the_page_and_probes_need_no_token_and_nothing_else_becomes_public(guard
     files = re.findall(r'(?:src|href)="(/viewer/static/[^"]+)"', page.body.decode())
     described = request(guarded, "/docs").body.decode()
     files += re.findall(r'(?:src|href)="(/docs/static/[^"]+)"', described)
-    public = ["/", "/view", "/view/data", "/favicon.ico", "/docs", "/openapi.json", *files]
+    public = ["/", "/view", "/view/data", "/favicon.ico", "/docs", "/openapi.json", "/problems/bad-path", *files]
 
     assert len(files) > 30
     assert {request(guarded, target, method).status for target in public for method in ("GET", "HEAD")} == {200}
@@ -186,7 +186,7 @@ def test_the_page_and_probes_need_no_token_and_nothing_else_becomes_public(guard
     "target",
     [
         *("/v1/metadata/", "/v1/metadata/data", "/v1/slice/data/cube", "/v1/chunk/data/cube/0.0.0", "/zarr/data/"),
-        *("/v1/tile/data/cube/info.json", "/v1/plan/data/cube", "/metrics", "/docs/x", "/problems/x", "/v1"),
+        *("/v1/tile/data/cube/info.json", "/v1/plan/data/cube", "/metrics", "/docs/x", "/v1"),
         *("//v1/metadata/data", "/viewer", "/viewer/", "/viewer/other", "/views", "/view%2fdata", "/favicon.ico/"),
     ],
 )

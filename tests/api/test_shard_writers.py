@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask.array
 import httpx
 import numpy as np
 import pytest
@@ -38,6 +37,8 @@ def values(client: httpx.Client) -> Any:
 
 def test_dask_stores_chunks_smaller_than_the_shard_without_a_lock(client: httpx.Client) -> None:
     """dask #12583 and xarray #10831: tasks write into the same shards."""
+    import dask.array
+
     client.put(A, json=definition("shards", [64, 64], [32, 64])).raise_for_status()
     made = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
     with RemoteArray(f"{client.base_url}{A}") as array:

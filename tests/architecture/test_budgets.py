@@ -20,6 +20,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "arrays": (7542, 29),  # 500 of it read shards, 120 find keys of other forms, 90 keep memory
     "cache": (169, 1),
     "client": (4800, 19),  # 200 of it are the transport, which was a library; 370 are views, labels and xarray
+    "conversion": (1900, 8),
     "demo": (599, 8),
     "engine": (7539, 28),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
     "storage": (3949, 16),  # 300 of it name what cannot be served, and 111 list keys that obstore cannot represent

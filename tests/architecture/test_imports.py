@@ -19,23 +19,25 @@ _ROOTS = {"asgi", "settings", "server", "welcome", "demo"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "access": set(),
     "wire": {"errors"},
     "engine": _GROUND,
     "storage": _GROUND,
     "cache": _GROUND,
-    "arrays": _STATE,
+    "arrays": {"access"} | _STATE,
     "streams": {"arrays"} | _STATE,
     "tiles": {"arrays"} | _STATE,
     "viewer": set(),
-    "api": _SERVICE,
+    "api": {"access"} | _SERVICE,
     "client": _GROUND,
+    "conversion": {"arrays", "client", "streams"} | _STATE,
     "demo": {"arrays"} | _STATE,
-    "settings": {"storage"} | _GROUND,
+    "settings": {"storage", "access"} | _GROUND,
     "welcome": {"asgi", "settings", "storage", "arrays"} | _GROUND,
     "server": {"asgi", "settings"},
     "protocol": {"api", "errors"},
     "asgi": {"settings", "demo"} | _SERVICE,
-    "cli": {"client"} | _ROOTS | _SERVICE,
+    "cli": {"client", "access", "conversion"} | _ROOTS | _SERVICE,
     "__main__": {"cli"},
     "": {"client"},
 }
@@ -60,9 +62,11 @@ LIVES_IN: dict[str, str] = {
     "cmap": r"tiles\b.*",
     "cftime": r"engine\.cf",
     "dateutil": r"engine\.cf",
+    "jwt": r"api\.middleware\.identity",
+    "itsdangerous": r"api\.links",
     "multiprocessing": r"server",
-    "xarray": r"client\.(xarray|array|group)",
-    "dask": r"client\.array",
+    "xarray": r"client\.(xarray|array|group)|conversion\b.*",
+    "dask": r"client\.array|conversion\b.*",
 }
 """For each library, the modules that may import it."""
 

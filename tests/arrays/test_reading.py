@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 from zarr.codecs import BloscCodec, ZstdCodec
@@ -39,6 +39,23 @@ def service_of(store: Store, cache_bytes: int) -> Service:
 
 
 class TestVersions:
+    def test_of_very_many_chunks_those_in_the_cache_are_used_in_the_version_that_was_planned(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hyperslab.arrays.read.MAX_VERSIONS", 3)  # of more chunks only hashes of versions are kept
+        zarr_array(tmp_path, np.arange(400, dtype="<i4").reshape(20, 20), (5, 5))
+        with service_on(tmp_path) as service:
+            first, again, changed = ReadCost(), ReadCost(), ReadCost()
+            for cost in (first, again):
+                plan = service.reader.look_up(plan_items(service.reader, open_array(service)))
+                service.reader.read(plan, cost=cost)
+            (tmp_path / "a" / "0.0").write_bytes((tmp_path / "a" / "3.3").read_bytes())
+            plan = service.reader.look_up(plan_items(service.reader, open_array(service)))
+            values = service.reader.read(plan, cost=changed)[0]
+
+        assert (first.cached, again.cached, changed.cached) == (0, 16, 15)
+        np.testing.assert_array_equal(values[:5, :5], values[15:, 15:])
+
     def test_a_first_read_asks_for_none_and_has_all(self, asked: CountingStore) -> None:
         for cache_bytes in (0, MIB):
             service = service_of(asked, cache_bytes)
@@ -95,7 +112,6 @@ def arrays(draw: st.DrawFn) -> tuple[Array, tuple[int, ...], dict[str, Any], tup
 
 
 @given(case=arrays(), gone=st.sets(st.integers(0, 40), max_size=4), old=st.booleans())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_small_chunks_around_the_cache_are_numpys(
     tmp_path_factory: pytest.TempPathFactory, case: Any, gone: set[int], old: bool
 ) -> None:

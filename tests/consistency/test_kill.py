@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
-import signal
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -24,6 +22,7 @@ from hyperslab.errors import NodeNotFound
 from tests.arrays.support import plan_items
 from tests.consistency.writer_process import CHUNKS, COLUMNS, REPLACED, A, service_on, write_until_killed
 from tests.layouts import LAYOUTS, definition
+from tests.server import FORKED
 
 KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
 ROUNDS = {"v2": 8 * KILLS, "v3": 2 * KILLS, "shards": 10 * KILLS}
@@ -72,12 +71,10 @@ def test_many_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, layout: s
     """After each kill: cells are as acknowledged, or hold the value of the one operation that was under way."""
     service, model = service_on(str(tmp_path)), Model()
     service.creator.create_array(A, definition(layout, [0, COLUMNS], CHUNKS))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.consistency.writer_process"])
     chance = random.Random(7)
     try:
         for seed in range(ROUNDS[layout]):
-            _one_round(context, str(tmp_path), seed, chance, model)
+            _one_round(str(tmp_path), seed, chance, model)
             _check(service, model)
     finally:
         service.close()
@@ -85,16 +82,16 @@ def test_many_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, layout: s
     zarr.open_array(str(tmp_path / "a"), mode="r")[...]
 
 
-def _one_round(context: Any, folder: str, seed: int, chance: random.Random, model: Model) -> None:
+def _one_round(folder: str, seed: int, chance: random.Random, model: Model) -> None:
     """Start a writer, kill it some time after one of its first messages, and note all that it has said."""
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=write_until_killed, args=(folder, seed, theirs), daemon=True)
+    ours, theirs = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=write_until_killed, args=(folder, seed, theirs), daemon=True)
     process.start()
     theirs.close()
     for _ in range(chance.randint(1, 14)):  # counted, so that on a slow machine as much happens as on a fast one
         model.note(ours.recv())
     time.sleep(chance.uniform(0.0, 0.008))
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     _drain(ours, model)
 

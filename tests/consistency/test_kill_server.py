@@ -1,7 +1,11 @@
-"""SIGKILL of a whole service under HTTP load: what was acknowledged is there, and everything can be read."""
+"""SIGKILL of a whole service under HTTP load: what was acknowledged is there, and everything can be read.
+
+``HYPERSLAB_KILLS`` says how often, 4 times by default; in a bucket half as often.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +23,7 @@ from tests.server import running_server
 
 NDArray = np.ndarray[Any, Any]
 
+KILLS = int(os.environ.get("HYPERSLAB_KILLS", "4"))
 JSON = {"Content-Type": "application/json"}
 SIZE, CHUNK, COLUMNS = 24, 8, 4
 
@@ -275,7 +280,7 @@ def test_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
     boxes = [Boxes(number, layout) for layout in ("v2", "shards") for number in range(2)]
     loads = [*boxes, Counter(), Appends(), Resizes(), Creates(), Recreates("v2"), Frames()]
 
-    play({"url": str(tmp_path), "writable": True}, loads, rounds=8, most_seconds=0.3)
+    play({"url": str(tmp_path), "writable": True}, loads, rounds=KILLS, most_seconds=0.3)
 
     for name in ("boxes/v2", "boxes/shards", "counter", "log", "resized", "made/0/a"):
         zarr.open_array(str(tmp_path / name), mode="r")[...]
@@ -284,6 +289,7 @@ def test_kills_under_load_lose_nothing_in_a_folder(tmp_path: Path) -> None:
 def test_kills_under_load_lose_nothing_in_a_bucket(s3_server: S3Server) -> None:
     """Without appends, whose lease a killed service keeps for a while; a test bucket is slow."""
     bucket = s3_server.new_bucket()
+    store = {"url": bucket.url, "writable": True, "options": dict(bucket.options)}
     loads = [*[Boxes(number, "shards") for number in range(2)], Boxes(0, "v2"), Counter(), Readers()]
 
-    play({"url": bucket.url, "writable": True, "options": dict(bucket.options)}, loads, rounds=3, most_seconds=0.5)
+    play(store, loads, rounds=KILLS // 2, most_seconds=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -15,6 +16,7 @@ from tests.interop.tables import COMPRESSORS, DTYPES, ORDERS, SEPARATORS, CodecR
 
 Array = NDArray[Any]
 
+EVERY: Final = 1 if "HYPERSLAB_EXAMPLES" in os.environ else 4
 SHAPE: Final = (3, 5)
 CHUNKS: Final = (2, 3)
 """Two by two chunks, three of which lie at an edge."""
@@ -48,16 +50,16 @@ class Job:
 
 
 def jobs_of(row: DtypeRow, compressors: tuple[CodecRow, ...] = COMPRESSORS) -> list[Job]:
-    """Every example of a dtype with every other compressor, in the four kinds of order and separator by turns: over
-    all dtypes, every compressor meets each kind."""
+    """Every example of a dtype with every fourth compressor, or with ``HYPERSLAB_EXAMPLES`` with each, in the four
+    kinds of order and separator by turns: over all dtypes, every compressor meets each kind."""
     filters = () if row.object_codec is None else (row.object_codec,)
     configs = [config for codec in compressors for config in codec.configs]
     layouts, turn = list(product(ORDERS, SEPARATORS)), DTYPES.index(row)
     return [
-        Job(f"n{number}-{i}", dtype, config, filters, *layouts[(turn + number + i) // 2 % len(layouts)])
+        Job(f"n{number}-{i}", dtype, config, filters, *layouts[(turn + number + i) // EVERY % len(layouts)])
         for number, dtype in enumerate(row.examples)
         for i, config in enumerate(configs)
-        if (turn + number + i) % 2 == 0
+        if (turn + number + i) % EVERY == 0
     ]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from http.client import HTTPConnection
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from typing_extensions import override
@@ -24,14 +26,19 @@ def fill(root: Path, values: Mapping[str, bytes]) -> None:
         path.write_bytes(value)
 
 
-def fill_bucket(server: S3Server, bucket: S3Bucket, values: Mapping[str, bytes], base: str = "", **more: str) -> None:
-    """Put values into a bucket, not through a store."""
+_SIGNED = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"
 
-    def put(item: tuple[str, bytes]) -> None:
-        server.client.put_object(Bucket=bucket.name, Key=base + item[0], Body=item[1], **more)
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(put, values.items()))
+def fill_bucket(
+    server: S3Server, bucket: S3Bucket, values: Mapping[str, bytes], base: str = "", **headers: str
+) -> None:
+    """Put values into a bucket, not through a store, and far faster than with boto3."""
+    with closing(HTTPConnection(urlsplit(server.url).netloc)) as connection:
+        for key, value in values.items():
+            path = f"/{bucket.name}/{quote(base + key)}"
+            connection.request("PUT", path, value, {"Authorization": _SIGNED, **headers})
+            with connection.getresponse() as answer:
+                assert answer.status == 200, answer.read()
 
 
 def value_of(store: Store, key: str) -> bytes:

@@ -85,7 +85,7 @@ def bucket_of(stack: ExitStack, server: S3Server, kind: str, values: Values, *, 
         options = {"allow_http": "true", "service_account_key": key}
         return StoreConfig("google", f"gs://{bucket.name}", writable=True, timeout=60.0, retries=2, options=options)
     if kind == "public bucket":
-        fill_bucket(server, bucket, values, ACL="public-read")
+        fill_bucket(server, bucket, values, **{"x-amz-acl": "public-read"})
         return StoreConfig("web", f"{server.url}/{bucket.name}", timeout=60.0, retries=1)
     fill_bucket(server, bucket, values, "some/base/" if kind == "prefix" else "")
     if kind == "prefix":

@@ -125,7 +125,7 @@ def test_a_part_takes_one_request_and_where_the_server_knows_no_ranges_it_is_all
     files: str, tmp_path: Path, s3_server: S3Server, s3_bucket: S3Bucket
 ) -> None:
     fill(tmp_path / "root", {"k": b"0123456789"})
-    fill_bucket(s3_server, s3_bucket, {"k": b"0123456789"}, ACL="public-read")
+    fill_bucket(s3_server, s3_bucket, {"k": b"0123456789"}, **{"x-amz-acl": "public-read"})
     for url, base, start, data in ((files, "", 0, b"0123456789"), (s3_server.url, f"/{s3_bucket.name}", 2, b"234")):
         with FaultProxy(url) as proxy:
             part = web(f"{proxy.url}{base}").get_part("k", 2, 5)

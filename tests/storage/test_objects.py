@@ -620,8 +620,8 @@ def test_objects_with_a_content_encoding_are_decoded(
     s3_server: S3Server, s3_bucket: S3Bucket, name: str, encode: Callable[[bytes], bytes]
 ) -> None:
     value = bytes(range(200)) * 50
-    fill_bucket(s3_server, s3_bucket, {"k": encode(value)}, ContentEncoding=name)
-    fill_bucket(s3_server, s3_bucket, {"plain": value}, ContentEncoding="aws-chunked")
+    fill_bucket(s3_server, s3_bucket, {"k": encode(value)}, **{"Content-Encoding": name})
+    fill_bucket(s3_server, s3_bucket, {"plain": value}, **{"Content-Encoding": "aws-chunked"})
     store = open_store(s3_bucket.config())
 
     for key in ("k", "plain"):
@@ -644,7 +644,7 @@ def test_objects_with_a_content_encoding_are_decoded(
 def test_an_encoding_that_cannot_be_undone_is_named(
     s3_server: S3Server, s3_bucket: S3Bucket, name: str, body: bytes
 ) -> None:
-    fill_bucket(s3_server, s3_bucket, {"k": body}, ContentEncoding=name)
+    fill_bucket(s3_server, s3_bucket, {"k": body}, **{"Content-Encoding": name})
 
     with pytest.raises(errors.StoreError, match=f"content encoding {name!r}"):
         open_store(s3_bucket.config()).get_part("k", 0, 5)

@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
-from tests.storage.workers import KEYS, value_of
+from tests.server import FORKED
+from tests.storage.workers import KEYS, value_of, work
 
-PROJECT = Path(__file__).parents[2]
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process, what it tells, and what ends with it when it is to end."""
+
+    process: BaseProcess
+    told: Connection
+    ending: Connection
+
+    def line(self) -> str:
+        found: str = self.told.recv()
+        return found
+
+    def lines(self) -> list[str]:
+        """All that it has told when it ends."""
+        found = list[str]()
+        try:
+            while True:
+                found.append(self.line())
+        except (EOFError, OSError):  # the pipe ends with the process, perhaps in the middle of a message
+            return found
+
+    def end(self) -> int | None:
+        self.ending.close()
+        self.process.join(60)
+        return self.process.exitcode
 
 
 @contextmanager
-def worker(job: str, root: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def worker(job: str, root: Path, *arguments: str) -> Iterator[Worker]:
     """A process that does a job of `tests.storage.workers`; it is killed at the end if it is still there."""
-    command = [sys.executable, "-m", "tests.storage.workers", job, str(root), *arguments]
-    with subprocess.Popen(
-        command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as process:
+    (told, tells), (ended, ending) = FORKED.Pipe(duplex=False), FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=work, args=(job, str(root), tells, ended, *arguments), daemon=True)
+    process.start()
+    tells.close()
+    ended.close()
+    with told, ending:
         try:
-            yield process
+            yield Worker(process, told, ending)
         finally:
             process.kill()
-
-
-def lines(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
+            process.join()
 
 
 @pytest.fixture
@@ -55,13 +79,13 @@ def test_a_killed_writer_leaves_every_key_old_or_new(tmp_path: Path, store: Stor
     for _ in range(12):
         store.delete_prefix("")
         with worker("write", tmp_path) as process:
-            told = [lines(process.stdout).readline()]
+            told = [process.line()]
             time.sleep(chance.uniform(0, 0.04))
-            process.kill()
-            told += lines(process.stdout).readlines()
+            process.process.kill()
+            told += process.lines()
 
         acknowledged = len(told)
-        assert told == [f"{number}\n" for number in range(1, acknowledged + 1)]
+        assert told == [f"{number}" for number in range(1, acknowledged + 1)]
         for key in KEYS:
             check_whole_and_recent(store, key, acknowledged)
             with store.lock(key):
@@ -85,7 +109,7 @@ def test_processes_that_count_lose_nothing(tmp_path: Path, store: Store, job: st
 
     with ExitStack() as stack:
         workers = [stack.enter_context(worker(job, tmp_path, "25")) for _ in range(4)]
-        assert [process.wait(60) for process in workers] == [0, 0, 0, 0]
+        assert [process.end() for process in workers] == [0, 0, 0, 0]
 
     assert value(store, "counter") == b"100"
 
@@ -93,7 +117,7 @@ def test_processes_that_count_lose_nothing(tmp_path: Path, store: Store, job: st
 def test_of_processes_that_create_one_key_one_wins(tmp_path: Path, store: Store) -> None:
     with ExitStack() as stack:
         workers = [stack.enter_context(worker("create", tmp_path, f"w{i}")) for i in range(4)]
-        won = [lines(process.stdout).read().split() for process in workers]
+        won = [process.lines() for process in workers]
 
     assert sorted(key for keys in won for key in keys) == sorted(f"k{i}" for i in range(20))
     assert all(value(store, key) == f"w{i}".encode() for i, keys in enumerate(won) for key in keys)
@@ -102,24 +126,24 @@ def test_of_processes_that_create_one_key_one_wins(tmp_path: Path, store: Store)
 @pytest.mark.parametrize("key", ["a/.zarray", "a/0.0"])
 def test_a_killed_process_lets_go_of_its_locks(tmp_path: Path, store: Store, key: str) -> None:
     with worker("hold", tmp_path, key) as process, ThreadPoolExecutor(1) as pool:
-        assert lines(process.stdout).readline() == "held\n"
+        assert process.line() == "held"
         waiting = pool.submit(store.lock(key).__enter__)
         assert not waiting.done()
 
-        process.kill()
+        process.process.kill()
 
         waiting.result(timeout=60)
 
 
 def test_a_lock_of_a_live_process_keeps_others_out(tmp_path: Path, store: Store) -> None:
     with worker("hold", tmp_path, "a/.zarray") as process, ThreadPoolExecutor(1) as pool:
-        assert lines(process.stdout).readline() == "held\n"
+        assert process.line() == "held"
         waiting = pool.submit(store.lock("a/.zarray", shared=True).__enter__)
         with store.lock("b/.zarray"), store.lock("a/0.0"):
             time.sleep(0.1)
         assert not waiting.done()
 
-        lines(process.stdin).close()
+        process.end()
 
         waiting.result(timeout=60)
 
@@ -127,13 +151,11 @@ def test_a_lock_of_a_live_process_keeps_others_out(tmp_path: Path, store: Store)
 def test_an_exclusive_lock_is_not_starved_by_shared_ones(tmp_path: Path, store: Store) -> None:
     with ExitStack() as stack:
         workers = [stack.enter_context(worker("share", tmp_path, "a/.zarray")) for _ in range(3)]
-        assert {lines(process.stdout).readline() for process in workers} == {"sharing\n"}
+        assert {process.line() for process in workers} == {"sharing"}
 
         pool = stack.enter_context(ThreadPoolExecutor(1))
         lock = store.lock("a/.zarray")
         pool.submit(lock.__enter__).result(timeout=60)
 
         lock.__exit__(None, None, None)
-        for process in workers:
-            lines(process.stdin).close()
-            assert process.wait(60) == 0
+        assert [process.end() for process in workers] == [0, 0, 0]

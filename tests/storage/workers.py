@@ -1,13 +1,12 @@
-"""What the worker processes of test_processes.py do: ``python -m tests.storage.workers JOB ROOT [ARGUMENT]``."""
+"""What the worker processes of test_processes.py do: `work`."""
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from contextlib import suppress
 from itertools import count
+from multiprocessing.connection import Connection
 
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import ABSENT, Store, VersionConflict
@@ -32,7 +31,21 @@ def increment(store: Store, key: str) -> None:
         return
 
 
-def write(store: Store) -> None:
+class Teller:
+    """The way to who has started this process: to tell something, and to wait until it wants an end."""
+
+    def __init__(self, told: Connection, ended: Connection) -> None:
+        self._told, self._ended = told, ended
+
+    def tell(self, line: str) -> None:
+        self._told.send(line)
+
+    def wait(self) -> None:
+        with suppress(EOFError):
+            self._ended.recv()
+
+
+def write(store: Store, teller: Teller) -> None:
     """Write and tell what is stored, for ever."""
     for number in count(1):
         key = KEYS[number % len(KEYS)]
@@ -40,59 +53,51 @@ def write(store: Store) -> None:
             stored = store.get(key)
             condition = (ABSENT if stored is None else stored.version) if number % 2 else None
             store.put(key, value_of(number), if_version=condition)
-        tell(f"{number}")
+        teller.tell(f"{number}")
 
 
-def count_by_condition(store: Store, times: str) -> None:
+def count_by_condition(store: Store, _: Teller, times: str) -> None:
     """Add to a counter by conditional puts."""
-    for _ in range(int(times)):
+    for _number in range(int(times)):
         increment(store, "counter")
 
 
-def count_under_lock(store: Store, times: str) -> None:
+def count_under_lock(store: Store, _: Teller, times: str) -> None:
     """Add to a counter by plain puts under its lock."""
-    for _ in range(int(times)):
+    for _number in range(int(times)):
         with store.lock("counter"):
             stored = store.get("counter")
             assert stored is not None
             store.put("counter", str(int(bytes(stored.data)) + 1).encode())
 
 
-def create(store: Store, name: str) -> None:
+def create(store: Store, teller: Teller, name: str) -> None:
     """Try to be the first at twenty keys; tell which were won."""
     for i in range(20):
         with suppress(VersionConflict):
             store.put(f"k{i}", name.encode(), if_version=ABSENT)
-            tell(f"k{i}")
+            teller.tell(f"k{i}")
 
 
-def hold(store: Store, key: str) -> None:
+def hold(store: Store, teller: Teller, key: str) -> None:
     """Take a lock and keep it."""
     with store.lock(key):
-        tell("held")
-        sys.stdin.read()
+        teller.tell("held")
+        teller.wait()
 
 
-def share(store: Store, key: str) -> None:
-    """Take a shared lock again and again, so that somebody always has it, until stdin ends."""
-    waiting = threading.Thread(target=sys.stdin.read, daemon=True)
+def share(store: Store, teller: Teller, key: str) -> None:
+    """Take a shared lock again and again, so that somebody always has it, until the end."""
+    waiting = threading.Thread(target=teller.wait, daemon=True)
     waiting.start()
-    tell("sharing")
+    teller.tell("sharing")
     while waiting.is_alive():
         with store.lock(key, shared=True):
             time.sleep(0.01)
 
 
-def tell(line: str) -> None:
-    """One line on standard output, at once."""
-    os.write(1, f"{line}\n".encode())
-
-
-def main(job: str, root: str, *arguments: str) -> None:
+def work(job: str, root: str, told: Connection, ended: Connection, *arguments: str) -> None:
     """Open the folder and do the job."""
     jobs = {f.__name__: f for f in (write, count_by_condition, count_under_lock, create, hold, share)}
-    jobs[job](open_store(StoreConfig("disk", root, writable=True, durability="rename")), *arguments)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    store = open_store(StoreConfig("disk", root, writable=True, durability="rename"))
+    jobs[job](store, Teller(told, ended), *arguments)

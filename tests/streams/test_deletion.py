@@ -27,7 +27,9 @@ REMOVALS: dict[str, list[tuple[str, str, dict[str, str], Any]]] = {
     ("lab", "removal", "finished"),
     [
         *[("folder", removal, number % 2 == 0) for number, removal in enumerate(REMOVALS)],
-        *[("bucket", removal, number % 2 == 1) for number, removal in enumerate(REMOVALS)],
+        ("bucket", "array and group", True),
+        ("bucket", "with foreign keys", False),
+        ("bucket", "group above replaced", False),
     ],
     indirect=["lab"],
     scope="module",

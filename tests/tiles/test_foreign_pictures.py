@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,38 @@ def test_several_positions_are_images_of_the_root(tmp_path: Path, tiles: Tiles) 
     assert [one["path"] for one in found["images"]] == ["data/a/Pos0", "data/a/Pos/B", "data/a/Pos2"]
     assert set(np.unique(numbers(tiles, "data/a", (0, 0, 0)))) == {0, 1, 2, 3}
     assert found["problems"] == []
+
+
+def test_positions_without_a_list_are_those_numbered_from_0(tmp_path: Path, tiles: Tiles) -> None:
+    write_attributes(tmp_path / "a", {"bioformats2raw.layout": 3})
+    for name in [*range(18), 30]:
+        write_image(tmp_path / "a" / str(name), [np.full((8, 8), name + 1, "u2")], "yx")
+
+    found = info(tiles, "data/a")
+
+    assert [one["path"] for one in found["images"]] == [f"data/a/{i}" for i in range(18)]
+    assert found["problems"] == []
+
+
+def test_paths_with_outer_slashes_and_dots_are_those_without(tmp_path: Path, tiles: Tiles) -> None:
+    write_plate(tmp_path / "p", {"B/03": (64, 64), "B/04": (64, 64)})
+    attributes = json.loads((tmp_path / "p" / ".zattrs").read_text())
+    for well, path in zip(attributes["plate"]["wells"], ("/B/03", "./B/04/"), strict=True):
+        well["path"] = path
+    (tmp_path / "p" / ".zattrs").write_text(json.dumps(attributes))
+
+    found = info(tiles, "data/p")
+
+    assert [one["path"] for one in found["images"]] == ["data/p/B/03", "data/p/B/04"]
+    assert set(np.unique(numbers(tiles, "data/p", (0, 0, 0)))) == {0, 1, 2}
+    assert len(found["problems"]) == 2
+
+
+def test_a_well_with_other_axes_is_left_out_and_named(tmp_path: Path, tiles: Tiles) -> None:
+    write_plate(tmp_path / "p", {"B/03": (64, 64), "B/04": (64, 64)})
+    write_image(tmp_path / "p" / "B" / "04" / "0", [np.full((3, 64, 64), 2, "u2")], "cyx")
+
+    assert info(tiles, "data/p")["problems"] == ["data/p/B/04 has the axes c, y, x, not y, x: it is left out"]
 
 
 @pytest.mark.parametrize("first", [0, 37])

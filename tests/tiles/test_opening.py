@@ -206,7 +206,7 @@ def test_a_level_that_cannot_stand_for_the_first_is_left_out_and_says_why(
 
 def test_label_images_are_found_beside_the_image(tmp_path: Path, tiles: Tiles) -> None:
     write_image(tmp_path / "a", [ramp(8, 8)], "yx")
-    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", 1, "nuclei"]})
+    write_attributes(tmp_path / "a" / "labels", {"labels": ["cells", True, "nuclei"]})
     write_image(tmp_path / "a" / "labels" / "cells", [ramp(8, 8)], "yx", {"image-label": {"version": "0.4"}})
 
     found, label = info(tiles, "data/a"), info(tiles, "data/a/labels/cells")

@@ -29,7 +29,7 @@ def url(demo_url: str) -> str:
 
 @pytest.fixture
 def viewer(tab: Tab, url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
-    with viewing(tab, url, request.node.name) as viewer:
+    with viewing(tab, url, request) as viewer:
         yield viewer
 
 
@@ -38,6 +38,6 @@ def phone(browser: Browser, url: str, request: pytest.FixtureRequest) -> Iterato
     """A phone in its owner's hand."""
     with (
         open_tab(browser, PHONE, "light", has_touch=True, is_mobile=True, device_scale_factor=2) as opened,
-        viewing(opened, url, request.node.name) as viewer,
+        viewing(opened, url, request) as viewer,
     ):
         yield viewer

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import zarr
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
@@ -98,9 +99,10 @@ class Viewer:
 
 
 @contextmanager
-def viewing(tab: Tab, url: str, name: str) -> Iterator[Viewer]:
-    """The page in a tab, which is clean at the end; a screenshot of it is kept."""
-    viewer = Viewer(tab, url)
+def viewing(tab: Tab, url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
+    """The page in a tab, which is clean at the end; a screenshot of it is kept if the test fails."""
+    viewer, failed = Viewer(tab, url), request.session.testsfailed
     yield viewer
-    tab.keep(name.removeprefix("test_"))
+    if request.session.testsfailed > failed:
+        tab.keep(request.node.name.removeprefix("test_"))
     viewer.check_clean()

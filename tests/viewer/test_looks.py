@@ -64,11 +64,13 @@ WebGL2RenderingContext.prototype.getParameter = function (name) {
 """
 
 
-def test_webgl_and_canvas_draw_alike(browser: Browser, webgl_browser: Browser, url: str) -> None:
+def test_webgl_and_canvas_draw_alike(
+    browser: Browser, webgl_browser: Browser, url: str, request: pytest.FixtureRequest
+) -> None:
     address = "/view/demo/climate/sst?colormap_name=turbo&box=90,45,60"  # the land has no values: it is not seen
-    with open_tab(browser, scheme="light") as tab, viewing(tab, url, "canvas") as viewer:
+    with open_tab(browser, scheme="light") as tab, viewing(tab, url, request) as viewer:
         canvas = _picture(viewer, address)
-    with open_tab(webgl_browser, scheme="light") as tab, viewing(tab, url, "webgl") as viewer:
+    with open_tab(webgl_browser, scheme="light") as tab, viewing(tab, url, request) as viewer:
         tab.page.add_init_script(PRETEND)
         webgl = _picture(viewer, address)
 

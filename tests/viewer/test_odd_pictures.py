@@ -274,9 +274,10 @@ def test_axes_of_any_name_make_a_plane_that_a_link_brings_back(viewer: Viewer) -
 
 def test_of_a_vast_array_without_a_pyramid_a_part_is_shown_and_said_to_be_one(viewer: Viewer) -> None:
     """All of it would take thousands of the largest tiles."""
-    viewer.open_image("/view/odd/vast?rescale=0,255")
-
+    viewer.open("/view/odd/vast?rescale=0,255")
     expect(viewer.page.locator("#toasts")).to_contain_text("Only a part is shown")
+    viewer.settle()
+
     assert (viewer.picture()[300, 300] == 90).all()
     assert "box" not in viewer.query
     assert viewer.tab.count("/v1/tile/odd/vast/12/") > 0
@@ -297,8 +298,9 @@ def test_a_link_to_any_place_shows_the_picture(viewer: Viewer, box: str) -> None
 
 @pytest.mark.parametrize("name", ["vaster", "tall", "wide"])
 def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(viewer: Viewer, name: str) -> None:
-    viewer.open_image(f"/view/odd/{name}?rescale=0,255")
+    viewer.open(f"/view/odd/{name}?rescale=0,255")
     expect(viewer.page.locator("#toasts")).to_contain_text("Only a part is shown")
+    viewer.settle()
 
     for _ in range(12):
         viewer.page.keyboard.press("+")

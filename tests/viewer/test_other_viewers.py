@@ -4,13 +4,14 @@ over Zarr."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from hyperslab import RemoteStream
 from hyperslab.viewer import STATIC
 from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
-from tests.tools import napari_python
+from tests.tools import ROOT, napari_python
 from tests.viewer.support import Pixels, Viewer, pixels
 
 HEIGHT: Final = 600
@@ -74,8 +75,36 @@ sys.stdin.read()
 NAPARI = """
 import json, sys
 from napari_ome_zarr import napari_get_reader
-levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
-print(json.dumps([[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]))
+for _ in sys.stdin:
+    levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
+    found = [[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]
+    print(json.dumps(found), flush=True)
+"""
+
+PLUGIN = """
+import json, sys, tomllib
+from pathlib import Path
+import numpy
+from napari.layers import Layer
+from napari.layers.utils.stack_utils import split_channels
+from npe2 import PluginManager, PluginManifest, io_utils
+project = tomllib.loads(Path(sys.argv[1], "pyproject.toml").read_text())["project"]
+package, _, name = project["entry-points"]["napari.manifest"]["hyperslab"].partition(":")
+manifest = PluginManifest.from_file(Path(sys.argv[1], "app", *package.split("."), name))
+manifest.validate_imports()
+PluginManager.instance().register(manifest)
+found = []
+for data, options, kind in io_utils.read([sys.argv[2]], stack=False, plugin_name="hyperslab"):
+    layers = split_channels(data, **options) if "channel_axis" in options else [(data, options, kind)]
+    for levels, one, _ in layers:
+        layer = Layer.create(levels, one, kind)
+        levels = levels if one["multiscale"] else [levels]
+        middle = numpy.asarray(levels[-1][tuple(size // 2 for size in levels[-1].shape[:-2])])
+        color = None if kind == "labels" else layer.colormap.colors[-1].tolist()
+        limits = None if kind == "labels" else list(layer.contrast_limits)
+        total = int(middle.sum(dtype="u8"))
+        found.append([kind, layer.name, layer.scale.tolist(), bool(layer.visible), color, limits, total])
+print(json.dumps(found))
 """
 
 
@@ -144,7 +173,6 @@ def test_neuroglancer_shows_the_pixels_of_the_link_in_our_page(
     with neuroglancer(scene) as url, open_tab(webgl_browser, (300, 200)) as other:
         other.page.goto(url)
         other.wait_until(lambda: _share_of_equal(other) > 0.9)  # letters and buttons lie over the others
-        other.keep(f"neuroglancer-{path}")
 
 
 def _share_of_equal(tab: Tab) -> float:
@@ -157,17 +185,41 @@ def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> No
     frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
 
     def check(rows: int) -> None:
-        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        print("look", file=napari.stdin, flush=True)
         levels = [frames[:rows, ::step, ::step] for step in (1, 2, 4)]
         expected = [[list(level.shape), int(level[-1].sum(dtype="u8"))] for level in levels]
-        assert done.stdout.splitlines()[-1:] == [json.dumps(expected)], done.stderr
+        assert napari.stdout is not None
+        assert json.loads(napari.stdout.readline()) == expected
 
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
+        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
         url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [IMAGE]}
-        with closing(RemoteStream(url, settings)) as stream:
-            stream.append(frames[0])
-        check(1)  # its frame is stored, and in no chunk
-        with RemoteStream(url, settings, if_exists="resume") as stream:
-            stream.append(frames[1:])
-        check(3)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as napari:
+            with closing(RemoteStream(url, settings)) as stream:
+                stream.append(frames[0])
+            check(1)  # its frame is stored, and in no chunk
+            with RemoteStream(url, settings, if_exists="resume") as stream:
+                stream.append(frames[1:])
+            check(3)
+
+
+def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) -> None:
+    with running_server({"demo": {"url": str(demo_store)}}) as server:
+        command = [str(napari_python()), "-c", PLUGIN, str(ROOT), f"{server.url}/v1/metadata/demo/microscope"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    image: Any = zarr.open_group(demo_store / "microscope", mode="r")
+    levels = [dataset["path"] for dataset in image.attrs["multiscales"][0]["datasets"]]
+    planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
+    totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
+
+    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    assert [each[-1] for each in found] == totals
+    assert [(kind, name) for kind, name, *_ in found[:-1]] == [
+        ("image", c["label"]) for c in image.attrs["omero"]["channels"]
+    ]
+    assert [each[5] for each in found[:-1]] == [
+        [c["window"]["start"], c["window"]["end"]] for c in image.attrs["omero"]["channels"]
+    ]
+    assert found[0][2:5] == [[0.5, 0.25, 0.25], True, pytest.approx([0x4D / 255, 0x7C / 255, 1, 1])]
+    assert found[-1][:3] == ["labels", "nuclei", [0.5, 0.25, 0.25]]

@@ -232,7 +232,7 @@ def test_what_a_node_means_stands_beside_its_name(tab: Tab, tmp_path: Path, requ
     }
     root.create_array("array", shape=(2,), dtype="u1", attributes=references)
 
-    with running_server({"meant": tmp_path}) as server, viewing(tab, server.url, request.node.name) as viewer:
+    with running_server({"meant": tmp_path}) as server, viewing(tab, server.url, request) as viewer:
         viewer.open("/view/meant")
         cards, tree = viewer.page.locator(".card"), viewer.page.get_by_role("tree")
         for name, (_, text) in MEANT.items():
@@ -248,7 +248,7 @@ def test_what_a_node_means_stands_beside_its_name(tab: Tab, tmp_path: Path, requ
 
 @pytest.fixture
 def odd(tab: Tab, odd_url: str, request: pytest.FixtureRequest) -> Iterator[Viewer]:
-    with viewing(tab, odd_url, request.node.name) as viewer:
+    with viewing(tab, odd_url, request) as viewer:
         yield viewer
 
 

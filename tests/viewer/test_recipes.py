@@ -116,7 +116,6 @@ def test_a_page_shows_the_picture(canvas: Tab, url: str, title: str) -> None:
     with served(site(recipe)) as origin:
         canvas.page.goto(origin)
         canvas.wait_until(lambda: halves(canvas) == [list(ORANGE), list(BLUE)])
-        canvas.keep(f"recipe-{title}")
         expect(canvas.page).to_have_title(title)
 
     assert (canvas.failed, canvas.errors) == ([], [])

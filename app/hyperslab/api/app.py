@@ -29,6 +29,7 @@ from hyperslab.api.routes import (
     changes,
     chunk,
     health,
+    link,
     metadata,
     pages,
     plan,
@@ -45,11 +46,13 @@ from hyperslab.arrays.service import Service
 from hyperslab.errors import MethodNotAllowed, RouteNotFound
 from hyperslab.tiles.query import REPEATABLE
 
+BY_LABELS: Final = ("/v1/slice/", "/v1/plan/", "/v1/points/")
 Application = FastAPI
 """Type of the application, from `create_app`."""
 ROUTERS: Final = (
     *(slice.router, chunk.router, zarr.router, tile.iiif_router, tile.router),  # by heat: each costs those behind it
     *(metadata.router, stream.router, points.router, plan.router, append.router, changes.router, propfind.router),
+    link.router,
     *(view.router, health.router, pages.router),
 )
 
@@ -80,11 +83,11 @@ def create_app(
     app.state.services = services
     # the order of a request; the last one added is the first
     middleware: Sequence[tuple[Any, Mapping[str, Any]]] = (
-        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE}}),
+        (Edge, {"repeatable": {"/v1/tile/": REPEATABLE, **dict.fromkeys(BY_LABELS, ("sel",))}}),
         (Access, {"guard": services.guard}),
         (Cors, {"origins": options.cors_origins}),
         (Counted, {"metrics": services.metrics}),
-        (Problems, {}),
+        (Problems, {"services": services}),
         (Replay, {"responses": services.responses}),
     )
     for each, arguments in reversed(middleware):

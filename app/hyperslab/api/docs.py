@@ -132,6 +132,8 @@ READS: Final = problems(
     errors.WrongKind,
     errors.IndexOutOfRange,
     errors.TooManyIndices,
+    errors.LabelNotFound,
+    errors.NoCoordinate,
     errors.FieldUnknown,
     errors.NotRepresentable,
     errors.NotAcceptable,
@@ -217,7 +219,7 @@ def describe(app: FastAPI, options: ApiOptions) -> Json:
         routes=app.routes,
         external_docs={"url": site, "description": "Tutorials, recipes and what is guaranteed"} if site else None,
     )
-    reads, writes = bool(options.read_tokens), bool(options.write_tokens)
+    reads, writes = options.is_private, bool(options.write_tokens) or options.has_rules
     components = document.setdefault("components", {})
     components["schemas"] = {"Problem": problem_schema()}
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}

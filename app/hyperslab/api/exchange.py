@@ -8,14 +8,16 @@ from typing import Any
 
 from starlette.requests import Request
 
+from hyperslab.access import Action, Principal, allows
 from hyperslab.api.admission import SMALL
 from hyperslab.api.conditional import CONDITIONAL, UNCONDITIONAL, Conditions
+from hyperslab.api.middleware.access import PRINCIPAL, SEEN
 from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
-from hyperslab.errors import WrongKind
+from hyperslab.errors import WriteForbidden, WrongKind
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
@@ -33,7 +35,7 @@ class Exchange(AsyncExitStack):
 
     def __init__(self, request: Request) -> None:
         super().__init__()
-        services: Services = request.app.state.services
+        services: Services = request.scope.get(SEEN) or request.app.state.services
         self.context = services
         self.service = services.service
         self.run = services.threads.run
@@ -69,6 +71,16 @@ class Exchange(AsyncExitStack):
         if isinstance(node, ArrayNode):
             return node
         raise WrongKind(node.path, "group", "array")
+
+    def may(self, action: Action, path: str) -> bool:
+        """Whether who asks may do something at a node."""
+        principal: Principal | None = self.scope.get(PRINCIPAL)
+        return principal is None or allows(principal, action, path)
+
+    def require(self, action: Action, path: str) -> None:
+        """Raise `WriteForbidden` unless who asks may do something at a node."""
+        if not self.may(action, path):
+            raise WriteForbidden(action, path)
 
     @property
     def is_directory(self) -> bool:

@@ -19,6 +19,7 @@ from hyperslab.api.middleware.edge import ENCODED_SLASH
 from hyperslab.errors import BadParameter, BadPath
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import SelectionItem, parse_selection
+from hyperslab.wire.labels import Method
 
 
 def node_path(text: str) -> str:
@@ -128,10 +129,23 @@ class ValuesQuery(WhichField):
     """`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates."""
 
 
-class Selected(Parameters):
+class Labelled(Parameters):
+    sel: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+        Field(json_schema_extra={"examples": [["time:2001-01..2001-03", "lat:45"]]}),
+    ] = ()
+    """`name:label` by the coordinate that is stored beside the array under the name of the dimension, as xarray's
+    `sel`: a label, `[45,50]`, or `from..to` with both ends; a part of a date is all of it. Once for each dimension."""
+    method: Method | None = None
+    """What `sel` takes where no value is the label: the nearest, or the one before or after."""
+
+
+class Selected(Labelled):
     select: Annotated[str, Field(json_schema_extra=dict(_SELECT))] = ""
     """What to read or write, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists
-    `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default."""
+    `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default; those that
+    `sel` selects are."""
 
     @property
     def selection(self) -> tuple[SelectionItem, ...]:
@@ -188,7 +202,7 @@ class AppendQuery(Parameters):
     """Which conversions of an npy body are allowed, in numpy's words."""
 
 
-class PointsQuery(CastQuery):
+class PointsQuery(CastQuery, Labelled):
     format: Form | None = None
     """The form of the answer; wins over Accept."""
     decode: Literal["cf", "none"] = "none"

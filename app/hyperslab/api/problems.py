@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import math
@@ -52,6 +53,19 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
     return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode() + b"\n")
 
 
+def problem_page(error: HyperslabError) -> Response:
+    """A page for people in place of the document of a problem, which loads nothing."""
+    title, detail, remedy = (html.escape(text) for text in (error.title, str(error), remedies()[error.code]))
+    text = (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"></head>\n'
+        f"<body><h1>{title}</h1><p>{detail}.</p><p>{remedy}.</p></body></html>\n"
+    )
+    headers: Headers = ((b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store"))
+    headers = (*headers, (b"content-security-policy", b"default-src 'none'"), *_headers(error))
+    return Response(error.http_status, headers, text.encode())
+
+
 def _headers(error: Exception) -> Headers:
     """The headers that RFC 9110 requires with a status."""
     extra: list[tuple[bytes, str]] = []
@@ -63,6 +77,8 @@ def _headers(error: Exception) -> Headers:
         case errors.RangeNotSatisfiable():
             extra = [(b"content-range", f"bytes */{error.size}"), (b"accept-ranges", "bytes")]
         case errors.Unauthorized():
+            extra = [(b"www-authenticate", challenge) for challenge in error.challenges]
+        case errors.LinkExpired() | errors.LinkInvalid() | errors.LinkRevoked():
             extra = [(b"www-authenticate", "Bearer")]
         case errors.MismatchingUploadOffset():
             extra = [(b"upload-offset", str(error.expected_offset)), (b"upload-complete", "?0")]

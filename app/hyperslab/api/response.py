@@ -150,7 +150,7 @@ def caching(mount: MountedStore | None, options: ApiOptions, *, negotiated: bool
 
 def immutable_for(seconds: int, options: ApiOptions) -> Headers:
     """``Cache-Control`` without revalidation; private if reads need a token, so that no shared cache stores it."""
-    whose = "private" if options.read_tokens else "public"
+    whose = "private" if options.is_private else "public"
     return ((b"cache-control", f"{whose}, max-age={seconds}, immutable, no-transform".encode()),)
 
 

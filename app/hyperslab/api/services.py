@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from hyperslab.access import View
 from hyperslab.api.admission import Admission
 from hyperslab.api.metrics import Metrics
-from hyperslab.api.middleware.access import Guard
+from hyperslab.api.middleware.access import Guard, Unseen
 from hyperslab.api.middleware.replay import ResponseCache
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.threads import Threads, WriteThreads
 from hyperslab.arrays.faces import FORMATS, FaceReader
 from hyperslab.arrays.keys import KeyReader
+from hyperslab.arrays.labels import Coordinates
+from hyperslab.arrays.seen import SeenCatalog, readers
 from hyperslab.arrays.service import Service
+from hyperslab.errors import HyperslabError
 from hyperslab.streams.service import Streams
 from hyperslab.tiles.service import Tiles
+
+VIEWS: Final = 32
+"""Views whose catalogs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """``keys``: key readers by the name of their route."""
+    """``keys``: key readers by the name of their route. ``view``: what is shown, None for everything."""
 
     service: Service
     streams: Streams
@@ -33,6 +42,27 @@ class Services:
     metrics: Metrics
     responses: ResponseCache
     guard: Guard
+    view: View | None = None
+    _seen: OrderedDict[str, Services] = field(default_factory=OrderedDict)
+
+    def seen_by(self, view: View) -> Services:
+        """The same as a view shows it; of many views, the last are kept."""
+        found = self._seen.get(view.key)
+        if found is None:
+            catalog = SeenCatalog(self.service.catalog, view)
+            reader = self.service.reader
+            service = replace(self.service, catalog=catalog, coordinates=Coordinates(catalog, reader))
+            keys, tiles = readers(catalog, reader), self.tiles.seen_through(catalog)
+            found = self._seen[view.key] = replace(self, service=service, keys=keys, tiles=tiles, view=view)
+            if len(self._seen) > VIEWS:
+                self._seen.popitem(last=False)
+        self._seen.move_to_end(view.key)
+        return found
+
+    async def unless_seen(self, seen: Services, unseen: Unseen, error: HyperslabError) -> HyperslabError:
+        """An error, or that of what is not seen if no node is."""
+        node = await self.threads.run(seen.service.catalog.find_readable, unseen.path)
+        return unseen.error if node is None else error
 
     def close(self) -> None:
         """Finish what runs, and close the service."""
@@ -62,6 +92,7 @@ def make_services(service: Service, options: ApiOptions) -> Services:
         responses=ResponseCache(options.answer_cache_bytes),
         guard=Guard(options),
     )
+    made.guard.seen_by, made.guard.has_iiif = made.seen_by, "iiif" not in service.catalog.mounts
     made.metrics.watch("answer", made.responses.stats)
     made.metrics.watch("tile", made.tiles.cache_stats)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from secrets import token_bytes
 from time import perf_counter
@@ -17,7 +18,7 @@ from hyperslab.api.conditional import UNCONDITIONAL
 from hyperslab.api.exchange import Exchange, runs_on_loop
 from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
-from hyperslab.api.params import ComputedQuery, SliceQuery, ValuesQuery
+from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
 from hyperslab.api.ranges import ByteRange
 from hyperslab.api.representation import Body, Content, Representation
 from hyperslab.api.response import Buffer, Headers, Response, array_headers, caching, cost_headers, etag_of
@@ -38,6 +39,7 @@ from hyperslab.api.values_out import (
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.labels import MAX_VALUES, split_label
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
@@ -46,9 +48,10 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
-from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge
+from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
 from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
+from hyperslab.wire.labels import Method, Positions, item
 
 _MAX_REMOTE_BYTES: Final = 32 << 20
 """Maximum response from a remote store, in bytes, that is read before it is sent: about the memory of a stream (ADR
@@ -189,6 +192,45 @@ def _bins(query: SliceQuery, selection: Selection) -> int | None:
     if not selection.shape:
         raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
     return min(query.bins or 1024, selection.shape[-1])
+
+
+async def by_labels(
+    request: Exchange, array: ArrayNode, labels: Sequence[str], method: Method | None
+) -> dict[int, Positions]:
+    """The positions by axis that ``sel=`` selects; see `Coordinates.choose`."""
+    names = array.axis_names or ()
+    axes = {name: axis for axis, name in enumerate(names) if name is not None and names.count(name) == 1}
+    sizes = {name: array.metadata.shape[axis] for name, axis in axes.items()}
+    choose = partial(request.service.coordinates.choose, array, sizes, labels, method)
+    largest = max(sizes[split_label(text, sizes)[0]] for text in labels)
+    async with request.context.admission.hold(64 * min(largest, MAX_VALUES)):  # of a value: it, its index, and copies
+        if request.method not in ("GET", "HEAD"):  # the body is still to come
+            found = await request.run(choose)
+        else:
+            async with cancelled_when_gone(request.receive) as cancel:
+                found = await request.run(choose, cancel)
+    return {axes[name]: positions for name, positions in found.items()}
+
+
+async def with_labels(
+    request: Exchange, array: ArrayNode, query: SliceQuery | PlanQuery | WriteQuery
+) -> tuple[ArrayNode, list[SelectionItem]]:
+    """The array and the items of ``select=``, with those of ``sel=`` among them. The array has no documents, so that
+    no response is replayed: its coordinates may change the selection."""
+    items, field = query.selection, resolve_field(array, query.field)
+    found = await by_labels(request, array, query.sel, query.method)
+    rank = len(array.metadata.shape) + (0 if field is None else len(field.shape))
+    at = items.index(...) if ... in items else len(items)
+    given = len(items) - (... in items)
+    if given > rank:
+        raise TooManyIndices(given, rank)
+    whole = [*items[:at], *[slice(None)] * (rank - given), *items[at + 1 :]]
+    for axis, positions in found.items():
+        if whole[axis] != slice(None):
+            raise BadParameter("select", query.select, f"`:` for axis {axis}, which sel= selects")
+        chosen = item(positions)
+        whole[axis] = chosen.tolist() if isinstance(chosen, np.ndarray) else chosen
+    return replace(array, documents={}), whole
 
 
 TEXT_IS_LARGER: Final = 4
@@ -382,6 +424,12 @@ async def array_reply(
     if whole is not None:
         representation = representation.with_content(read.make(Cancel()))
     return await representation.respond(request)
+
+
+async def labelled_reply(request: Exchange, array: ArrayNode, query: SliceQuery) -> Response:
+    """The response for a slice that is selected by labels."""
+    array, items = await with_labels(request, array, query)
+    return await array_reply(request, array, items, query)
 
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:

@@ -84,6 +84,37 @@ def node_check(request: Exchange) -> NodeCheck | None:
     return check
 
 
+def new_node_check(request: Exchange, path: str) -> NodeCheck | None:
+    """Precondition for a node that is made unless it is there: `node_check`, and that who asks may create one."""
+    check, may_create = node_check(request), request.may("create", path)
+    if may_create and request.may("read", path):
+        return check
+
+    def both(node: ArrayNode | GroupNode | BrokenNode | None) -> None:
+        if node is None:
+            request.require("create", path)
+        if check is not None:
+            check(node)
+
+    return both
+
+
+def document_check(request: Exchange, path: str) -> KeyCheck | None:
+    """Precondition for a document at a key: `key_check`, and that who asks may write what is there, or create what is
+    not."""
+    check, node = key_check(request), path.rpartition("/")[0]
+    if request.may("create", node) and request.may("write", node):
+        return check
+
+    def both(entry: Entry | None) -> None:
+        is_there = entry is not None or request.service.catalog.find_readable(node, fresh=True) is not None
+        request.require("write" if is_there else "create", node)
+        if check is not None:
+            check(entry)
+
+    return both
+
+
 def _conditions(request: Exchange, *, with_times: bool = False) -> Conditions | None:
     """The conditions of a write, None without any. Times of modification exist only for keys; elsewhere their
     conditions are ignored (RFC 9110 §13.1.4)."""

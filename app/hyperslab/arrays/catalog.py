@@ -298,7 +298,7 @@ class Catalog:
         ``attributes`` as for `listing.children`."""
         mount = group.mount
         if mount is None:
-            stores = listing.Known({name: self._kind_of_store(name) for name in self.mounts})
+            stores = listing.Known({name: self.kind_of_store(name) for name in self.mounts})
             return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
         known = self._known_children(mount, group.prefix, problems)
@@ -331,7 +331,14 @@ class Catalog:
         arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
         return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
-    def _kind_of_store(self, name: str) -> Kind:
+    def count_folders(self, group: GroupNode, most: int) -> int:
+        """The number of folders in that of a group, of which each may be a child, up to ``most``; 0 if unknown."""
+        mount = group.mount
+        is_listable = mount is not None and mount.store.capabilities.listable
+        return len(mount.store.list_folders(group.prefix, "", most).names) if mount and is_listable else 0
+
+    def kind_of_store(self, name: str) -> Kind:
+        """The kind of the root of a store."""
         try:
             return self.open_node(name).kind
         except (NodeNotFound, StoreError, BrokenData, BadPath):

@@ -33,6 +33,10 @@ UNKNOWN: Final = "?"
 """Placeholder for a version that was not looked up; differs from every real version."""
 
 
+ENTRY_NBYTES: Final = 512
+"""Memory of a cached chunk's key, version and array object."""
+
+
 class PartOfChunk(NamedTuple):
     """A chunk of which only ``runs`` are decoded; it is undefined elsewhere."""
 
@@ -364,7 +368,7 @@ def _memory_for(codec: ChunkCodec, want: Wanted) -> NDArray | None:
 
 
 def chunk_nbytes(chunk: NDArray) -> int:
-    """Memory of a decoded chunk, objects included."""
+    """Memory of a decoded chunk in the cache, its key and objects included."""
     if chunk.dtype.kind != "O":
-        return chunk.nbytes
-    return chunk.nbytes + sum(sys.getsizeof(item) for item in chunk.flat)
+        return chunk.nbytes + ENTRY_NBYTES
+    return chunk.nbytes + ENTRY_NBYTES + sum(sys.getsizeof(item) for item in chunk.flat)

@@ -60,8 +60,8 @@ FORMATS: Final[tuple[ZarrFormat, ...]] = (2, 3)
 class FaceReader(KeyReader):
     """Finds and reads keys of all nodes in the format ``zarr_format``."""
 
-    def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat) -> None:
-        super().__init__(catalog, reader)
+    def __init__(self, catalog: Catalog, reader: Reader, zarr_format: ZarrFormat, **sizes: int) -> None:
+        super().__init__(catalog, reader, **sizes)
         self._format = zarr_format
 
     def find(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey | MadeKey:
@@ -156,7 +156,7 @@ class FaceReader(KeyReader):
         if document is None:
             raise KeyNotFound(path)
         if isinstance(node, GroupNode) and name == V3:
-            return MadeKey(node.mount, path, self._with_inline(node, document))
+            return MadeKey(node.mount, path, self.with_inline(node, document))
         return MadeKey(node.mount, path, dump_json(document))
 
     def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class FaceReader(KeyReader):
                 return names
         return None
 
-    def _with_inline(self, group: GroupNode, document: Mapping[str, Any]) -> bytes:
+    def with_inline(self, group: GroupNode, document: Mapping[str, Any]) -> bytes:
         """The ``zarr.json`` of a group with consolidated metadata; without, and the log says so, if there are too many
         nodes."""
 

@@ -85,11 +85,18 @@ class KeyReader:
 
     consolidation_seconds = 300.0
 
-    def __init__(self, catalog: Catalog, reader: Reader, *, max_nodes: int = 100_000) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: Reader,
+        *,
+        max_nodes: int = 100_000,
+        made_bytes: int = 2 * MAX_CONSOLIDATED_BYTES,
+    ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._max_nodes = max_nodes
-        self._made = VersionedCache[bytes](2 * MAX_CONSOLIDATED_BYTES)
+        self._made = VersionedCache[bytes](made_bytes)
 
     def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
         """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
@@ -307,8 +314,7 @@ class KeyReader:
         """A version of all documents below a group, "" if others make nodes too; and if it ``opens`` them the nodes by
         relative path, each group before its children. Broken ones are left out with all below them."""
         catalog, mount = self._catalog, group.mount
-        if mount is not None and mount.store.capabilities.listable:
-            self._check_count(group, len(mount.store.list_folders(group.prefix, "", self._max_nodes + 1).names))
+        self._check_count(group, catalog.count_folders(group, self._max_nodes + 1))
         nodes: dict[str, Node] = {"": group}
         seen, count, is_known = hashlib.blake2b(group.version.encode(), digest_size=12), 1, True
         left, end = [("", group, opens)], time.monotonic() + self.consolidation_seconds

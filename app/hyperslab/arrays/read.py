@@ -13,7 +13,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import elsewhere
-from hyperslab.arrays.chunks import UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
+from hyperslab.arrays.chunks import ENTRY_NBYTES, UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode, Head
@@ -362,6 +362,9 @@ class Reader:
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords
             wanted = known.get(coords, UNKNOWN)
+            if planned is not None and planned.hashes is not None:  # else a cached chunk would be looked up again
+                cached = self.cache.version_of(array.cache_key(array.chunk_key(coords)))
+                wanted = cached if cached is not None and planned.holds(coords, cached) else UNKNOWN
             version = reader.read(parts, wanted, out, cost)
             if found is not None:
                 found[coords] = version
@@ -418,7 +421,7 @@ class Reader:
         if largest < row <= self.cache.limit // 2:
             return Caching.AT_ONCE  # chunks of a cut row are needed for all slabs of the row
         decoded = plan.touched * plan.array.metadata.chunk_nbytes
-        if plan.touched > MAX_VERSIONS or decoded > self.cache.limit // 4:
+        if decoded + plan.touched * ENTRY_NBYTES > self.cache.limit // 4:
             return Caching.NEVER
         return Caching.AT_ONCE if decoded <= 16 << 20 else Caching.WHEN_ASKED_AGAIN
 

@@ -10,6 +10,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import ChunkCache
 from hyperslab.arrays.create import Creator
 from hyperslab.arrays.feed import ChangeFeed
+from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
@@ -26,6 +27,7 @@ class Service:
 
     catalog: Catalog
     reader: Reader
+    coordinates: Coordinates
     writer: Writer
     creator: Creator
     resizer: Resizer
@@ -58,6 +60,7 @@ def build(
     return Service(
         catalog=catalog,
         reader=reader,
+        coordinates=Coordinates(catalog, reader),
         writer=writer,
         creator=Creator(catalog, reader),
         resizer=resizer,

@@ -83,6 +83,17 @@ class Writer:
 
         return self._write(path, plan, values, check, cancel)
 
+    def fill(self, array: ArrayNode, items: Sequence[SelectionItem], values: NDArray) -> None:
+        """Store the values of whole stored objects of a new array, whose document is stored when all of it is: nobody
+        else opens it before. What such an object held is replaced. Raises as `ChunkWriter.replace`."""
+        plan = self._reader.plan(array, select(array, None, items)[0], writing=True)
+        writer = ChunkWriter(self._reader, array)
+
+        def write(coords: Coords, parts: Iterable[Projection]) -> None:
+            writer.replace(coords, [_change(part, values, None) for part in parts])
+
+        writer.write_each(plan.objects(), write)
+
     def write_points(
         self,
         path: str,

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import chain, islice
 from pathlib import Path
@@ -147,6 +147,18 @@ def page_url(url: str) -> str:
     return url if "/view/" in url else f"{address.base}/{below}"
 
 
+def signed_link(url: str, *, allow: Sequence[str], expires: str, token: str | None = None) -> str:
+    """A link to a node, from any URL of the node, that needs no token until it ends. Raises the server's errors."""
+    address, parts = Address.parse(url), urlsplit(url)
+    body = json.dumps({"path": address.path, "allow": [*allow], "expires": expires}).encode()
+    with closing(open_session(1, None, None, token)) as session:
+        headers = {"Content-Type": wire.JSON}
+        made, _ = session.read_json(Request("POST", f"{address.base}/v1/link", headers, body, safe=True))
+    origin, base = f"{parts.scheme}://{parts.netloc}", urlsplit(address.base).path
+    prefix = f"{origin}{urlsplit(made['prefix']).path}"
+    return prefix + url.removeprefix(origin)[len(base) :]
+
+
 # --- viewer URLs -----------------------------------------------------------------------------------------------------
 
 
@@ -180,8 +192,9 @@ def _position(name: str, info: Mapping[str, Any], state: Mapping[str, list[str]]
     if name in info["plane"]:
         return ":"
     parameters = ("view", "off", "overlay", "smooth", "box", "range", "row", "column", "c")
-    own = [] if name in parameters else state.get(name, [])  # axes with such names use sel=name:position
-    escaped = [text.rpartition(":")[2] for text in state.get("sel", ()) if text.rpartition(":")[0] == name]
+    own = [] if name in parameters else state.get(name, [])  # axes with such names use isel=name:position
+    listed = (text for parameter in ("sel", "isel") for text in state.get(parameter, ()))
+    escaped = [text.rpartition(":")[2] for text in listed if text.rpartition(":")[0] == name]
     return [str(info["selection"].get(name, 0)), *own, *escaped][-1]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hyperslab.client.indexing import AnyArray, Axis, Selection, lengths, select, select_orthogonal
 from hyperslab.errors import NodeNotFound
-from hyperslab.wire.labels import Method, Positions, positions
+from hyperslab.wire.labels import Method, item, positions
 
 
 class RemoteView:
@@ -77,12 +77,9 @@ class RemoteView:
             KeyError: There is no such coordinate, or it does not have the label.
         """
 
-        def look(name: str, label: Any) -> Positions | slice:
+        def look(name: str, label: Any) -> Any:
             values, dates = self._coordinate(name)
-            found = positions(values, label, method=method, dates=dates)
-            if not isinstance(found, range):
-                return found
-            return slice(found.start, found.stop if found.stop >= 0 else None, found.step) if found else slice(0, 0)
+            return item(positions(values, label, method=method, dates=dates))
 
         return self._at(look, {**(indexers or {}), **by_name})
 
@@ -138,8 +135,7 @@ class RemoteView:
                 continue
             part = next(chosen)
             if isinstance(part, range):
-                key = slice(part.start, part.stop if part.stop >= 0 else None, part.step) if part else slice(0, 0)
-                axes[at] = axis[key]
+                axes[at] = axis[item(part)]
             else:
                 axes[at] = int(axis[part]) if isinstance(part, int) else np.asarray(axis)[part]
         return tuple(axes)

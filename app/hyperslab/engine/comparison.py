@@ -166,9 +166,11 @@ def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value:
         return _fits_layout(stored, value)
     if name == "codec":
         zarr_format, members = parse_codec(value)
-        known = FITS if stored.zarr_format == 2 else FITS_V3
+        known = {**FITS_V3, "codecs": _fits_codec_constraint} if stored.zarr_format == 3 else FITS
         return zarr_format == stored.zarr_format and all(known[each](stored, members[each]) for each in members)
     found = view.get(name)
+    if name == "fill_value" and isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if name != "fill_value" or found is None:
         return type(value) is not bool and bool(value == found)
     shape = np.shape(np.asarray(found, object))
@@ -244,6 +246,29 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     if has_shards(codecs):
         return requested_chain(codecs, whole, data_type) == found
     return requested_chain(codecs, stored.chunks, data_type) == replace(found, shards=())
+
+
+def _fits_codec_constraint(stored: ArrayMetadata, value: Any) -> bool:
+    """Whether codecs fit, of which members that are left out may be any. [TensorStore, "Codec"]"""
+    found = completed(stored.document["codecs"], stored.dtype, stored.rank)
+    if not has_shards(value):
+        while (first := found[0])["name"] == "sharding_indexed":
+            found = first["configuration"]["codecs"]
+    return _includes(found, value) or (has_shards(value) <= bool(stored.levels) and _fits_codecs(stored, value))
+
+
+def _includes(found: Any, wanted: Any) -> bool:
+    """Whether codecs are of the same names, with the members that are wanted."""
+    if not isinstance(found, list) or not isinstance(wanted, list) or len(found) != len(wanted):
+        return bool(found == wanted)
+    for have, want in zip(found, wanted, strict=True):
+        name, members = named_configuration(want, "a codec", optional=True)
+        configuration = have.get("configuration", {})
+        lists = [each for each in members if each in ("codecs", "index_codecs")]
+        fits = all(configuration.get(each) == members[each] for each in members if each not in lists)
+        if name != have["name"] or not fits or not all(_includes(configuration[each], members[each]) for each in lists):
+            return False
+    return True
 
 
 def _fits_v3_filters(stored: ArrayMetadata, value: Any) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from hyperslab.engine.chunk_shape import inner_shapes
 from hyperslab.engine.dtypes import DataType, dtype_of, parse_dtype
 from hyperslab.engine.metadata import MAX_SIZE, integral
+from hyperslab.engine.v3_codecs import TO_BYTES
 from hyperslab.errors import BadDefinition, shown
 from hyperslab.wire.data_types import EXTENSIONS, NUMBERS, named_dtype
 
@@ -22,6 +23,8 @@ CONSTRAINTS: Final = ("rank", "domain", "codec", "schema")
 _OF_SCHEMA: Final = ("rank", "dtype", "domain", "chunk_layout", "codec", "fill_value", "dimension_units")
 _OF_DOMAIN: Final = ("rank", "shape", "inclusive_min", "inclusive_max", "exclusive_max", "labels")
 _DESCRIPTIVE: Final = ("path", "nbytes", "links", "limits", "fields", "also", "decoded", "kept")
+_OF_ITEMS: Final = ("transpose", "reshape", "scale_offset", "cast_value")
+"""Codecs of Zarr v3 from items to items."""
 _OBJECT_TYPES: Final = {"ustring": "string", "string": "bytes"}
 
 Bound: TypeAlias = int | None
@@ -105,7 +108,29 @@ def parse_codec(value: Any, wanted: int | None = None) -> tuple[int, Mapping[str
     for name in members:
         if name not in known:
             raise ValueError(f"unknown member {shown(name)}; known are driver, {', '.join(known)}")
+    if members.get("codecs") == []:  # no constraint
+        del members["codecs"]
+    if isinstance(members.get("codecs"), list):
+        members["codecs"] = _with_bytes(members["codecs"], creating=wanted is not None)
     return found, members
+
+
+def _with_bytes(codecs: list[Any], *, creating: bool) -> list[Any]:
+    """Codecs of Zarr v3 with the codec ``bytes``, which a constraint may leave out, as it may all codecs within
+    ``sharding_indexed``."""
+    names = [codec.get("name") if isinstance(codec, Mapping) else codec for codec in codecs]
+    at = names.index("sharding_indexed") if "sharding_indexed" in names else -1
+    shard = codecs[at] if at >= 0 else None
+    configuration = shard.get("configuration") if isinstance(shard, Mapping) else None
+    if isinstance(configuration, Mapping) and isinstance(shard, Mapping):
+        inner = configuration.get("codecs", [] if creating else None)
+        if isinstance(inner, list):
+            full = {**configuration, "codecs": _with_bytes(inner, creating=creating)}
+            return [*codecs[:at], {**shard, "configuration": full}, *codecs[at + 1 :]]
+    elif not {str(name).removeprefix("numcodecs.") for name in names} & {*TO_BYTES}:
+        at = next((at for at, name in enumerate(names) if name not in _OF_ITEMS), len(codecs))
+        return [*codecs[:at], "bytes", *codecs[at:]]
+    return codecs
 
 
 def with_constraints(request: Mapping[str, Any], zarr_format: int) -> Mapping[str, Any]:
@@ -122,7 +147,8 @@ def with_constraints(request: Mapping[str, Any], zarr_format: int) -> Mapping[st
     where = "schema" if "schema" in request else "domain" if "domain" in request else "codec"
     try:
         if members.get("dtype") is None and members.get("data_type") is None and "dtype" in schema:
-            members["dtype"] = _dtype(schema["dtype"])
+            name = _dtype(schema["dtype"])  # of numbers without a byte order, which codecs may say in Zarr v3
+            members["data_type" if zarr_format == 3 and name not in _OBJECT_TYPES.values() else "dtype"] = name
         dtype = _known_dtype(members)
         if "domain" in schema:
             ends, labels = parse_domain(schema["domain"])
@@ -168,7 +194,16 @@ def _outer(sizes: Sequence[Any], dtype: DataType | None) -> list[Any]:
 
 
 def _fill(value: Any, dtype: DataType | None) -> Any:
-    """A fill value of a schema in the form of a request: that of bytes is a list of numbers."""
+    """A fill value of a schema in the form of a request: that of bytes is a list of numbers. A list of one number
+    extends to all items."""
+    if (
+        dtype is not None
+        and not dtype.fields
+        and dtype.numpy.kind in "biufc"
+        and isinstance(value, list)
+        and len(value) == 1
+    ):
+        return value[0]
     is_bytes = dtype is not None and len(dtype.fields) != 1 and dtype.numpy.type in (np.bytes_, np.void)
     if is_bytes and isinstance(value, list) and all(type(item) is int and 0 <= item < 256 for item in value):
         return base64.b64encode(bytes(value)).decode()

@@ -230,7 +230,10 @@ def _new_v3(request: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[s
                 raise BadDefinition(name, "is said by codecs")
     if requested is not None and has_shards(requested):
         if shards is None or min(shards, default=1) < 1:
-            raise BadDefinition("shards", "expected the shape of a shard, as codecs say what it holds")
+            chunk = requested[0].get("configuration", {}).get("chunk_shape")
+            if not isinstance(chunk, list) or len(chunk) != len(shape) or not all(integral(n) for n in chunk):
+                raise BadDefinition("shards", "expected the shape of a shard, as codecs say what it holds")
+            shards = _shards(shards or (0,) * len(shape), shape, tuple(chunk), dtype)
         stored, codecs, chunks = shards, requested, requested_chain(requested, shards, data_type).shape
         if any(wanted not in (0, size) for wanted, size in zip(layout.chunk_shape, chunks, strict=False)):
             raise BadDefinition("chunks", f"expected {list(chunks)}, the chunk_shape of the codec sharding_indexed")

@@ -74,7 +74,7 @@ class Chain:
 
 MAX_INDEX: Final = 1 << 22
 """Maximum number of chunks per shard, whose index takes 16 bytes for each."""
-_TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
+TO_BYTES: Final = ("bytes", "packbits", "sharding_indexed", *_OBJECT_CODECS, *FROM_ITEMS)
 
 
 def parse_codecs(value: Any, shape: tuple[int, ...], data_type: Any, key: str) -> Chain:
@@ -115,7 +115,7 @@ class _Parser:
         # an optional codec is refused too: without it, all values would be wrong
         places = [f"{member}[{index}]" for index in range(len(value))]
         named = [(*self._named(each, place), place) for each, place in zip(value, places, strict=True)]
-        at = next((index for index, (name, _, _) in enumerate(named) if name in _TO_BYTES), None)
+        at = next((index for index, (name, _, _) in enumerate(named) if name in TO_BYTES), None)
         if at is None:
             raise self.wrong(member, "no codec turns items into bytes, such as 'bytes'")
         for name, configuration, place in named[:at]:

@@ -260,7 +260,7 @@ def _array(
     frame = (sizes[-2] or 0, sizes[-1] or 0)
     per_row = math.prod(size or 0 for size in sizes[1:-2])
     is_image = array.pyramid is not None or not member.startswith("arrays.")
-    steps = list(_halvings(array)) if array.pyramid is not None else [(0,) * len(sizes)]
+    steps = list(halvings_of(array)) if array.pyramid is not None else [(0,) * len(sizes)]
     levels = [
         _level(version, join(path, str(step)) if is_image else path, array, halvings, above, image=is_image)
         for step, (halvings, above) in enumerate(zip(steps, steps[:1] + steps, strict=False))
@@ -283,7 +283,7 @@ def _array(
     )
 
 
-def _halvings(array: ArraySettings) -> Iterator[tuple[int, ...]]:
+def halvings_of(array: ArraySettings) -> Iterator[tuple[int, ...]]:
     """How often each axis is halved, for each level: y, x, and z (the last other stored axis) if spatial and longer
     than 1. There is a further level while the smaller of y and x is longer than its chunk."""
     dimensions = array.dimensions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 from math import isfinite, prod
 from typing import Final, NamedTuple
 
@@ -23,6 +23,8 @@ _FIRST_CELLS: Final = 8
 """The number of a mosaic's images to try in order, before evenly spaced others: a plate may be partly written."""
 _MEASURED: Final = 16
 """The number of a mosaic's images whose shapes are looked at."""
+_MOST_NUMBERED: Final = 4096
+"""The most images of a collection that are looked for by number."""
 _UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
 """Errors of one level or image that leave the others usable. A failing store is not among them: it is not absence."""
 
@@ -200,10 +202,12 @@ class Images:
         raise BadMetadata(group.attributes_key, None, "; ".join(problems) or "it names no image")
 
     def _open_series(self, path: str, group: GroupNode, field: str | None, ome: Ome) -> Image:
-        """The images of a bioformats2raw collection as a mosaic, or the only one; without a list of names, number 0."""
+        """The images of a bioformats2raw collection as a mosaic, or the only one; without a list of names, those
+        numbered from 0 on."""
         series = self._group_or_none(f"{group.path}/OME")
         problems: list[str] = []
-        names = (ome_zarr.series_paths(series.attributes, problems) if series is not None else ()) or ("0",)
+        names = ome_zarr.series_paths(series.attributes, problems) if series is not None else ()
+        names = names or self._numbered(group)
 
         def look(name: str) -> Image | Exception:
             try:
@@ -223,6 +227,18 @@ class Images:
             raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
         ome = replace(ome, problems=(*ome.problems, *problems))
         return self._open_mosaic(path, group, field, ome, ome_zarr.square("collection", [*images, *rest]))
+
+    def _numbered(self, group: GroupNode) -> tuple[str, ...]:
+        """The groups 0, 1, 2 and so on, up to the first that is missing; at least the name of the first."""
+        assert group.mount is not None
+        names: list[str] = []
+        while len(names) < _MOST_NUMBERED:
+            batch = [str(i) for i in range(len(names), len(names) + _MEASURED)]
+            found = group.mount.each(lambda name: self._group_or_none(f"{group.path}/{name}"), batch)
+            names += [name for name, _ in takewhile(lambda pair: pair[1] is not None, zip(batch, found, strict=True))]
+            if None in found:
+                break
+        return tuple(names) or ("0",)
 
     # --- plates and wells --------------------------------------------------------------------------------------
 
@@ -245,12 +261,16 @@ class Images:
             problem = f"none of {len(tried)} images that were looked for is there, of {len(cells)} in all"
             raise BadMetadata(group.attributes_key, mosaic.kind, problem)
         wells = cells[:: max(1, -(-len(cells) // _MEASURED))]
-        shapes = {
-            cell.path: tuple(axis.size for axis in other.axes)
-            for cell, other in zip(wells, self._open_cells(group.mount, wells, field), strict=True)
-            if other is not None and len(other.axes) == len(template.axes)
-        }
-        problems = ome.problems
+        names = [axis.name for axis in template.axes]
+        problems, shapes = ome.problems, dict[str, tuple[int, ...]]()
+        for cell, other in zip(wells, self._open_cells(group.mount, wells, field), strict=True):
+            if other is None:
+                continue
+            if [axis.name for axis in other.axes] == names:
+                shapes[cell.path] = tuple([axis.size for axis in other.axes])
+            else:
+                theirs = ", ".join(axis.name for axis in other.axes)
+                problems += (f"{cell.path} has the axes {theirs}, not {', '.join(names)}: it is left out",)
         if place >= len(first):
             problems += (
                 f"none of the first {len(first)} images is there; all are taken to be like {tried[place].path}",

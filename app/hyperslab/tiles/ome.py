@@ -169,12 +169,12 @@ def guess_type(name: str) -> str | None:
 
 def label_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The label images listed in the attributes of a ``labels`` group, without broken entries."""
-    return _entries(_root(attributes, problems)["labels"], Member.text)
+    return _entries(_root(attributes, problems)["labels"], Member.path)
 
 
 def series_paths(attributes: Mapping[str, Any], problems: Problems) -> tuple[str, ...]:
     """The images of a bioformats2raw collection, from the attributes of its ``OME`` group."""
-    return _entries(_root(attributes, problems)["series"], Member.text)
+    return _entries(_root(attributes, problems)["series"], Member.path)
 
 
 def broken_dataset_paths(attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -285,11 +285,17 @@ class Member:
         return int(value)
 
     def path(self) -> str:
-        """A path; an integer, which some writers use, is converted and reported."""
+        """A path; an integer, outer slashes and segments ``.``, which some writers use, are converted and reported."""
         if isinstance(self.value, int) and not isinstance(self.value, bool):
             self.report(f"expected a string, found {self.value}: read as '{self.value}'")
             return str(self.value)
-        return self.text()
+        text = self.text()
+        path = re.sub(r"(?<![^/])\.(/|$)", "", text).strip("/")
+        if path != text:
+            if not path:
+                raise self.error(f"{shown(text)} is no path below the group")
+            self.report(f"{shown(text)} read as {shown(path)}")
+        return path
 
     def version(self) -> str | None:
         """The version of the specification, without what marks a draft or a flavour (``0.6.dev3``,
@@ -510,24 +516,18 @@ def _parse_colour(colour: Member) -> str:
 
 
 def _parse_window(window: Member) -> Window:
-    """A window; of contrast limits and range, each stands for the other if that is missing or broken."""
-    limits, span = (_parse_pair(window, *names) for names in (("start", "end"), ("min", "max")))
-    limits, span = limits or span, span or limits
-    if limits is None or span is None:
+    """A window; of contrast limits and range, each end stands for the other's if that is missing or broken."""
+    low, high, start, end = (window[name].optional(Member.number) for name in ("min", "max", "start", "end"))
+    if start is not None and end is not None and start >= end:
+        window.report(f"start {start} is not below end {end}")
+        start = end = None
+    if low is not None and high is not None and low >= high:
+        low = high = None
+    start, end = low if start is None else start, high if end is None else end
+    low, high = start if low is None else low, end if high is None else high
+    if start is None or end is None or low is None or high is None or start >= end or low >= high:
         raise window.error("neither start and end nor min and max can be used")
-    return Window(*span, *limits)
-
-
-def _parse_pair(window: Member, low: str, high: str) -> tuple[float, float] | None:
-    """Two numbers in order; None if one is missing or broken."""
-    first, last = (window[name].optional(Member.number) for name in (low, high))
-    if first is None or last is None:
-        return None
-    if first >= last:
-        if low == "start":
-            window.report(f"start {first} is not below end {last}")
-        return None
-    return first, last
+    return Window(low, high, start, end)
 
 
 # --- image-label -----------------------------------------------------------------------------------------------
@@ -593,7 +593,7 @@ def _parse_names(member: Member) -> tuple[str, ...]:
     """Names of rows or columns; a broken one keeps its position, as an empty string."""
     names: list[str] = []
     for item in member.list(at_least=1):
-        name = item.lenient(lambda i: i["name"].text()) or ""
+        name = item.lenient(lambda i: i["name"].path()) or ""
         if name:
             item["name"].lenient(partial(_checked, name=name))
         if name and name in names:
@@ -616,7 +616,7 @@ def _check_inside(member: Member, path: str) -> None:
 
 def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, paths_only: bool) -> Cell:
     """A well; missing or broken indices follow from its path. ``paths_only``: the version has no indices."""
-    path = well["path"].text()
+    path = well["path"].path()
     _check_inside(well["path"], path)
     match = re.fullmatch(r"([^/]+)/([^/]+)", path)
     if match is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.tiles.colour import RGB, RGBA, parse_colour, parse_rgba
+from hyperslab.wire.labels import Method
 
 Colormap = tuple[RGBA, ...] | Mapping[float, RGBA]
 """Evenly spaced stops of a gradient, or colours by value; other values are then transparent."""
@@ -197,12 +198,18 @@ class TileQuery(BaseModel):
         ),
     ] = 1.0
     """Height of a cell divided by its width, or `auto` (by scales or coordinates); 1 by default."""
-    sel: Annotated[
+    isel: Annotated[
         tuple[tuple[str, int], ...],
         _each(_axis_and_index, _INDEX, many=True),
         _schemas("string", pattern="^.*:-?[0-9]{1,18}$"),
     ] = ()
     """`name:index` for axes whose name is that of a parameter."""
+    sel: Annotated[
+        tuple[str, ...], _each(_text, "name:label", many=True), _schemas("string", examples=["time:2001-03"])
+    ] = ()
+    """`name:label` for axes with a coordinate beside the array, as for slices; for others `name:index`."""
+    method: Annotated[Method | None, *_options(*get_args(Method))] = None
+    """What `sel` takes where no value is the label: the nearest, or the one before or after."""
     c: Annotated[tuple[int, ...], _each(_integer, "the index of a channel", many=True), _schemas("integer")] = ()
     """Channels; `color`, `rescale` and `invert` belong to them in order."""
     decode: Annotated[Literal["cf", "none"], *_options("cf", "none")] = "none"
@@ -264,10 +271,10 @@ class TileQuery(BaseModel):
 
     @property
     def selection(self) -> tuple[tuple[str, int], ...]:
-        """Axes and indices: of parameters named after axes, and of ``sel``."""
+        """Axes and indices: of parameters named after axes, and of ``isel``."""
         named = [(name, index) for name, indices in (self.__pydantic_extra__ or {}).items() for index in indices]
-        return (*named, *self.sel)
+        return (*named, *self.isel)
 
 
-REPEATABLE: Final = ("c", "color", "rescale", "invert", "sel")
+REPEATABLE: Final = ("c", "color", "rescale", "invert", "isel", "sel")
 """Parameters that may be given more than once."""

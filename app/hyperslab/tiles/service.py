@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -18,11 +19,12 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.workers import attempt
 from hyperslab.cache import CacheStats, VersionedCache
-from hyperslab.errors import HyperslabError, TileNotFound
+from hyperslab.errors import BadParameter, HyperslabError, NoCoordinate, TileNotFound
 from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
@@ -83,7 +85,15 @@ class Tiles:
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
         self.arrays = reader
+        self._max_bytes = max_bytes
+        self._coordinates = Coordinates(catalog, reader)
         self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
+
+    def seen_through(self, catalog: Catalog) -> Tiles:
+        """The same for another catalog of the same stores; the cache of pictures is shared."""
+        tiles = Tiles(catalog, self.arrays, max_bytes=self._max_bytes)
+        tiles._cache = self._cache
+        return tiles
 
     def cache_stats(self) -> CacheStats:
         """Counters of the cache of encoded pictures."""
@@ -178,7 +188,8 @@ class Tiles:
         values_nbytes = min(plan.nbytes * frame.growth, 64 * MIB)  # an upper bound, due to strips
         sources: dict[str, str | None] = {}
         read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
-        if read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
+        # what is chosen by labels is not replayed, as coordinates may change the choice
+        if not query.sel and read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
             versions = read.versions or {}
             if None not in versions.values() or is_settled(read.array):
                 sources = {**documents} | {read.array.chunk_key(at): version for at, version in versions.items()}
@@ -216,6 +227,8 @@ class Tiles:
         For a remote store, both run on the cached image while that is revalidated, and again only if it has changed.
         Raises the errors of `Images.open`, `make_frame`, ``first`` and ``second``, in this order.
         """
+        if query.sel:
+            query = self._by_labels(self.images.open(path, query.field), query, cancel)
         if "auto" in (query.flip, query.aspect):
             frame = self._frame(self.images.open(path, query.field), query)
             found = find_orientation(frame, self.images.catalog, self.arrays)
@@ -245,6 +258,26 @@ class Tiles:
             return frame, first(frame), second(frame)
         results = concurrently(frame, first, second)
         return frame, results[0].result(), results[1].result()
+
+    def _by_labels(self, image: Image, query: TileQuery, cancel: Cancel | None) -> TileQuery:
+        """A query with the positions of its labels: by the coordinates beside the finest level, and of an axis without
+        one, the index that stands for the label."""
+        array, sizes = image.levels[0].array, {axis.name: axis.size for axis in image.axes}
+        chosen = [*query.isel]
+        for text in query.sel:
+            try:
+                ((name, found),) = self._coordinates.choose(array, sizes, [text], query.method, cancel).items()
+            except NoCoordinate as error:
+                index = text[len(error.dimension) + 1 :]
+                if not re.fullmatch("-?[0-9]{1,18}", index):
+                    raise
+                name, found = error.dimension, int(index)
+            several = [found] if isinstance(found, int) else found
+            is_channel = "channel" in [axis.type for axis in image.axes if axis.name == name]
+            if not several or (len(several) > 1 and not is_channel):
+                raise BadParameter("sel", text, f"one position along {name}, not {len(several)}")
+            chosen += [(name, int(at)) for at in several]
+        return query.model_copy(update={"sel": (), "isel": tuple(chosen)})
 
     def _frame(self, image: Image, query: TileQuery) -> Frame:
         return self.statistics.first_plane(make_frame(image, query), query)

@@ -7,7 +7,10 @@ ends, in the order of the coordinate. Numbers, dates and durations may be given 
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -19,6 +22,60 @@ Method = Literal["nearest", "pad", "ffill", "backfill", "bfill"]
 
 _PER_DAY: Final = {"D": 1, "h": 24, "m": 1440} | {f"{p}s": 86400 * 1000**n for n, p in enumerate(("", "m", "u", "n"))}
 _UNITS: Final = tuple(_PER_DAY)
+
+
+def parse_label(text: str) -> str | list[str] | slice:
+    """A label in text, a list of labels (``[45,50]``), or a range from one to another (``2001-01..2001-03``, also open,
+    ``2001-03..``, and with a step, ``1..9..2``). A label in double quotes is a JSON string, for commas and dots.
+
+    Raises `ValueError`.
+    """
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        inside = _split(text[1:-1], ",")
+        return [_plain(each) for each in (inside if inside[-1].strip() else inside[:-1])]
+    parts = _split(text, "..")
+    if len(parts) == 1:
+        return _plain(text)
+    if len(parts) > 3 or (len(parts) == 3 and not re.fullmatch(r"\s*[1-9][0-9]{0,17}\s*", parts[2])):
+        raise ValueError("a range is from..to, or from..to..step with a step of 1 or more")
+    first, last = (_plain(each) if each.strip() else None for each in parts[:2])
+    return slice(first, last, int(parts[2]) if len(parts) == 3 else None)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The text between separators, of which those in double quotes are none."""
+    parts: list[list[str]] = [[]]
+    for token in re.findall(rf'"(?:[^"\\]|\\.)*"|{re.escape(separator)}|.', text, re.DOTALL):
+        parts.append([]) if token == separator else parts[-1].append(token)
+    return ["".join(part) for part in parts]
+
+
+def _plain(text: str) -> str:
+    text = text.strip()
+    if text.startswith('"'):
+        text = json.loads(text)
+        if isinstance(text, str):
+            return text
+    if not text:
+        raise ValueError('a label is missing (the empty one is "")')
+    return text
+
+
+def label_text(value: Any) -> str:
+    """A value of a coordinate as a label in text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.datetime64):
+        return str(value).removesuffix("T00:00:00.000000000").removesuffix(".000000000")
+    return str(value)
+
+
+def item(found: Positions) -> Any:
+    """Positions as a key along an axis: an integer, a slice, or an array of integers."""
+    if not isinstance(found, range):
+        return found
+    return slice(found.start, found.stop if found.stop >= 0 else None, found.step) if found else slice(0, 0)
 
 
 def positions(values: NDArray[Any], label: Any, *, method: Method | None = None, dates: bool = False) -> Positions:
@@ -39,18 +96,74 @@ def positions(values: NDArray[Any], label: Any, *, method: Method | None = None,
             raise ValueError("method= goes with labels, not with a slice")
         return _between(values, label, dates=dates)
     if np.ndim(label) == 0:
-        return _of_label(values, label, method, dates=dates)
-    found = [_of_label(values, each, method, dates=False) for each in label]
-    several = next((each for each, at in zip(label, found, strict=True) if not isinstance(at, int)), None)
-    if several is not None:
-        raise KeyError(f"{several!r} stands at several positions, and cannot be one of a list")
-    return np.asarray(found, np.int64)
+        if method is None:
+            return _of_label(values, label, dates=dates)
+        return int(each_position(values, [label], method)[0])
+    return each_position(values, label, method)
 
 
-def _of_label(values: NDArray[Any], label: Any, method: Method | None, *, dates: bool) -> Positions:
+def each_position(values: NDArray[Any], labels: Sequence[Any], method: Method | None = None) -> NDArray[np.int64]:
+    """The position of each of several labels; arguments and errors as of `positions`, and `KeyError` for a label that
+    stands at several. A part of a date is its first moment, as in xarray."""
+    if values.dtype.kind in "OSUTb":
+        if method is not None:
+            raise ValueError("method= needs numbers or times")
+        known = values.tolist()
+        order, times = np.arange(values.size), Counter(known)
+        first = dict(zip(reversed(known), reversed(range(values.size)), strict=True))
+        keys = [_interval(values, label, dates=False)[0] for label in labels]
+        found = np.array([first.get(key, -1) for key in keys], np.int64)
+        several = np.array([times[key] > 1 for key in keys], np.bool_)
+    else:
+        wanted, exact = _array_of(values, labels)
+        order = np.argsort(values, kind="stable")
+        order = order[values[order] == values[order]]  # not NaN, not NaT
+        rising = values[order]
+        if method is None:
+            before, after = np.searchsorted(rising, wanted, "left"), np.searchsorted(rising, wanted, "right")
+            found, several = np.where((after > before) & exact, before, -1), after > before + 1
+        else:
+            found, several = _near(rising, wanted, method, falls=_falls(values)), np.zeros(len(labels), np.bool_)
+    for label, at, often in zip(labels, found, several, strict=True) if len(found) else ():
+        if at < 0:
+            raise KeyError(f"no value is {'' if method is None else 'near '}{label!r}", label)
+        if often:
+            raise KeyError(f"{label!r} stands at several positions, and cannot be one of a list", label)
+    return np.asarray(order[found], np.int64)
+
+
+def _array_of(values: NDArray[Any], labels: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Labels of numbers or times as an array that compares with the values, and which of them the dtype can hold."""
+    found = [_interval(values, label, dates=False)[0] for label in labels]
+    exact = np.ones(len(found), np.bool_)
+    kind: np.dtype[Any] | None = None
+    if values.dtype.kind in "fmM":
+        kind = values.dtype
+    elif not all(isinstance(each, int | np.integer) and -(2**63) <= each < 2**63 for each in found):
+        kind = np.dtype(np.float64)
+    if values.dtype.kind == "M":
+        pairs = zip(found, labels, strict=True)
+        exact = np.array([first == np.datetime64(_iso(label)) for first, label in pairs], np.bool_)
+    return np.array(found, kind), exact
+
+
+def _near(rising: NDArray[Any], wanted: NDArray[Any], method: Method, *, falls: bool) -> NDArray[np.int64]:
+    """For each label the place of the first of the nearest values, which rise; -1 without one."""
+    above = np.searchsorted(rising, wanted, "left")
+    below = np.searchsorted(rising, wanted, "right") - 1
+    if method == "nearest" and rising.size:
+        exact = rising if rising.dtype.kind in "mM" else rising.astype(np.longdouble)
+        up, down = (exact[np.clip(at, 0, rising.size - 1)] for at in (above, below))
+        take = (below < 0) | ((above < rising.size) & (np.abs(up - wanted) <= np.abs(wanted - down)))
+    else:
+        take = np.full(wanted.shape, (method in ("pad", "ffill")) == falls)
+    at = np.where(take, np.where(above < rising.size, above, -1), below)
+    return np.where(at < 0, -1, np.searchsorted(rising, rising[at], "left")) if rising.size else np.full(at.shape, -1)
+
+
+def _of_label(values: NDArray[Any], label: Any, *, dates: bool) -> Positions:
     first, after = _interval(values, label, dates=dates)
-    if method is not None:
-        return _near(values, first, method, label)
+    after = None if values.dtype.kind == "m" else after
     here = np.flatnonzero(values == first if after is None else (values >= first) & (values < after))
     if not here.size:
         raise KeyError(f"no value is {label!r}")
@@ -64,7 +177,12 @@ def _between(values: NDArray[Any], label: slice, *, dates: bool) -> range:
     """Positions from one label to another."""
     falling = _falls(values)
     if not falling and not bool((values[1:] >= values[:-1]).all()):
-        raise KeyError("the coordinate is in no order, so that a range of its values selects nothing certain")
+        first, last = (
+            None if end is None else _of_label(values, end, dates=dates) for end in (label.start, label.stop)
+        )
+        if values.dtype.kind == "M" or isinstance(first, range | np.ndarray) or isinstance(last, range | np.ndarray):
+            raise KeyError("the coordinate is in no order, so that a range of its values selects nothing certain")
+        return range(values.size)[first : None if last is None else last + 1 : label.step]
     rising = values[::-1] if falling else values
     low, high = (label.stop, label.start) if falling else (label.start, label.stop)
     start, stop = 0, values.size
@@ -76,23 +194,6 @@ def _between(values: NDArray[Any], label: slice, *, dates: bool) -> range:
     if falling:
         start, stop = values.size - stop, values.size - start
     return range(values.size)[start : max(start, stop)][:: label.step]
-
-
-def _near(values: NDArray[Any], label: Any, method: Method, given: Any) -> int:
-    if values.dtype.kind in "OSUTb":
-        raise ValueError("method= needs numbers or times")
-    if method == "nearest":
-        allowed = np.ones(values.shape, np.bool_)
-    else:
-        before = method in ("pad", "ffill")
-        allowed = values <= label if before != _falls(values) else values >= label
-    here = np.flatnonzero(allowed & (values == values))  # noqa: PLR0124 - not NaN, not NaT
-    if not here.size:
-        raise KeyError(f"no value is near {given!r}")
-    near = values[here] if values.dtype.kind in "mM" else values[here].astype(np.longdouble)
-    far = np.abs(near - label)
-    nearest = far == np.min(far)
-    return int(here[nearest][np.argmax(near[nearest])])
 
 
 def _falls(values: NDArray[Any]) -> bool:
@@ -107,18 +208,21 @@ def _interval(values: NDArray[Any], label: Any, *, dates: bool) -> tuple[Any, An
         if kind == "M":
             return _time(values.dtype, label)
         if kind == "m":
-            return np.timedelta64(label), None
+            return _span(label)
         if kind in "OSUT":
             text = label.decode() if isinstance(label, bytes) else str(label)
             return (text, text + "\U0010ffff") if dates else (text.encode() if kind == "S" else text, None)
         if kind == "b":
             return {"true": True, "false": False}[str(label).lower()], None
         if isinstance(label, str):
-            label = int(label) if kind in "iu" else float(label)
+            label = int(label) if re.fullmatch(r"\s*[+-]?[0-9]{1,30}\s*", label) and kind in "iu" else float(label)
         if not np.issubdtype(type(label), np.number) or np.isnan(label):
             raise ValueError("not a number")  # noqa: TRY301
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ValueError(f"{label!r} is no label of a coordinate of {values.dtype}") from error
+    if kind == "f":  # xarray's labels have the precision of the values
+        with np.errstate(over="ignore"):
+            return values.dtype.type(label), None
     return label, None
 
 
@@ -127,8 +231,7 @@ def _time(dtype: np.dtype[Any], label: Any) -> tuple[Any, Any]:
 
     Times that the dtype cannot hold become its ends, as numpy's conversions overflow silently.
     """
-    text = label if isinstance(label, str) else str(label) if isinstance(label, np.datetime64) else label.isoformat()
-    date = np.datetime64(_date(text))
+    date = np.datetime64(_iso(label))
     unit, step = np.datetime_data(dtype)
     furthest = (2**63 - 2) * step // _PER_DAY[unit] if unit in _PER_DAY else 365 * 10**6
     ends = np.array([2 - 2**63, 2**63 - 2]).view(dtype)
@@ -146,8 +249,24 @@ def _time(dtype: np.dtype[Any], label: Any) -> tuple[Any, Any]:
     return first, None if first == date else first
 
 
-def _date(text: str) -> str:
+def _span(label: Any) -> tuple[Any, Any]:
+    """A duration, also as ``5 days`` or ``12h``; of text also the end of a range to it, which includes all of the
+    longest unit that it is a multiple of."""
+    if not isinstance(label, str):
+        return np.timedelta64(label), None
+    found = re.fullmatch(r"\s*([+-]?[0-9]{1,18})\s*(days?|D|hours?|h|minutes?|min|m|seconds?|s|ms|us|ns)\s*", label)
+    name = "" if found is None else found[2] if found[2] in _UNITS else {"d": "D"}.get(found[2][0], found[2][0])
+    count = 0 if found is None else int(found[1]) * (_PER_DAY["ns"] // _PER_DAY[name])
+    if found is None or abs(count) > 2**62:
+        raise ValueError("not a duration")
+    unit = next(each for each in _UNITS if count % (_PER_DAY["ns"] // _PER_DAY[each]) == 0)
+    span, one = (np.timedelta64(number, "ns") for number in (count, _PER_DAY["ns"] // _PER_DAY[unit]))
+    return span, span + one
+
+
+def _iso(label: Any) -> str:
     """A date in ISO 8601, to be read by numpy: of years of four digits, in UTC."""
+    text = label if isinstance(label, str) else str(label) if isinstance(label, np.datetime64) else label.isoformat()
     text = text.strip().removesuffix("Z").removesuffix("+00:00")
     if not re.fullmatch(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?)?)?)?", text, re.ASCII):
         raise ValueError("not a date")
@@ -159,7 +278,7 @@ def _is_coarser(values: NDArray[Any], label: str) -> bool:
     value: as for pandas, days are the longest unit of values."""
     if values.dtype.kind != "M":
         return True
-    unit = np.datetime_data(np.datetime64(_date(label)).dtype)[0]
+    unit = np.datetime_data(np.datetime64(_iso(label)).dtype)[0]
     if unit not in _UNITS:
         return True
     own = next((each for each in _UNITS if bool((values.astype(f"M8[{each}]") == values).all())), "ns")

@@ -61,7 +61,7 @@ class Edge:
         sent = scope["query_string"]
         if b"&" not in sent and b"%" not in sent and sent.isascii():
             return
-        path = route_path(scope)
+        path = re.sub("^/link/[^/]*", "", route_path(scope))
         if not path.startswith("/v1/"):
             return
         query = sent.decode("latin-1")

@@ -9,11 +9,15 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hyperslab.api.middleware.access import OUTER_ROOT, SEEN, UNSEEN
 from hyperslab.api.middleware.edge import printable
-from hyperslab.api.problems import problem
+from hyperslab.api.problems import problem, problem_page
 from hyperslab.api.response import ENDING, METHOD, REFUSED
-from hyperslab.errors import Cancelled, ChangedWhileRead
+from hyperslab.api.services import Services
+from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, LinkExpired, LinkInvalid, LinkRevoked
 
+LINK_ERRORS: Final = (LinkExpired, LinkInvalid, LinkRevoked)
+"""Who opens such a link in a browser sees a page."""
 _QUIET_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 30.0
 """Seconds without input, and in all, for which the rest of a refused body is read."""
@@ -25,8 +29,9 @@ class Problems:
     """A problem document is sent if no response has begun. A begun body is cut short instead: it ends before its
     Content-Length, which the client notices, and never with a proper end."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +69,15 @@ class Problems:
                 else:
                     log.exception("cut the answer to %s", scope["path"])
                 raise
-            response = problem(error, path=printable(scope["path"]), root=scope.get("root_path", ""))
+            if UNSEEN in scope and isinstance(error, HyperslabError) and error.http_status in (403, 404):
+                error = await self._services.unless_seen(scope[SEEN], scope[UNSEEN], error)
+            root = scope.get(OUTER_ROOT, scope.get("root_path", ""))  # what explains a problem needs no link
+            if isinstance(error, LINK_ERRORS) and any(
+                n == b"accept" and b"text/html" in v for n, v in scope["headers"]
+            ):
+                response = problem_page(error)
+            else:
+                response = problem(error, path=printable(scope["path"]), root=root)
             await response(scope, receive, _Lingering(send, receive_on) if body_comes else send)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 
 from hyperslab import errors
+from hyperslab.access import View
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
 from hyperslab.api.params import ChangesQuery, NodePath
@@ -19,6 +21,8 @@ from hyperslab.api.response import ENDING, Headers, Pieces, Response, json_body
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.values_out import accepts
 from hyperslab.arrays.feed import Change
+from hyperslab.arrays.nodes import GroupNode
+from hyperslab.arrays.seen import seen_change
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
@@ -79,21 +83,26 @@ def _headers(media_type: str) -> Headers:
 class _Inbox:
     """Queue of changes for one subscriber, by store. Used on the event loop only."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, view: View | None) -> None:
         self._path = path
+        self._view = view
         self._waiting: deque[tuple[str, Change]] = deque()
         self._filled = asyncio.Event()
         self.ids: dict[str, str] = {}
 
     def put(self, store: str, changes: Sequence[Change]) -> None:
         """Enqueue changes of a store. A long queue becomes one ``unknown`` change of each store."""
-        self._waiting.extend((store, change) for change in changes)
+        for change in changes:
+            data = change.data if self._view is None else seen_change(self._view, change.data)
+            if data is not None:
+                self._waiting.append((store, Change(change.id, data)))
         if len(self._waiting) > 1000:
             last = {name: change.id for name, change in self._waiting}
             self._waiting = deque(
                 (name, Change(at, {"path": self._path or name, "unknown": True})) for name, at in last.items()
             )
-        self._filled.set()
+        if self._waiting:
+            self._filled.set()
 
     @property
     def id(self) -> str:
@@ -116,19 +125,27 @@ class _Inbox:
         return found
 
 
+def _stores(request: Exchange) -> list[str]:
+    """The names of all stores that are seen."""
+    catalog = request.service.catalog
+    return [child.name for child in catalog.children(GroupNode(None, "", {}, ""), limit=sys.maxsize).nodes]
+
+
 @asynccontextmanager
 async def _subscription(request: Exchange, path: str, since: str | None) -> AsyncIterator[_Inbox]:
     """Subscription to the stores of a path. Raises `NodeNotFound` for an unknown store, and `BadParameter`."""
-    feeds, store = request.service.feeds, path.partition("/")[0]
+    feeds, store, view = request.service.feeds, path.partition("/")[0], request.context.view
+    if view is not None and not view.covers(path):
+        await request.run(request.service.catalog.open_node, path)
     if path and store not in feeds:
         raise NodeNotFound(path)
-    seen: dict[str, str | None] = dict.fromkeys(feeds if not path else [store])
+    seen: dict[str, str | None] = dict.fromkeys([store] if path else await request.run(_stores, request))
     for part in since.split(",") if since else ():
         name, _, position = part.rpartition("=")
         if name not in seen:
             raise BadParameter("since", part, "expected the id of an event of this path")
         seen[name] = position
-    inbox, loop = _Inbox(path), asyncio.get_running_loop()
+    inbox, loop = _Inbox(path, view), asyncio.get_running_loop()
     with ExitStack() as subscriptions:
         for name, at in seen.items():
 

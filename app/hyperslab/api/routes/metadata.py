@@ -19,7 +19,7 @@ from hyperslab.api.representation import Reply, Representation, respond
 from hyperslab.api.response import Response, caching, json_body, json_response
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import json_object
-from hyperslab.api.writing import node_check
+from hyperslab.api.writing import new_node_check, node_check
 from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.delete import Remainder
 from hyperslab.arrays.documents import checked_attributes
@@ -127,7 +127,7 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
     asked = exchange(request)
     definition = await json_object(asked, path, writes=query.mode != "open")  # which may have nothing to store
     _check_foreign(query.foreign, "mode=replace", allowed=query.mode == "replace")
-    options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": node_check(asked)}
+    options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": new_node_check(asked, path)}
     make = partial(asked.service.creator.create_node, path, definition, **options)
     made = await asked.write(path, make)
     return await _node_answer(asked, made.node, status=201 if made.created else 200, kept=made.kept)
@@ -197,6 +197,9 @@ def _check_foreign(foreign: bool, only_with: str, *, allowed: bool) -> None:
 async def _node_answer(
     request: Exchange, node: ArrayNode | GroupNode, status: int = 200, kept: Remainder | None = None
 ) -> Response:
+    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
+    if not request.may("read", node.path):
+        return Response(201 if status == 201 else 204, ((b"location", location),))
     node = await request.run(request.service.catalog.whole, node)
     if isinstance(node, ArrayNode):
         document, tag = array_document(node, request.context.options, request.root_path), document_etag(node)
@@ -206,6 +209,5 @@ async def _node_answer(
         document, tag = group_document(node, children, request.root_path), document_etag(node, children)
     if kept is not None and kept.count:
         document["kept"] = asdict(kept)
-    location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
     headers = ((b"etag", tag.encode()), (b"location", location))
     return json_response(document, status=status, headers=headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -12,7 +13,7 @@ from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
 from hyperslab.api.routing import Route, Router
-from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited, with_layout
+from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited, with_labels, with_layout
 from hyperslab.wire import JSON, SelectionItem, dtype_to_json
 
 router = Router(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
@@ -32,9 +33,11 @@ async def get_plan(request: Request, path: NodePath, query: Annotated[PlanQuery,
     return await respond(asked, lambda: _plan(asked, path, items, query))
 
 
-async def _plan(request: Exchange, path: str, items: tuple[SelectionItem, ...], query: PlanQuery) -> Representation:
+async def _plan(request: Exchange, path: str, items: Sequence[SelectionItem], query: PlanQuery) -> Representation:
     """HTTP caches always revalidate it: the chunk cache changes even if the store does not."""
     array = await with_inherited(request, await request.open_array(path), query.decode)
+    if query.sel:
+        array, items = await with_labels(request, array, query)
     wanted = array_query(array, items, query, query.format, None)
     if wanted.form == "tiff":
         wanted = await with_layout(request, wanted)

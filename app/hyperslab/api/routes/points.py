@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
 from typing import Annotated, Any, Final
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
-from hyperslab.api.params import Casting, NodePath, PointsQuery
+from hyperslab.api.params import NodePath, PointsQuery
 from hyperslab.api.representation import in_memory
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
 from hyperslab.api.routing import Route, Router
-from hyperslab.api.slices import TEXT_IS_LARGER, decoder_of, values_etag, with_inherited
+from hyperslab.api.slices import TEXT_IS_LARGER, by_labels, decoder_of, values_etag, with_inherited
 from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_json_body, parse_npy, received_body
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import TEXT_FORMS, check_form, choose_format, encode, media_types
@@ -29,12 +30,15 @@ from hyperslab.arrays.plan import PointsPlan, resolve_field
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, BadParameter, TooLarge, shown
 from hyperslab.wire import JSON, NPY
+from hyperslab.wire.labels import Method
 
 COORDINATES: Final = {
     "type": "object",
-    "required": ["coordinates"],
-    "properties": {"coordinates": {"type": "array"}, "values": {}},
+    "anyOf": [{"required": ["coordinates"]}, {"required": ["labels"]}],
+    "properties": {"coordinates": {"type": "array"}, "labels": {"type": "object"}, "values": {}},
 }
+Fixed = Mapping[int, int]
+"""Indices along axes that are those of all points."""
 router = Router(prefix="/v1/points", tags=["points"], default_response_class=Response, route_class=Route)
 
 
@@ -56,7 +60,8 @@ async def post_points(request: Request, path: NodePath, query: Annotated[PointsQ
     count from the end. The answer has one axis over the points, and then a field's subarray. With `values=1` points are
     written: the body is the npy of the coordinates and right behind it that of the values (one a point, or one for all;
     objects in their binary form), or JSON with a member `values`. Conditions and `casting` are for writing, `format` is
-    for reading."""
+    for reading. `sel` fixes an axis for all points, which then have no index for it. In JSON, labels may stand for the
+    indices: `{"labels": {"lat": [45, 50], "lon": [8.9, 9.1]}}`, one for each point."""
     return await (_scatter if query.values else _gather)(exchange(request), path, query)
 
 
@@ -70,9 +75,16 @@ async def _gather(request: Exchange, path: str, query: PointsQuery) -> Response:
     rank, options = len(array.metadata.shape), request.context.options
     limit = min(options.max_upload_bytes, 4096 + options.max_points * max(rank, 1) * 32)  # bytes of JSON for an index
     check_kind(request, (NPY, JSON))
+    fixed = await _fixed(request, array, query)
+
+    def parse(body: memoryview) -> NDArray[Any]:
+        if _kind(request, body) == NPY:
+            return _checked(parse_npy(io.BytesIO(body)), array, options.max_points, fixed)
+        return _from_json(request, array, parse_json_body(body, max_json_bytes(request.context)), fixed, query.method)
+
     async with received_body(request, default_type=JSON, max_bytes=limit) as body:
-        points = await request.run(_parse, body, _kind(request, body), max_json_bytes(request.context))
-    coordinates = list(np.ascontiguousarray(_checked(points, array, options.max_points).T))
+        points = await request.run(parse, body)
+    coordinates = list(np.ascontiguousarray(points.T))
     began = perf_counter()
     plan = await request.run(request.service.reader.plan_points, array, coordinates, field)
     dtype = plan.dtype if decoder is None else decoder.dtype
@@ -111,8 +123,9 @@ async def _scatter(request: Exchange, path: str, query: PointsQuery) -> Response
     field = resolve_field(array, query.field)
     check_kind(request, (NPY, JSON))
     extra_bytes = request.service.writer.memory(array, request.context.options.max_points)
+    fixed = await _fixed(request, array, query)
     async with received_body(request, default_type=JSON, extra_bytes=extra_bytes) as body:
-        points, values = await request.run(_scattered, request, array, body, query.casting, field=field)
+        points, values = await request.run(_scattered, request, array, body, query, fixed=fixed, field=field)
         name = None if field is None else field.name
         write = partial(request.service.writer.write_points, array.path, points, values, field=name)
         made_for, check = array.metadata.dtype, values_check(request)
@@ -128,20 +141,33 @@ def _refuse(query: PointsQuery, names: tuple[str, ...]) -> None:
             raise BadParameter(name, getattr(query, name), expected)
 
 
+async def _fixed(request: Exchange, array: ArrayNode, query: PointsQuery) -> dict[int, int]:
+    """The index along each axis that ``sel=`` fixes for all points."""
+    if not query.sel:
+        return {}
+    fixed: dict[int, int] = {}
+    for axis, found in (await by_labels(request, array, query.sel, query.method)).items():
+        if not isinstance(found, int):
+            raise BadParameter("sel", [*query.sel], f"one position along axis {axis}, not {len(found)}")
+        fixed[axis] = found
+    return fixed
+
+
 def _scattered(
-    request: Exchange, array: ArrayNode, body: memoryview, casting: Casting, *, field: Field | None
+    request: Exchange, array: ArrayNode, body: memoryview, query: PointsQuery, *, fixed: Fixed, field: Field | None
 ) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Coordinates, one array per axis, and the values."""
+    limit = request.context.options.max_points
     if _kind(request, body) == JSON:
         document = parse_json_body(body, max_json_bytes(request.context))
-        points = _checked(_from_json(document, ("coordinates", "values")), array, request.context.options.max_points)
+        points = _from_json(request, array, document, fixed, query.method, more=("values",))
         return list(points.T), values_from_json(document["values"], target(array, (len(points),), field))
     stream = io.BytesIO(body)
-    points = _checked(next_npy(stream), array, request.context.options.max_points)
+    points = _checked(next_npy(stream), array, limit, fixed)
     wanted = target(array, (len(points),), field)
     if wanted.dtype.numpy.hasobject:
         return list(points.T), parse_objects(stream.read(), wanted)
-    return list(points.T), cast(parse_npy(stream), wanted, casting, "the values")
+    return list(points.T), cast(parse_npy(stream), wanted, query.casting, "the values")
 
 
 def _kind(request: Exchange, body: memoryview) -> str:
@@ -149,15 +175,9 @@ def _kind(request: Exchange, body: memoryview) -> str:
     return media_type(request) or (NPY if bytes(body[:6]) == b"\x93NUMPY" else JSON)
 
 
-def _parse(body: memoryview, kind: str, limit: int) -> NDArray[Any]:
-    if kind == NPY:
-        return parse_npy(io.BytesIO(body))
-    return _from_json(parse_json_body(body, limit))
-
-
-def _checked(points: NDArray[Any], array: ArrayNode, limit: int) -> NDArray[Any]:
-    """Points as int64 of shape (points, axes); raises `BadBody` and `TooLarge`."""
-    rank = len(array.metadata.shape)
+def _checked(points: NDArray[Any], array: ArrayNode, limit: int, fixed: Fixed) -> NDArray[Any]:
+    """Points as int64 of shape (points, axes), with the indices of ``fixed`` axes; raises `BadBody` and `TooLarge`."""
+    rank = len(array.metadata.shape) - len(fixed)
     if points.ndim != 2 or points.shape[1] != rank:
         raise BadBody("the coordinates have the wrong shape", ["points", rank], list(points.shape))
     if rank == 0 and len(points) != 1:
@@ -168,19 +188,54 @@ def _checked(points: NDArray[Any], array: ArrayNode, limit: int) -> NDArray[Any]
         raise BadBody("coordinates are integers", "<i8", points.dtype.str)
     if points.dtype.kind == "u" and points.size and int(points.max()) > np.iinfo(np.int64).max:
         raise BadBody("a coordinate is beyond 64 bits")
-    return points.astype(np.int64)
+    points = points.astype(np.int64)
+    for axis, index in sorted(fixed.items()):
+        points = np.insert(points, axis, index, axis=1)
+    return points
 
 
-def _from_json(document: Any, members: tuple[str, ...] = ("coordinates",)) -> NDArray[Any]:
-    """The coordinates in a document with exactly these members."""
-    if not isinstance(document, dict) or set(document) != set(members):
+def _from_json(
+    request: Exchange,
+    array: ArrayNode,
+    document: Any,
+    fixed: Fixed,
+    method: Method | None,
+    more: tuple[str, ...] = (),
+) -> NDArray[Any]:
+    """The points in a document with ``coordinates`` or ``labels``, and ``more`` members."""
+    first = "labels" if isinstance(document, dict) and "labels" in document else "coordinates"
+    if not isinstance(document, dict) or set(document) != {first, *more}:
         found = sorted(document) if isinstance(document, dict) else shown(document)
-        raise BadBody("the members of the JSON object", list(members), found)
-    coordinates = document["coordinates"]
+        raise BadBody("the members of the JSON object", [first, *more], found)
+    limit = request.context.options.max_points
+    if first == "labels":
+        return _checked(_labelled(request, array, document[first], fixed, method), array, limit, fixed)
+    coordinates = document[first]
     rows = [row for row in coordinates if isinstance(row, list)] if isinstance(coordinates, list) else []
     if any(bool in map(type, row) for row in rows):  # numpy would convert them to 0 and 1
         raise BadBody("coordinates are integers", "<i8", "|b1")
     try:
-        return np.array(coordinates)
+        points = np.array(coordinates)
     except (ValueError, OverflowError) as error:
         raise BadBody(f"the coordinates are no table of integers: {error}") from error
+    return _checked(points, array, limit, fixed)
+
+
+def _labelled(
+    request: Exchange, array: ArrayNode, labels: Any, fixed: Fixed, method: Method | None
+) -> NDArray[np.int64]:
+    """The indices of points given by labels, a list for each dimension that is not ``fixed``."""
+    axes = [axis for axis in range(len(array.metadata.shape)) if axis not in fixed]
+    names = [None if array.axis_names is None else array.axis_names[axis] for axis in axes]
+    if not isinstance(labels, dict) or set(labels) != set(names) or len(labels) != len(names):
+        raise BadBody(
+            "the dimensions with labels", names, sorted(labels) if isinstance(labels, dict) else shown(labels)
+        )
+    counts = {len(each) if isinstance(each, list) else None for each in labels.values()}
+    if len(counts) != 1 or None in counts:
+        raise BadBody("labels are lists, with one label for each point", None, shown(labels))
+    found = []
+    for axis, name in zip(axes, names, strict=True):
+        coordinate = request.service.coordinates.open(array, name or "", array.metadata.shape[axis])
+        found.append(coordinate.find_each(labels[name], method))
+    return np.stack(found, axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -15,7 +16,7 @@ from hyperslab.api.params import Casting, NodePath, SliceQuery, WriteQuery
 from hyperslab.api.representation import respond
 from hyperslab.api.response import Response
 from hyperslab.api.routing import Route, Router
-from hyperslab.api.slices import answer_from, array_reply
+from hyperslab.api.slices import answer_from, array_reply, labelled_reply, with_labels
 from hyperslab.api.threads import cancelled_when_gone
 from hyperslab.api.upload import max_value_bytes, received_body
 from hyperslab.api.values_in import check_headers, check_kind, parse_values, target
@@ -43,6 +44,8 @@ async def get_slice(request: Request, path: NodePath, query: Annotated[SliceQuer
     """Values in C order, of any size: what is large is streamed. HEAD costs a plan. `Range`, `If-Range`,
     `If-None-Match` and `If-Match` work on the computed bytes."""
     asked, items = exchange(request), query.selection
+    if query.sel:
+        return await respond(asked, lambda: answer_from(path, asked, lambda array: labelled_reply(asked, array, query)))
     return await respond(asked, lambda: answer_from(path, asked, lambda array: array_reply(asked, array, items, query)))
 
 
@@ -57,13 +60,16 @@ async def get_slice(request: Request, path: NodePath, query: Annotated[SliceQuer
 )
 async def put_slice(request: Request, path: NodePath, query: Annotated[WriteQuery, Query()]) -> Response:
     """A body of one value fills the selection. The answer has the new tag of the selection, as raw."""
-    asked, items = exchange(request), query.selection
+    asked = exchange(request)
+    items: Sequence[SelectionItem] = query.selection
     array = await asked.open_array(path)
+    if query.sel:
+        items = (await with_labels(asked, array, query))[1]
     return await put_values(asked, array, items, resolve_field(array, query.field), query.casting)
 
 
 async def put_values(
-    request: Exchange, array: ArrayNode, items: tuple[SelectionItem, ...], field: Field | None, casting: Casting
+    request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], field: Field | None, casting: Casting
 ) -> Response:
     """Store a body in the cells of a selection."""
     array.mount.check_writable()

@@ -33,6 +33,7 @@ from hyperslab.errors import (
     ClientStalled,
     HyperslabError,
     MismatchingUploadOffset,
+    StreamNotFound,
     UnsupportedMediaType,
     shown,
 )
@@ -138,6 +139,7 @@ async def get_stream(request: Request, path: NodePath, query: Annotated[StreamQu
 async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStreamQuery, Query()]) -> Response:
     """201 with its state, or 200 if it is resumed. The body is the stream's settings."""
     asked = exchange(request)
+    await asked.run(_require, asked, path, query.if_exists == "replace")
     settings = await asked.run(parse_settings, await json_object(asked, path))
     opening = partial(asked.context.streams.open, path, settings, query.if_exists, dry_run=query.dry_run)
     opened = await asked.write(path, opening)
@@ -316,6 +318,21 @@ async def post_frames(
         error.extra = {"arrays": offsets}
         raise error
     return json_response({"arrays": offsets})
+
+
+def _require(request: Exchange, path: str, replaces: bool) -> None:
+    """Raise `WriteForbidden` for a new stream without the action ``create``, for one that goes on without ``write``."""
+    if request.may("create", path) and (replaces or request.may("write", path)):
+        return
+    try:
+        request.context.streams.check(path)
+        is_there = True
+    except StreamNotFound:
+        is_there = request.service.catalog.find_readable(path, fresh=True) is not None
+    except HyperslabError:
+        is_there = True
+    if not (replaces and is_there):
+        request.require("write" if is_there else "create", path)
 
 
 def _progress(request: Exchange, path: str, key: str | None) -> Progress:

@@ -56,6 +56,8 @@ REFUSALS = docs.problems(
     errors.TileNotFound,
     errors.WrongKind,
     errors.NotRepresentable,
+    errors.LabelNotFound,
+    errors.NoCoordinate,
     errors.FieldUnknown,
     errors.PreconditionFailed,
     errors.TooLarge,
@@ -311,8 +313,10 @@ class _TileRequest:
             etag,
             rendering.media_type,
             Body(None, rendering.memory, make=partial(_draw, rendering, request, self.path)),
-            # a version in the URL changes with the data
-            always=caching(rendering.mount, options) if query.v is None else immutable_for(31_536_000, options),
+            # a version in the URL changes with the data, but not with coordinates
+            always=caching(rendering.mount, options)
+            if query.v is None or query.sel
+            else immutable_for(31_536_000, options),
             sources=sources,
         )
         cached = rendering.cached()

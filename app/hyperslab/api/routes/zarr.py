@@ -17,9 +17,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 
 from hyperslab import errors
+from hyperslab.access import Action
 from hyperslab.api import docs
 from hyperslab.api.conditional import CONDITIONAL
 from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.middleware.access import asks_for_page
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import KeyPath
 from hyperslab.api.ranges import ByteRange, place_of
@@ -28,11 +30,11 @@ from hyperslab.api.response import Buffer, Response, caching, etag_of, strong_et
 from hyperslab.api.routing import Route
 from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
-from hyperslab.api.writing import key_check
+from hyperslab.api.writing import document_check, key_check
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import looks_like_chunk
 from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey
-from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound
+from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound, ReadForbidden
 from hyperslab.wire import HTML, JSON, RAW
 
 router = APIRouter(default_response_class=Response, route_class=Route)
@@ -121,7 +123,9 @@ async def put_key(request: Request, path: KeyPath) -> Response:
     """The body is stored unchanged, under the same locks and checks as all writes."""
     asked = exchange(request)
     asked.service.catalog.locate(path)[0].check_writable()
-    check, writer = key_check(asked), asked.service.key_writer
+    await _require(asked, "write", path)
+    is_document = path.rpartition("/")[2] in NAMES
+    check, writer = document_check(asked, path) if is_document else key_check(asked), asked.service.key_writer
     extra_bytes = await asked.run(writer.memory, path)
     async with received_body(asked, extra_bytes=extra_bytes) as body:
         put = await asked.write(_node_of(path), writer.put, path, bytes(body), check)
@@ -140,10 +144,22 @@ async def put_key(request: Request, path: KeyPath) -> Response:
 async def delete_key(request: Request, path: KeyPath) -> Response:
     """404 if the key was absent."""
     asked = exchange(request)
+    await _require(asked, "delete", path)
     check, delete = key_check(asked), asked.service.key_writer.delete
     if not await asked.write(_node_of(path), delete, path, check):
         raise KeyNotFound(path)
     return Response(204, ())
+
+
+async def _require(request: Exchange, action: Action, path: str) -> None:
+    """Raise `WriteForbidden` for a chunk of an array at which an action is not allowed, though it is at the key, which
+    a ``*`` of a rule may stand for."""
+    store, _, key = path.partition("/")
+    if path.rpartition("/")[2] in NAMES or request.may(action, store):
+        return
+    catalog = request.service.catalog
+    array = await request.run(catalog.array_above, catalog.locate(path)[0], key)
+    request.require(action, path.rpartition("/")[0] if array is None else array.path)
 
 
 def _node_of(key: str) -> str:
@@ -155,6 +171,10 @@ async def _key(request: Exchange, route: str, path: str) -> Response:
     async def reply() -> Reply:
         try:
             return stored_reply(request, await find_key(request, route, path))
+        except ReadForbidden as error:
+            if not asks_for_page(request.scope, path + "/" * request.is_directory):
+                raise
+            raise KeyNotFound(path) from error
         except KeyNotFound as error:
             may_be_listed = path.rpartition("/")[2] not in NAMES and accepts(request.header(b"accept"), HTML)
             if isinstance(error, FormNotFound) or not may_be_listed:

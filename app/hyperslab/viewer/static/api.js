@@ -4,6 +4,8 @@ import { h, ROOT } from "./dom.js";
 import { signIn } from "./signin.js";
 import { authorization, heldToken } from "./token.js";
 
+/** Whether the page was opened through a signed link, which no token replaces. */
+const BEHIND_LINK = /\/link\/[^/]+$/.test(ROOT);
 const DOWNLOAD_STARTS = 10_000; // ms after which a browser has begun to save what it was given
 
 /** A failed request, described by the service. */
@@ -39,12 +41,20 @@ export const absolute = (address) => new URL(address, location.origin).href;
 export async function get(address, signal, body) {
   const token = heldToken();
   const response = await reach(address, token, signal, body);
-  if (response.status === 401) {
+  if (response.status === 401 && !BEHIND_LINK) {
     await signIn(token, accepts);
     return get(address, signal, body);
   }
   if (!response.ok) throw await problemOf(response);
   return response;
+}
+
+/** What the service answers to a JSON document. @param {string} route @param {object} body */
+export async function post(route, body) {
+  const headers = { ...authorization(), "Content-Type": "application/json" };
+  const response = await fetch(`${ROOT}/v1/${route}`, { method: "POST", headers, body: JSON.stringify(body) });
+  if (!response.ok) throw await problemOf(response);
+  return response.json();
 }
 
 /** Whether a token permits reading. @param {string} token */
@@ -93,7 +103,7 @@ export async function download(address, name) {
 }
 
 /** The JSON that answers a question with a body. @param {string} address @param {any} body */
-export const post = async (address, body) => parseExactly(await (await get(address, undefined, body)).text());
+export const ask = async (address, body) => parseExactly(await (await get(address, undefined, body)).text());
 
 const getJson = async (address, signal) => (await get(address, signal)).json();
 

@@ -2,6 +2,7 @@
 
 import { copyText, h, icon, iconButton } from "./dom.js";
 import { lastName } from "./nodes.js";
+import { shareButton } from "./share.js";
 import { pageAddress } from "./state.js";
 import { forgetToken, heldToken } from "./token.js";
 
@@ -43,14 +44,16 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
-  const buttons = h("div", { class: "header-buttons" }, save, follow, share, theme, forget(), help, panels);
+  const buttons = h("div", { class: "header-buttons" }, save, follow, share, shareButton(() => path), theme, forget(), help, panels);
   host.append(sidebar, brand(onopen), crumbs, fields, decodings, views, buttons);
   let shown = "";
+  let path = "";
 
   /** @param {Place} place */
   function update(place) {
     if (JSON.stringify(place) === shown) return;
     shown = JSON.stringify(place);
+    ({ path } = place);
     const names = place.path.split("/").filter(Boolean);
     const paths = names.map((_, i) => names.slice(0, i + 1).join("/"));
     crumbs.replaceChildren(...paths.map((path) => crumb(path, path === place.path, onopen)));

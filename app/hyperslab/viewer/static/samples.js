@@ -1,6 +1,6 @@
 /** Values along an axis, of a box, and along a line of a picture: minimum, maximum and mean of bins. */
 
-import { get, numbers, post, url } from "./api.js";
+import { ask, get, numbers, url } from "./api.js";
 import { positionsOf, planeOf, selectText } from "./tilequery.js";
 
 /** @typedef {import("./state.js").State} State @typedef {import("./tilequery.js").TileInfo} TileInfo */
@@ -137,7 +137,7 @@ export async function profile(state, info, [x0, y0, x1, y1]) {
   const rank = info.levels[0].shape.length;
   const query = new URLSearchParams({ format: "json", ...(state.field && { field: state.field }), ...(info.decode && { decode: info.decode }) });
   const address = url("points", info.levels[0].path, `?${query}`);
-  const answer = await post(address, { coordinates: points.map((point) => point.slice(0, rank)) });
+  const answer = await ask(address, { coordinates: points.map((point) => point.slice(0, rank)) });
   const picked = answer.map((value, i) => points[i].slice(rank).reduce((inner, place) => inner[place], value));
   const number = (value) => (isComplex(info) ? PARTS[state.component](Number(value[0]), Number(value[1])) : Number(value));
   return { ...whole(Float64Array.from(picked, number)), apart: length / (count - 1) };

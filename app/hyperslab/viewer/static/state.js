@@ -78,7 +78,7 @@ export const DEFAULTS = Object.freeze({
   pane: "",
 });
 
-// Names of parameters of this page and the tile API; axes with these names use `sel=name:position`.
+// Names of parameters of this page and the tile API; axes with these names use `isel=name:position`.
 const RESERVED = new Set([
   "view",
   "off",
@@ -87,17 +87,10 @@ const RESERVED = new Set([
   "follow",
   "box",
   "range",
-  "row",
-  "column",
-  "points",
-  "along",
-  "area",
-  "line",
-  "list",
-  "sort",
-  "filter",
-  "pane",
+  ...["row", "column", "points", "along", "area", "line", "list", "sort", "filter", "pane"],
+  "isel",
   "sel",
+  "method",
   "axes",
   "flip",
   "aspect",
@@ -198,11 +191,11 @@ function pathOf(pathname) {
   return inner.split("/").filter(Boolean).map(decoded).join("/");
 }
 
-/** Positions by axis name; for names of parameters from `sel=name:position`. */
+/** Positions by axis name; for names of parameters from `isel=name:position`, once `sel`. */
 function positions(query) {
   const pairs = [...query].filter(([name]) => !RESERVED.has(name));
-  const escaped = query
-    .getAll("sel")
+  const escaped = ["sel", "isel"]
+    .flatMap((name) => query.getAll(name))
     .map((text) => [text.slice(0, text.lastIndexOf(":")), text.slice(text.lastIndexOf(":") + 1)]);
   const known = [...pairs, ...escaped].filter(([, text]) => /^\d+$/.test(text));
   return Object.fromEntries(known.map(([name, text]) => [name, Number(text)]));
@@ -273,7 +266,7 @@ export function pageAddress(path, query = new URLSearchParams()) {
 /** Add positions for the tile API. @param {URLSearchParams} query */
 export function appendPositions(query, at) {
   for (const [name, position] of Object.entries(at)) {
-    if (RESERVED.has(name)) query.append("sel", `${name}:${position}`);
+    if (RESERVED.has(name)) query.append("isel", `${name}:${position}`);
     else query.append(name, String(position));
   }
 }

@@ -1,0 +1,104 @@
+"""``POST /v1/link``: a signed link, by which programs that send no token read or change a node and all below it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hyperslab import errors
+from hyperslab.access import Action, Principal, seconds_in, sees, timestamp
+from hyperslab.api import docs
+from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.links import PREFIX
+from hyperslab.api.middleware.access import OUTER_ROOT, PRINCIPAL, unauthorized
+from hyperslab.api.params import NoQuery
+from hyperslab.api.response import Response, json_response
+from hyperslab.api.routing import Route
+from hyperslab.api.upload import parse_json_body, received_body
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
+from hyperslab.errors import BadDefinition, NodeNotFound, WriteForbidden, shown
+from hyperslab.storage.keys import normalise_path
+from hyperslab.wire import JSON
+
+router = APIRouter(default_response_class=Response, route_class=Route)
+
+
+class LinkDefinition(BaseModel):
+    """What a link is for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    path: str
+    """The node, and all below it."""
+    allow: list[Action] = Field(["read"], min_length=1)
+    """What may be done there."""
+    expires: str
+    """A duration: `30s`, `15m`, `12h`, `7d`."""
+
+
+@router.post(
+    "/v1/link",
+    name="link",
+    tags=["metadata"],
+    summary="Make a signed link to a node",
+    status_code=201,
+    responses=docs.problems(errors.BadDefinition, errors.NodeNotFound, errors.WriteForbidden, errors.ForeignOrigin)
+    | {201: docs.answer("The prefix of its URLs, and when it ends.", docs.content(JSON))},
+    openapi_extra=docs.body(
+        {
+            JSON: {
+                "schema": LinkDefinition.model_json_schema(),
+                "example": {"path": "demo/brain", "allow": ["read"], "expires": "7d"},
+            }
+        },
+        *docs.DIGEST,
+    ),
+)
+async def post_link(
+    request: Request,
+    query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
+) -> Response:
+    """For one who may do there what it allows. Routes follow the prefix: `{prefix}/zarr/{path}`,
+    `{prefix}/view/{path}`. A link ends at the latest with the token or the link by which it was made."""
+    asked = exchange(request)
+    async with received_body(asked, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
+        wanted, seconds = _parsed(parse_json_body(body))
+    path, principal = normalise_path(wanted.path), asked.scope.get(PRINCIPAL)
+    maker, latest = "anonymous", time.time() + seconds
+    if principal is not None:
+        _check(asked, principal, wanted.allow, path)
+        maker, latest = principal.name, min(latest, principal.ends)
+    text = asked.context.guard.links.sign(path, wanted.allow, latest, maker)
+    host = asked.header(b"host") or ":".join(map(str, asked.scope.get("server") or ("localhost",)))
+    root = asked.scope.get(OUTER_ROOT, asked.root_path)
+    prefix = f"{asked.scope['scheme']}://{host}{root}{PREFIX}{text}"
+    return json_response({"prefix": prefix, "expires": timestamp(int(latest))}, status=201)
+
+
+def _parsed(document: Any) -> tuple[LinkDefinition, int]:
+    """What is asked for, and the seconds for which. Raises `BadDefinition`."""
+    try:
+        wanted = LinkDefinition.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        member = str(first["loc"][0]) if first["loc"] else "body"
+        raise BadDefinition(member, f"{first['msg']}, found {shown(first['input'])}") from error
+    try:
+        return wanted, seconds_in(wanted.expires)
+    except ValueError as error:
+        raise BadDefinition("expires", str(error)) from error
+
+
+def _check(request: Exchange, principal: Principal, allow: list[Action], path: str) -> None:
+    """Raise what one gets who may not do at a node what a link is to allow."""
+    for action in allow:
+        if request.may(action, path):
+            continue
+        if principal.is_anonymous:
+            raise unauthorized(request.scope, f"a bearer token is needed to {action}")
+        if not sees(principal, path):
+            raise NodeNotFound(path)
+        raise WriteForbidden(action, path)

@@ -1,0 +1,409 @@
+"""TIFF, OME-TIFF and ImageJ files as images; a folder of files whose names say axes is one image.
+
+[TIFF 6.0; OME-XML 2016-06; the tags of ImageJ as tifffile reads them]
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+import numpy as np
+from tifffile import TiffFile, TiffFileError, TiffPage
+
+from hyperslab.conversion.model import (
+    Array,
+    Axis,
+    Box,
+    CannotConvert,
+    Channel,
+    Image,
+    OpenFiles,
+    Stacked,
+    Undetermined,
+    as_image,
+)
+from hyperslab.conversion.names import positions
+
+UNITS: Final = {
+    **{"µm": "micrometer", "μm": "micrometer", "um": "micrometer", "micron": "micrometer", "microns": "micrometer"},
+    **{"nm": "nanometer", "pm": "picometer", "mm": "millimeter", "cm": "centimeter", "dm": "decimeter", "m": "meter"},
+    **{"km": "kilometer", "Å": "angstrom", "in": "inch", "inch": "inch", "ft": "foot", "yd": "yard", "mi": "mile"},
+    **{"s": "second", "sec": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond"},
+    **{"min": "minute", "h": "hour", "d": "day"},
+}
+"""Units of OME-XML and ImageJ as OME-Zarr writes them. [OME-Zarr 0.5: axes metadata]"""
+SAMPLES: Final = (Channel("Red", "FF0000"), Channel("Green", "00FF00"), Channel("Blue", "0000FF"))
+LOCK: Final = threading.Lock()
+LOGGER: Final = logging.getLogger("tifffile")
+LOGGER.addHandler(logging.NullHandler())  # what it complains of is said in one sentence
+LETTERS: Final = str.maketrans("TCZYXS", "tczyxc")
+
+
+@dataclass(frozen=True, slots=True)
+class TiffValues:
+    """Values of an image of a file: of its ``series``, whose axes are as tifffile has them."""
+
+    path: str
+    series: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, box: Box) -> np.ndarray:
+        with readable(self.path):
+            file = FILES.get(self.path)
+            series = file.series[self.series]
+            if series.dataoffset is not None:
+                stored = self.dtype.newbyteorder(">" if file.byteorder == ">" else "<")
+                return read_raw(self.path, series.dataoffset, stored, self.shape, box)
+            out = np.zeros([part.stop - part.start for part in box], self.dtype)
+            with LOCK:  # tifffile reads directories of pages when they are first asked for
+                keyframe, pages = series.keyframe, series.pages
+                count = len(pages)
+            trailing = len(self.shape)
+            while trailing and math.prod(self.shape[trailing:]) < math.prod(keyframe.shape):
+                trailing -= 1
+            leading = self.shape[:trailing]
+            if math.prod(leading) != count:
+                raise CannotConvert(f"{self.path} has {count} pages, and its image {math.prod(leading)}")
+            for at in np.ndindex(*out.shape[:trailing]):
+                index = [part.start + offset for part, offset in zip(box, at, strict=False)]
+                with LOCK:
+                    file.filehandle.open()
+                    page = pages[int(np.ravel_multi_index(index, leading)) if leading else 0]
+                if page is not None:
+                    _read_page(page, keyframe, self.shape[trailing:], box[trailing:], out[at])
+            return out
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Raise `CannotConvert` for what tifffile raises of a file that it cannot read."""
+    try:
+        yield
+    except CannotConvert:
+        raise
+    except ImportError as error:
+        raise CannotConvert(f"{path} cannot be read: {error}: pip install 'hyperslab[convert]'") from error
+    except (TiffFileError, ValueError, TypeError, IndexError, KeyError, struct.error, EOFError, RuntimeError) as error:
+        raise CannotConvert(f"{path} cannot be read as TIFF: {error or type(error).__name__}") from error
+
+
+class _Complaints(logging.Handler):
+    """What tifffile says of a file that it reads in part."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def _open_tiff(path: str) -> TiffFile:
+    file = TiffFile(path)
+    _ = file.series  # which reads the directories of pages
+    return file
+
+
+FILES: Final = OpenFiles(_open_tiff, TiffFile.close)
+
+
+def read_raw(path: str, offset: int, dtype: np.dtype[Any], shape: Sequence[int], box: Box) -> np.ndarray:
+    """Read a box of an array that lies in a file in C order: runs along the last axes, whole rows of the last. Raises
+    `CannotConvert` for a file that ends before."""
+    out = np.empty([part.stop - part.start for part in box], dtype.newbyteorder("="))
+    if not out.size:
+        return out
+    with Path(path).open("rb", buffering=0) as file:
+        # axes behind `split` are whole, so that a run along the axis before them is one piece
+        split = len(shape)
+        while split and box[split - 1] == slice(0, shape[split - 1]):
+            split -= 1
+        run = max(split - 1, 0)
+        if split == len(shape) and split > 1 and out.shape[-1] * 4 >= shape[-1]:
+            run = split - 2  # rows of which most is wanted are read whole
+        below = math.prod(shape[run + 1 :])
+        for at in np.ndindex(*out.shape[:run]):
+            index = [part.start + o for part, o in zip(box, at, strict=False)]
+            first = 0
+            for position, size in zip(index, shape, strict=False):
+                first = first * size + position
+            start, count = (box[run].start, out.shape[run]) if shape else (0, 1)
+            first = (first * shape[run] + start) * below if shape else 0
+            values = np.empty((count, *shape[run + 1 :]) if shape else (), dtype)
+            view, done = memoryview(values.reshape(-1).view(np.uint8)), 0
+            while done < len(view):
+                got = os.preadv(file.fileno(), [view[done : done + (1 << 30)]], offset + first * dtype.itemsize + done)
+                if not got:
+                    stop = offset + first * dtype.itemsize + len(view)
+                    raise CannotConvert(f"{path} is cut short: it ends before byte {stop}")
+                done += got
+            out[at] = values[(slice(None), *box[run + 1 :])] if shape else values
+    return out
+
+
+def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, out: np.ndarray) -> None:
+    """Read a box of a page, whose shape is that of the image's last axes, into ``out``: only the strips and tiles that
+    it touches."""
+    separate, depth, length, width, samples = keyframe.shaped
+    parts = {"S": slice(0, separate * samples), "Y": slice(0, length), "X": slice(0, width)}
+    axes = [axis for axis, size in zip(keyframe.axes, keyframe.shape, strict=True) if size != 1]
+    sized = [(part, size) for part, size in zip(box, shape, strict=True) if size != 1]
+    if (
+        depth != 1
+        or not set(axes) <= parts.keys()
+        or [size for _, size in sized] != [n for n in keyframe.shape if n != 1]
+    ):
+        out[...] = page.asarray().reshape(shape)[box]
+        return
+    parts |= dict(zip(axes, [part for part, _ in sized], strict=True))
+    first = parts["S"] if separate > 1 else slice(0, 1)
+    rows = keyframe.tilelength if keyframe.is_tiled else min(keyframe.rowsperstrip, length)
+    columns = keyframe.tilewidth if keyframe.is_tiled else width
+    grid = (separate, -(-length // rows), -(-width // columns))
+    found = np.zeros((first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), out.dtype)
+    touched = itertools.product(
+        range(first.start, first.stop),
+        range(parts["Y"].start // rows, -(-parts["Y"].stop // rows)),
+        range(parts["X"].start // columns, -(-parts["X"].stop // columns)),
+    )
+    tables = {"jpegtables": keyframe.jpegtables} if keyframe.jpegtables is not None else {}
+    if keyframe.jpegheader is not None:
+        tables["jpegheader"] = keyframe.jpegheader
+    handle = page.parent.filehandle
+    for at in touched:
+        index = int(np.ravel_multi_index(at, grid))
+        offset, count = page.dataoffsets[index], page.databytecounts[index]
+        if not count:
+            continue  # a tile that was not stored
+        with LOCK:
+            handle.open()
+            handle.seek(offset)
+            data = handle.read(count)
+        if len(data) < count:
+            raise CannotConvert(f"{handle.name} is cut short: it ends before byte {offset + count}")
+        segment = keyframe.decode(data, index, **tables)[0]
+        if segment is None:
+            continue
+        top, left = at[1] * rows, at[2] * columns
+        y, x = _shared(parts["Y"], top, top + segment.shape[1]), _shared(parts["X"], left, left + segment.shape[2])
+        target = found[at[0] - first.start, _moved(y, parts["Y"].start), _moved(x, parts["X"].start)]
+        target[...] = segment[0, _moved(y, top), _moved(x, left), :samples]
+    if separate == 1:
+        found = found[..., parts["S"]]
+    out[...] = found.reshape(out.shape)
+
+
+def _size(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def _shared(part: slice, start: int, stop: int) -> slice:
+    return slice(max(part.start, start), min(part.stop, stop))
+
+
+def _moved(part: slice, origin: int) -> slice:
+    return slice(part.start - origin, part.stop - origin)
+
+
+# --- images of files -------------------------------------------------------------------------------------------------
+
+
+def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) -> tuple[str, list[Image], list[str]]:
+    """What files are, their images, and notes of what is left out. Several files are one image, or the files of one
+    OME-TIFF. Raises `Undetermined` for axes that neither files nor names say."""
+    what, images, notes, own = _images(paths[0], axes, several=len(paths) > 1)
+    if len(paths) == 1:
+        return what, images, notes
+    if {path.resolve() for path in paths} <= own and pattern is None:
+        return what, images, notes  # the files of one OME-TIFF
+    if len(images) > 1:
+        raise CannotConvert(f"{paths[0]} holds several images: convert each file by itself")
+    labels, order = positions([path.name for path in paths], pattern)
+    inner = images[0]
+    letters = "".join(axis.name for axis in inner.axes)
+    if both := set(labels) & set(letters):
+        raise Undetermined(f"{paths[0].name} has an axis {min(both)!r}, and the names too", "axes", "zyx")
+    parts = [inner.array.values]
+    for path in paths[1:]:
+        _, (other, *rest), _, _ = _images(path, axes, several=True)
+        if rest or (other.array.shape, other.array.dtype) != (inner.array.shape, inner.array.dtype):
+            found = f"{other.array.dtype} {list(other.array.shape)}"
+            raise CannotConvert(f"{path} is {found}, and {paths[0]} {inner.array.dtype} {list(inner.array.shape)}")
+        parts.append(other.array.values)
+    leading = tuple([len(each) for each in labels.values()])
+    array = Array(
+        Stacked(tuple([parts[at] for at in order]), leading),
+        (*leading, *inner.array.shape),
+        inner.array.dtype,
+        (*[1] * len(leading), *inner.array.reads),
+    )
+    channels = inner.channels
+    if "c" in labels:
+        channels = tuple([Channel(None if label.isdecimal() else label) for label in labels["c"]])
+    found_axes = {axis.name: axis for axis in inner.axes}
+    image = as_image(array, "".join(labels) + letters, found_axes, name=inner.name, channels=channels)
+    return f"{len(paths)} files of {what}", [image], notes
+
+
+def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[Image], list[str], set[Path]]:
+    """What a file is, its images, notes, and the files that belong to it."""
+    complaints = _Complaints()
+    LOGGER.addHandler(complaints)
+    with readable(str(path)), TiffFile(path) as file:
+        if not file.series:
+            raise CannotConvert(f"{path} holds no image")
+        LOGGER.removeHandler(complaints)
+        if damage := [text for text in complaints.texts if "invalid page offset" in text]:
+            raise CannotConvert(f"{path} is cut short: {damage[0]}")
+        kinds = {"ome": "OME-TIFF", "imagej": "ImageJ TIFF", "mmstack": "Micro-Manager TIFF"}
+        what = kinds.get(file.series[0].kind, "TIFF")
+        is_ome = file.series[0].kind == "ome"
+        wanted = len(file.series) if is_ome else 1
+        left = [s for s in file.series[wanted:] if s.kind != "uniform" or s.shape != file.series[0].shape]
+        notes = [f"left out {series.name or 'a further image'} {list(series.shape)}" for series in left]
+        described = _ome(file.ome_metadata) if is_ome and file.ome_metadata else []
+        own = {Path(page.parent.filehandle.path).resolve() for s in file.series for page in s.pages if page is not None}
+        images = []
+        for number in range(wanted):
+            found = described[number] if len(described) == wanted else {}
+            images.append(_image(path, file, number, found, axes, several=several))
+        return what, images, notes, own if is_ome else {path.resolve()}
+
+
+def _image(  # noqa: PLR0912
+    path: Path, file: TiffFile, number: int, found: Mapping[str, Any], axes: str | None, *, several: bool
+) -> Image:
+    series = file.series[number]
+    shape, dtype = tuple(series.shape), np.dtype(series.dtype).newbyteorder("=")
+    letters = series.axes.translate(LETTERS)
+    name = path.name.partition(".")[0] if not found.get("name") else found["name"]
+    sizes: dict[str, Axis] = dict(found.get("axes", {}))
+    channels: tuple[Channel, ...] = found.get("channels", ())
+    attributes: dict[str, Any] = {}
+    if file.is_imagej and series.kind == "imagej":
+        sizes, channels, attributes = _imagej(file)
+    elif not found:
+        tag = series.keyframe.tags.get("ResolutionUnit")  # [TIFF 6.0: ResolutionUnit]
+        micrometers = {2: 25_400.0, 3: 10_000.0}.get(0 if tag is None else int(tag.value))
+        lengths = {name: _resolved(series.keyframe, f"{name.upper()}Resolution") for name in "yx"}
+        if micrometers is not None:
+            sizes = {name: Axis(name, "micrometer", micrometers * size) for name, size in lengths.items() if size}
+        shaped = file.shaped_metadata[0] if file.shaped_metadata else {}
+        attributes = {key: value for key, value in shaped.items() if key not in ("shape", "axes", "truncated")}
+    if "S" in series.axes and series.keyframe.photometric in (2, 6) and letters.count("c") == 1:
+        channels = (*SAMPLES, *[Channel("Alpha")] * 4)[: shape[series.axes.index("S")]]
+    if axes is not None:
+        letters = axes.lower()
+        if several and len(letters) > len(shape):
+            letters = letters[-len(shape) :]
+    elif letters.count("c") > 1:
+        raise CannotConvert(f"{path} has colour samples in each channel, which OME-Zarr cannot hold as one image")
+    elif unknown := [letter for letter in letters if letter.isupper()]:
+        said = f"{path} does not say what its axis of {shape[letters.index(unknown[0])]} images is"
+        raise Undetermined(said, "axes", "tczyx"[-len(shape) :] if len(shape) != 3 else "zyx")
+    keyframe = series.keyframe
+    reads = [1] * len(shape)
+    rows = keyframe.tilelength if keyframe.is_tiled else keyframe.rowsperstrip
+    for axis, letter in enumerate(series.axes):
+        if letter in "YX" and series.dataoffset is None:
+            own = rows if letter == "Y" else keyframe.tilewidth if keyframe.is_tiled else shape[axis]
+            reads[axis] = min(own, shape[axis])
+        elif letter in "XS":
+            reads[axis] = shape[axis]
+    if "c" not in letters and channels:
+        letters, shape, reads = f"c{letters}", (1, *shape), [1, *reads]
+    if "c" in letters and len(channels) != shape[letters.index("c")]:
+        channels = ()
+    array = Array(TiffValues(str(path.absolute()), number, shape, dtype), shape, dtype, tuple(reads))
+    return as_image(array, letters, sizes, name=name, channels=channels, attributes=attributes)
+
+
+# --- metadata --------------------------------------------------------------------------------------------------------
+
+
+def _ome(text: str) -> list[dict[str, Any]]:
+    """Name, axes and channels of each image in OME-XML."""
+    images = []
+    for image in ElementTree.fromstring(text).iterfind("{*}Image"):
+        pixels = image.find("{*}Pixels")
+        if pixels is None:
+            continue
+        axes = {}
+        for name, member in (
+            ("x", "PhysicalSizeX"),
+            ("y", "PhysicalSizeY"),
+            ("z", "PhysicalSizeZ"),
+            ("t", "TimeIncrement"),
+        ):
+            size = _number(pixels.get(member))
+            if size:
+                axes[name] = Axis(name, _unit(pixels.get(f"{member}Unit", "s" if name == "t" else "µm")), size)
+        channels = []
+        for channel in pixels.iterfind("{*}Channel"):
+            color = channel.get("Color")
+            rgb = None if color is None else f"{int(color) >> 8 & 0xFFFFFF:06X}"
+            channels += [Channel(channel.get("Name"), rgb)] * int(channel.get("SamplesPerPixel") or 1)
+        if not any(channel.label or channel.color for channel in channels):
+            channels = []
+        images.append({"name": image.get("Name"), "axes": axes, "channels": tuple(channels)})
+    return images
+
+
+def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[str, Any]]:
+    found: dict[str, Any] = file.imagej_metadata or {}
+    unit = _unit(str(found.get("unit")).replace("\\u00B5", "µ"))
+    axes = {}
+    for name, tag in (("x", "XResolution"), ("y", "YResolution")):
+        size = _resolved(file.pages.first, tag)
+        if size and unit:
+            axes[name] = Axis(name, unit, size)
+    spacing, interval = _number(found.get("spacing")), _number(found.get("finterval"))
+    if spacing:
+        axes["z"] = Axis("z", unit, abs(spacing))
+    if interval:
+        axes["t"] = Axis("t", _unit(found.get("tunit", "s")) or "second", interval)
+    count = int(found.get("channels", 1))
+    tables, ranges = found.get("LUTs") or [], [*(found.get("Ranges") or ())]
+    if not ranges and "min" in found and "max" in found:
+        ranges = [found["min"], found["max"]] * count
+    channels = []
+    for number in range(count if tables or ranges else 0):
+        color = None
+        if number < len(tables) and found.get("mode") != "grayscale":
+            color = "".join(f"{int(value):02X}" for value in np.asarray(tables[number]).reshape(3, -1)[:, -1])
+        window = tuple([float(value) for value in ranges[2 * number : 2 * number + 2]])
+        channels.append(Channel(None, color, (window[0], window[1]) if len(window) == 2 else None))
+    kept = {key: found[key] for key in ("Info", "Labels") if key in found}
+    return axes, tuple(channels), {"imagej": kept} if kept else {}
+
+
+def _resolved(page: Any, tag: str) -> float | None:
+    found = page.tags.get(tag)
+    if found is None:
+        return None
+    numerator, denominator = found.value
+    return denominator / numerator if numerator and denominator else None
+
+
+def _unit(text: Any) -> str | None:
+    return UNITS.get(str(text).replace("\u03bc", "µ"), str(text) if str(text) in UNITS.values() else None)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,371 @@
+"""Who may see and change what: the rule itself, and that every route asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pytest
+import zarr
+from fastapi import FastAPI
+
+from hyperslab.access import ACTIONS, Principal, allows, digest, rule, sees
+from hyperslab.asgi import create_app
+from hyperslab.settings import Settings
+
+TOKEN = "t" * 32
+EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "0"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "covered", "leads"),
+    [
+        ("lab", "lab", True, True),
+        ("lab", "lab/a/b", True, False),
+        ("lab", "labs", False, False),
+        ("lab", "", False, True),
+        ("lab/2026", "lab", False, True),
+        ("lab/2026", "lab/2027", False, False),
+        ("lab/2026/**", "lab/2026", True, True),
+        ("lab/2026/**", "lab/2026/x/y", True, True),
+        ("lab/*/raw", "lab/x", False, True),
+        ("lab/*/raw", "lab/x/raw/0", True, False),
+        ("lab/*/raw", "lab/x/y/raw", False, False),
+        ("**/raw", "a/b/raw/c", True, True),
+        ("**/raw", "a/b", False, True),
+        ("lab/**/x", "lab/x", True, True),
+        ("lab/**/x", "other", False, False),
+        ("**", "", True, True),
+        ("**", "/metrics", True, True),
+        ("/metrics", "/metrics", True, False),
+        ("/metrics", "metrics", False, False),
+        ("/metrics", "", False, False),
+        ("a.b", "aXb", False, False),
+    ],
+)
+def test_a_pattern_covers_a_node_and_all_below_and_leads_there(
+    pattern: str, path: str, covered: bool, leads: bool
+) -> None:
+    principal = Principal("anna", (rule(["read"], [pattern]),))
+
+    assert allows(principal, "read", path) is covered
+    assert sees(principal, path) is (covered or leads)
+    assert not any(allows(principal, action, path) for action in ACTIONS if action != "read")
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "a/../b", "a/b*", "a/***", "."])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="path"):
+        rule(["read"], [pattern])
+
+
+def test_who_may_do_something_at_a_node_may_do_it_at_all_below() -> None:
+    """So to delete a group asks for every node below it."""
+    chance = random.Random(1)
+    for _ in range(2000):
+        rules = rule(["delete"], random_patterns(chance))
+        path = "/".join(chance.choices(NAMES, k=chance.randrange(4)))
+        if allows(Principal("anna", (rules,)), "delete", path):
+            assert allows(Principal("anna", (rules,)), "delete", f"{path}/{chance.choice(NAMES)}".lstrip("/"))
+
+
+# --- what one may not see leaves no trace ----------------------------------------------------------------------------
+
+NAMES = ("lab", "lab3", "g", "h", "a", "im", "0", "nothing")
+HIDDEN_WORD = "topsecret"
+
+
+def make(root: Path) -> None:
+    """Two stores, of Zarr v2 and v3: groups ``g`` and ``h`` with attributes, arrays in them, an image, and what is
+    consolidated."""
+    formats: Sequence[tuple[Literal[2, 3], str]] = ((2, "lab"), (3, "lab3"))
+    for zarr_format, store in formats:
+        group = zarr.open_group(root / store, mode="w", zarr_format=zarr_format)
+        group.attrs["title"] = HIDDEN_WORD
+        for name in ("g", "h"):
+            inner = group.create_group(name)
+            inner.attrs["title"] = HIDDEN_WORD
+            array = inner.create_array("a", shape=(4, 4), chunks=(2, 2), dtype="u2")
+            array[:] = np.arange(16).reshape(4, 4)
+            image = inner.create_group("im")
+            axes = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
+            image.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
+            image.create_array("0", shape=(4, 4), chunks=(2, 2), dtype="u1")[:] = 7
+        group.create_array("a", shape=(2,), chunks=(2,), dtype="i4")[:] = 5
+        if zarr_format == 2:
+            zarr.consolidate_metadata(root / store, zarr_format=2)
+
+
+PATHS = ("", *(f"{s}{p}" for s in ("lab", "lab3") for p in ("", "/g", "/h", "/g/a", "/h/a", "/g/im", "/h/im/0", "/a")))
+PATHS = (*PATHS, "lab/nothing", "lab/g/nothing", "nothing", "nothing/a")
+ROUTES = (
+    *("/v1/metadata/{}", "/v1/metadata/{}?limit=1", "/v1/metadata/{}?search=a", "/v1/slice/{}?format=json"),
+    *("/v1/chunk/{}/0.0", "/v1/plan/{}", "/v1/tile/{}/info.json", "/v1/tile/{}/0/0/0.png", "/v1/tile/{}.dzi"),
+    *("/v1/tile/iiif/{}/info.json", "/v1/tile/iiif/{}/full/max/0/default.png", "/v1/tile/{}/thumbnail.png"),
+    *("/v1/stream/{}", "/zarr/{}/", "/zarr/{}", "/zarr/{}/.zarray", "/zarr/{}/.zgroup", "/zarr/{}/.zattrs"),
+    *("/zarr/{}/.zmetadata", "/zarr/{}/zarr.json", "/zarr/{}/0.0", "/zarr/{}/c/0/0", "/zarr2/{}/.zmetadata"),
+    *("/zarr2/{}/.zarray", "/zarr2/{}/0.0", "/zarr3/{}/zarr.json", "/zarr3/{}/c/0/0", "/zarr2/{}/", "/zarr3/{}/"),
+    *(
+        "/v1/slice/{}?format=json&sel=y:1",
+        "/v1/metadata/{}?table=true&limit=3",
+        "PROPFIND /zarr/{}",
+        "POST /v1/points/{}",
+        "/v1/metadata/{}?limit=0",
+    ),
+)
+CHANGES: Mapping[str, tuple[str, ...]] = {
+    "PUT /v1/slice/{}": ("write",),
+    "PUT /v1/chunk/{}/0.0": ("write",),
+    "DELETE /v1/chunk/{}/0.0": ("delete",),
+    "PATCH /v1/metadata/{}": ("write",),
+    "DELETE /v1/metadata/{}": ("delete",),
+    "PUT /v1/metadata/{}": ("create",),
+    "PUT /v1/metadata/{}?mode=replace": ("delete",),
+    "POST /v1/append/{}": ("write",),
+    "POST /v1/points/{}?values=1": ("write",),
+    "PUT /zarr/{}/0.0": ("write",),
+    "DELETE /zarr/{}/.zarray": ("delete",),
+    "PUT /v1/stream/{}?if_exists=replace": ("delete",),
+    "POST /v1/stream/{}/flush": ("write",),
+    "DELETE /v1/stream/{}?finish=true": ("write",),
+    "DELETE /v1/stream/{}?discard=true": ("delete",),
+}
+
+
+def random_patterns(chance: random.Random) -> list[str]:
+    pool = [*filter(None, PATHS), "lab/*", "lab/*/a", "*/g", "**/im", "lab3/**/0", "lab/g/**", "lab/*/*"]
+    return chance.sample(pool, chance.randint(1, 3))
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+
+async def ask(app: FastAPI, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
+    """A request without a socket; the method may stand before the path."""
+    method, _, path = target.rpartition(" ")
+    raw, _, query = path.partition("?")
+    sent = [(name.lower().encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
+    scope = {
+        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method or "GET"},
+        **{"scheme": "http", "path": raw, "raw_path": raw.encode(), "query_string": query.encode(), "root_path": ""},
+        **{"headers": sent, "client": ("127.0.0.1", 1), "server": ("localhost", 80)},
+    }
+    received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    received.put_nowait({"type": "http.request", "body": body, "more_body": False})
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    await app(scope, received.get, send)
+    start, *parts = messages
+    return Answer(start["status"], dict(start["headers"]), b"".join(each.get("body", b"") for each in parts))
+
+
+def application(root: Path, patterns: Sequence[str], allow: Sequence[str] = ("read",), **more: Any) -> FastAPI:
+    """A service in which ``TOKEN`` allows actions at paths."""
+    stores: Any = {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
+    token: Any = {"hash": f"sha256:{digest(TOKEN.encode()).hex()}", "allow": allow, "paths": patterns}
+    return create_app(Settings(stores=stores, tokens={"anna": token}, **more))
+
+
+def without_the_hidden(root: Path, target: Path, patterns: Sequence[str]) -> None:
+    """A copy with the same files, of the nodes that patterns cover alone, in bare groups."""
+    principal = Principal("anna", (rule(["read"], patterns),))
+    target.mkdir()
+    for store in root.iterdir():
+        (target / store.name).mkdir()
+    for file in sorted(root.rglob("*")):
+        path = file.relative_to(root).as_posix()
+        above = path.split("/")
+        nodes = ["/".join(above[:depth]) for depth in range(1, len(above))]
+        node = next((each for each in reversed(nodes) if {*NODES} & {each}), nodes[-1] if nodes else "")
+        if not file.is_file() or not allows(principal, "read", node):
+            continue
+        for each in nodes:
+            (target / each).mkdir(parents=True, exist_ok=True)
+            if not allows(principal, "read", each):
+                name = ".zgroup" if each.startswith("lab/") or each == "lab" else "zarr.json"
+                bare = {"zarr_format": 2} if name == ".zgroup" else {"zarr_format": 3, "node_type": "group"}
+                (target / each / name).write_text(json.dumps(bare))
+        os.link(file, target / path)
+
+
+NODES = tuple(
+    f"{s}{p}"
+    for s in ("lab", "lab3")
+    for p in ("", "/g", "/h", "/a", *(f"/{g}/{n}" for g in "gh" for n in ("a", "im", "im/0")))
+)
+
+
+def told(answer: Answer) -> tuple[Any, ...]:
+    """What an answer tells, without what varies from one to the next."""
+    varies = {b"server-timing", b"last-modified"}
+    body = bytes(answer.body)
+    if b"multistatus" in body:
+        body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: part.partition(b"</D:href>")[0]))
+    return answer.status, {k: v for k, v in answer.headers.items() if k not in varies}, body
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("stores")
+    make(root)
+    return root
+
+
+async def compare(app: FastAPI, other: FastAPI, chance: random.Random, patterns: str) -> None:
+    """Every route of every path, cold and now and then from the cache."""
+    for target in [route.format(path) for route in ROUTES for path in PATHS]:
+        headers = {"X-API-Key": TOKEN, "accept": chance.choice(["*/*", "text/html", "application/json"])}
+        body = b'{"coordinates": [[0, 0]]}' if "points" in target else b""
+        for _ in range(1 + (chance.random() < 0.2)):
+            found, expected = await ask(app, target, headers, body), await ask(other, target, headers, body)
+            assert told(found) == told(expected), (patterns, target, headers["accept"])
+
+
+def test_what_one_may_not_see_leaves_no_trace(whole: Path, tmp_path: Path) -> None:
+    """Answers are those of a service on whose disk the hidden nodes are not."""
+    chance = random.Random(36)
+    for round_ in range(max(3, EXAMPLES // 1000)):
+        patterns = random_patterns(chance)
+        twin = tmp_path / f"twin{round_}"
+        without_the_hidden(whole, twin, patterns)
+        app, other = application(whole, patterns), application(twin, patterns)
+
+        asyncio.run(compare(app, other, chance, str(patterns)))
+        shutil.rmtree(twin)
+
+
+def test_no_change_is_made_that_is_not_allowed(whole: Path) -> None:
+    chance = random.Random(37)
+
+    async def check() -> None:
+        for _ in range(max(8, EXAMPLES // 500)):
+            patterns, allow = random_patterns(chance), chance.sample(ACTIONS, chance.randint(1, 3))
+            app = application(whole, patterns, allow)
+            principal = Principal("anna", (rule(allow, patterns),))
+            for change, actions in CHANGES.items():
+                for path in filter(None, PATHS):
+                    if any(allows(principal, action, path) for action in actions):  # type: ignore[arg-type]
+                        continue
+                    answer = await ask(app, change.format(path), {"X-API-Key": TOKEN, "content-length": "0"})
+                    is_key = "/zarr/" in change and "0.0" in change
+                    expected = 403 if sees(principal, path) or is_key else 404
+                    assert answer.status == expected, (patterns, allow, change, path, answer.body)
+                    assert expected == 404 or json.loads(answer.body)["action"] == actions[0]
+
+    before = contents(whole)
+    asyncio.run(check())
+    assert contents(whole) == before
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {
+        str(file): file.read_bytes() for file in root.rglob("*") if file.is_file() and ".hyperslab" not in str(file)
+    }
+
+
+def test_without_a_token_all_that_anonymous_does_not_cover_is_401_whether_it_is_there_or_not(whole: Path) -> None:
+    app = application(whole, ["**"], anonymous={"paths": ["lab/g/im", "lab3/*/nothing"]})
+
+    async def statuses(*targets: str) -> set[int]:
+        return {(await ask(app, target, {})).status for target in targets}
+
+    async def check() -> None:
+        for path in ("lab/h", "lab/nothing", "lab3", "lab3/g", "lab3/nothing", "nothing"):
+            for route in (
+                "/v1/metadata/{}",
+                "/zarr/{}/.zgroup",
+                "/zarr/{}/0.0",
+                "/zarr/{}/",
+                "/v1/slice/{}",
+                "/v1/changes/{}",
+            ):
+                assert await statuses(route.format(path)) == {401}, (route, path)
+            assert await statuses(f"PUT /v1/metadata/{path}", f"DELETE /v1/metadata/{path}") == {401}
+        assert await statuses("/v1/metadata/lab/g/im", "/v1/metadata/lab", "/v1/metadata", "/zarr/lab/.zgroup") == {200}
+        assert await statuses("/zarr/lab/.zattrs", "/v1/metadata/lab/g/im/nothing") == {404}
+        assert await statuses("PUT /v1/slice/lab/g/im/0", "/metrics") == {401}
+        assert await statuses("/healthz", "/docs", "/openapi.json", "/problems/bad-path", "/view/lab/h") == {200}
+        children = json.loads((await ask(app, "/v1/metadata", {})).body)["children"]
+        assert children == [{"name": "lab", "kind": "group"}]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("Authorization", f"Bearer {TOKEN}", 200),
+        ("Authorization", f"bearer  {TOKEN} ", 200),
+        ("X-API-Key", TOKEN, 200),
+        ("Authorization", "Basic YW55Om5hbWU6dA==", 401),
+        ("Authorization", "Basic !", 401),
+        ("Authorization", "Digest x", 401),
+        ("X-API-Key", f"{TOKEN}x", 401),
+        ("X-API-Key", "", 401),
+    ],
+)
+def test_a_token_is_a_bearer_an_api_key_or_a_password(whole: Path, header: str, value: str, status: int) -> None:
+    answer = asyncio.run(ask(application(whole, ["lab"]), "/v1/metadata/lab", {header: value}))
+
+    assert answer.status == status
+    assert value not in answer.body.decode() or not value
+
+
+def test_a_program_that_waits_for_a_challenge_is_told_of_basic_and_a_browser_is_not(whole: Path) -> None:
+    import base64
+
+    app, basic = application(whole, ["lab"]), base64.b64encode(f"any:{TOKEN}".encode()).decode()
+    for agent, challenge in (("Wget/1.21", b'Basic realm="hyperslab", charset="UTF-8"'), ("Mozilla/5.0", b"Bearer")):
+        answer = asyncio.run(ask(app, "/v1/metadata/lab", {"User-Agent": agent}))
+        assert (answer.status, answer.headers[b"www-authenticate"]) == (401, challenge)
+    assert asyncio.run(ask(app, "/v1/metadata/lab", {"Authorization": f"Basic {basic}"})).status == 200
+
+
+def test_new_nodes_need_create_and_what_is_there_needs_write(tmp_path: Path) -> None:
+    make(tmp_path)
+    array = (tmp_path / "lab" / "a" / ".zarray").read_bytes()
+    new = json.dumps({"shape": [4], "dtype": "<i4"}).encode()
+
+    async def statuses(*allow: str) -> list[int]:
+        app, headers = application(tmp_path, ["lab"], ["read", *allow]), {"X-API-Key": TOKEN}
+        targets = [
+            ("PUT /zarr/lab/new/.zarray", array),
+            ("PUT /zarr/lab/a/.zattrs", b"{}"),
+            ("PUT /v1/metadata/lab/open?mode=open", new),
+            ("PUT /v1/metadata/lab/g?mode=open", b"{}"),
+            ("PUT /v1/metadata/lab/other?mode=replace", new),
+            ("PATCH /v1/metadata/lab/a", b'{"attributes": {"x": 1}}'),
+        ]
+        found = []
+        for target, body in targets:
+            answer = await ask(app, target, {**headers, "content-length": str(len(body))}, body)
+            found.append(answer.status)
+        return found
+
+    assert asyncio.run(statuses()) == [403, 403, 403, 200, 403, 403]
+    assert asyncio.run(statuses("write")) == [403, 204, 403, 200, 403, 200]
+    assert asyncio.run(statuses("delete")) == [403, 403, 403, 200, 403, 403]
+    assert asyncio.run(statuses("create", "delete")) == [201, 403, 201, 200, 201, 403]
+
+
+def test_a_change_by_one_who_may_not_read_tells_nothing_of_the_node(tmp_path: Path) -> None:
+    make(tmp_path)
+    app = application(tmp_path, ["lab"], ["write"])
+    body = b'{"attributes": {"x": 1}}'
+    answer = asyncio.run(ask(app, "PATCH /v1/metadata/lab", {"X-API-Key": TOKEN, "content-length": "24"}, body))
+
+    assert (answer.status, answer.body) == (204, b"")
+    assert json.loads((tmp_path / "lab" / ".zattrs").read_text()) == {"title": HIDDEN_WORD, "x": 1}

@@ -1,0 +1,155 @@
+"""NetCDF and HDF5 become groups that xarray opens equal to the file, with no attribute of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cftime
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.conversion import CannotConvert, convert
+
+DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S3"]
+CLASSIC = ["i1", "i2", "i4", "f4", "f8"]
+
+
+@st.composite
+def variables(draw: st.DrawFn, *, classic: bool) -> dict[str, Any]:
+    """A variable: its dtype, dimensions, packing, missing values and chunks."""
+    dtype = np.dtype(draw(st.sampled_from(CLASSIC if classic else DTYPES)))
+    dims = draw(st.sampled_from([(), ("x",), ("time", "x"), ("time", "y", "x")]))
+    found: dict[str, Any] = {"dtype": dtype, "dims": dims, "attributes": {}, "missing": None, "chunks": None}
+    if dtype.kind in "iuf":
+        found["missing"] = draw(st.sampled_from([None, dtype.type(7), dtype.type(0)]))
+    if dtype.kind in "iu":
+        found["attributes"] = draw(
+            st.sampled_from([{}, {"scale_factor": 0.5}, {"scale_factor": 0.25, "add_offset": 3.0}])
+        )
+    if dtype.kind == "f":
+        found["attributes"] = draw(st.sampled_from([{}, {"units": "K", "valid_range": np.array([0, 5], dtype)}]))
+    if dims and not classic and dtype.kind != "S":
+        found["chunks"] = draw(st.sampled_from([None, tuple([2] * len(dims))]))
+    return found
+
+
+@st.composite
+def files(draw: st.DrawFn) -> dict[str, Any]:
+    form = draw(st.sampled_from(["NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET"]))
+    one = variables(classic=form != "NETCDF4")
+    calendar = draw(st.sampled_from(["standard", "noleap", "360_day"]))
+    return {"form": form, "variables": draw(st.lists(one, min_size=1, max_size=4)), "calendar": calendar}
+
+
+def write(path: Path, form: Any, variables: list[dict[str, Any]], calendar: str) -> None:
+    sizes, random = {"time": 5, "y": 3, "x": 7}, np.random.default_rng(len(variables))
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        file.setncatts({"title": "é", "numbers": np.array([1, 2], "i4"), "half": np.float32(0.5), "nothing": np.nan})
+        for name, size in sizes.items():
+            file.createDimension(name, None if name == "time" else size)
+        time = file.createVariable("time", "f8", ("time",))
+        time.setncatts({"units": "days since 2001-01-01", "calendar": calendar, "standard_name": "time"})
+        time[:] = cftime.date2num(cftime.num2date(range(5), time.units, calendar), time.units, calendar)
+        for number, each in enumerate(variables):
+            options: dict[str, Any] = {"zlib": True} if each["chunks"] else {}
+            variable: Any = file.createVariable(
+                f"v{number}",
+                each["dtype"],
+                each["dims"],
+                fill_value=each["missing"],
+                chunksizes=each["chunks"],
+                **options,
+            )
+            variable.set_auto_maskandscale(False)
+            variable.setncatts({"long_name": f"variable {number}", **each["attributes"]})
+            variable[...] = random.integers(0, 9, [sizes[name] for name in each["dims"]]).astype(each["dtype"])
+        if form == "NETCDF4":
+            names = file.createVariable("names", str, ("y",))
+            names[:] = np.array(["", "é", "long text"], object)
+
+
+@settings(max_examples=15)
+@given(file=files(), zarr_format=st.sampled_from([2, 3]))
+def test_xarray_opens_the_group_equal_to_the_file(
+    tmp_path_factory: pytest.TempPathFactory, file: dict[str, Any], zarr_format: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    write(folder / "a.nc", **file)
+
+    convert(str(folder / "a.nc"), str(folder / "a.zarr"), zarr_format=zarr_format)
+
+    with (
+        xr.open_dataset(folder / "a.nc", engine="netcdf4") as expected,
+        xr.open_dataset(folder / "a.zarr", engine="zarr") as found,
+    ):
+        xr.testing.assert_identical(found.load(), expected.load())
+        for name, variable in expected.variables.items():
+            own = found.variables[name]
+            assert own.dtype == variable.dtype, name
+            for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue"):
+                np.testing.assert_equal(own.encoding.get(key), variable.encoding.get(key))
+
+
+def test_groups_of_a_file_become_groups(tmp_path: Path) -> None:
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 4)
+        file.createVariable("a", "i4", ("x",))[:] = [1, 2, 3, 4]
+        inner = file.createGroup("forecast/day")
+        inner.createDimension("y", 2)
+        inner.setncattr("model", "m")
+        inner.createVariable("b", "f8", ("y", "x"))[:] = np.arange(8).reshape(2, 4)
+
+    convert(str(tmp_path / "a.nc"), str(tmp_path / "a.zarr"))
+
+    with (
+        xr.open_datatree(tmp_path / "a.nc", engine="netcdf4") as expected,
+        xr.open_datatree(tmp_path / "a.zarr", engine="zarr") as found,
+    ):
+        xr.testing.assert_identical(found.load(), expected.load())
+
+
+def test_hdf5_without_names_of_dimensions_is_converted_as_xarray_opens_it(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["image"] = np.arange(6, dtype=">i2").reshape(2, 3)
+        file["notes"] = ["one", "more"]
+        file["table"] = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+        file["image"].attrs["unit"] = "m"
+
+    convert(str(tmp_path / "a.h5"), str(tmp_path / "a.zarr"))
+
+    with (
+        xr.open_dataset(tmp_path / "a.h5", engine="h5netcdf", phony_dims="access") as expected,
+        xr.open_dataset(tmp_path / "a.zarr", engine="zarr") as found,
+    ):
+        for name in ("image", "notes", "table"):
+            np.testing.assert_array_equal(found[name], expected[name])
+            assert found[name].dims == expected[name].dims
+        assert found["image"].attrs == {"unit": "m"}
+
+
+@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "text"])
+def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = np.arange(1000)
+        if kind == "references":
+            file["refs"] = np.array([file["a"].ref], h5py.ref_dtype)
+        if kind == "lists":
+            file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))[0] = [1, 2]
+    if kind == "cut short":
+        path.write_bytes(path.read_bytes()[:3000])
+    if kind == "text":
+        path.write_text("not a file of HDF5")
+
+    with pytest.raises(CannotConvert) as raised:
+        convert(str(path), str(tmp_path / "out"))
+
+    assert "a.h5" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,189 @@
+"""TIFFs of every kind become images of OME-Zarr with the same values and metadata, and a pyramid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import yaozarrs
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperslab.conversion import CannotConvert, Undetermined, convert
+from hyperslab.streams.pyramid import reduce
+
+AXES = ["yx", "zyx", "tyx", "cyx", "tczyx", "tcyx", "czyx", "tzyx"]
+DTYPES = ["u1", "<u2", ">u2", "i4", "f4", "f8"]
+ORDERS = {"ome": "tczyx", "plain": "tczyx", "imagej": "tzcyx"}
+
+
+@st.composite
+def pictures(draw: st.DrawFn) -> dict[str, Any]:
+    """A TIFF to be written: its kind, axes, values, and how it is stored."""
+    kind = draw(st.sampled_from(["ome", "plain", "imagej"]))
+    axes = "".join(sorted(draw(st.sampled_from(AXES)), key=ORDERS[kind].index))
+    shape = [draw(st.integers(2, 3) if name in "tcz" else st.integers(8, 40)) for name in axes]
+    dtype = np.dtype(draw(st.sampled_from(["u1", "<u2", "f4"] if kind == "imagej" else DTYPES)))
+    layout: dict[str, Any] = draw(st.sampled_from([{}, {"rowsperstrip": 7}, {"tile": (16, 16)}, {"tile": (16, 32)}]))
+    packed: dict[str, Any] = draw(
+        st.sampled_from([{}, {"compression": "zlib"}, {"compression": "lzw", "predictor": True}])
+    )
+    stored: dict[str, Any] = {} if kind == "imagej" else {**layout, **packed}
+    values = np.random.default_rng(draw(st.integers(0, 9))).integers(0, 250, shape).astype(dtype)
+    return {"kind": kind, "axes": axes, "values": values, "stored": stored}
+
+
+def write(path: Path, kind: str, axes: str, values: np.ndarray, stored: dict[str, Any]) -> dict[str, tuple[float, Any]]:
+    """Write the TIFF, and return scales and units by axis."""
+    metadata: dict[str, Any] = {"axes": axes.upper()}
+    expected: dict[str, tuple[float, Any]] = {}
+    if kind == "ome":
+        metadata |= {"PhysicalSizeX": 0.25, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 250, "PhysicalSizeYUnit": "nm"}
+        metadata |= {"PhysicalSizeZ": 2.0, "TimeIncrement": 0.5, "TimeIncrementUnit": "min"}
+        expected = {"x": (0.25, "micrometer"), "y": (250, "nanometer"), "z": (2, "micrometer"), "t": (0.5, "minute")}
+        if "c" in axes:
+            names = [f"dye {number}" for number in range(values.shape[axes.index("c")])]
+            metadata["Channel"] = {"Name": names}
+    if kind == "imagej":
+        metadata |= {"unit": "um", "spacing": 3.0, "finterval": 2.0}
+        stored = {"resolution": (4.0, 2.0), **stored}
+        expected = {"x": (0.25, "micrometer"), "y": (0.5, "micrometer")}
+        expected |= {"z": (3.0, "micrometer"), "t": (2.0, "second")}
+    stored = {"ome": kind == "ome", "imagej": kind == "imagej", "photometric": "minisblack", **stored}
+    tifffile.imwrite(path, values, metadata=metadata, **stored)
+    return expected
+
+
+@settings(max_examples=15)
+@given(picture=pictures(), zarr_format=st.sampled_from([2, 3]), shards=st.sampled_from([None, True]))
+def test_an_image_has_the_values_and_metadata_of_its_tiff(
+    tmp_path_factory: pytest.TempPathFactory, picture: dict[str, Any], zarr_format: Any, shards: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("image")
+    expected = write(folder / "image.tif", **picture)
+
+    convert(
+        str(folder / "image.tif"), str(folder / "image.zarr"), chunks=(16, 16), zarr_format=zarr_format, shards=shards
+    )
+
+    group = zarr.open_group(folder / "image.zarr", mode="r")
+    names = [name for name in "tczyx" if name in picture["axes"]]
+    values = picture["values"].transpose([picture["axes"].index(name) for name in names])
+    document: Any = yaozarrs.open_group(folder / "image.zarr").ome_metadata()
+    scales = document.multiscales[0]
+    assert [axis.name for axis in scales.axes] == names
+    sizes = scales.datasets[0].coordinateTransformations[0].scale
+    assert {
+        name: (size, axis.unit) for name, size, axis in zip(names, sizes, scales.axes, strict=True) if axis.unit
+    } == {name: found for name, found in expected.items() if name in names}
+    if picture["kind"] == "ome" and "c" in names:
+        labels = [channel.label for channel in document.omero.channels]
+        assert labels == [f"dye {number}" for number in range(len(labels))]
+    for number, level in enumerate(scales.datasets):
+        if number:
+            halved = [axis for axis, name in enumerate(names) if name in "zyx" and values.shape[axis] > 1]
+            values = reduce(values, "mean", halved)
+        array = group[level.path]
+        assert isinstance(array, zarr.Array)
+        np.testing.assert_array_equal(array[...], values)
+        assert array.dtype == values.dtype.newbyteorder("=")
+    assert len(scales.datasets) > 1 or min(values.shape[-2:]) <= 16
+
+
+def test_colour_samples_are_channels(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 255, (30, 40, 3), "u1")
+    tifffile.imwrite(
+        tmp_path / "rgb.tif", values, photometric="rgb", compression="jpeg", compressionargs={"level": 100}
+    )
+
+    convert(str(tmp_path / "rgb.tif"), str(tmp_path / "rgb.zarr"))
+
+    group = zarr.open_group(tmp_path / "rgb.zarr", mode="r")
+    document: Any = group.attrs["ome"]
+    assert [channel["color"] for channel in document["omero"]["channels"]] == ["FF0000", "00FF00", "0000FF"]
+    stored = np.moveaxis(np.asarray(group["0"][...]), 0, -1)  # type: ignore[index]
+    np.testing.assert_array_equal(stored, tifffile.imread(tmp_path / "rgb.tif"))
+
+
+def test_images_of_one_file_become_a_collection(tmp_path: Path) -> None:
+    first, second = np.arange(600, dtype="u2").reshape(20, 30), np.ones((2, 9, 8), "u1")
+    with tifffile.TiffWriter(tmp_path / "two.ome.tif") as writer:
+        writer.write(first, metadata={"axes": "YX", "Name": "one"})
+        writer.write(second, metadata={"axes": "ZYX", "Name": "two"})
+
+    convert(str(tmp_path / "two.ome.tif"), str(tmp_path / "two.zarr"))
+
+    group = zarr.open_group(tmp_path / "two.zarr", mode="r")
+    assert group.attrs["ome"] == {"version": "0.5", "bioformats2raw.layout": 3}
+    assert group["OME"].attrs["ome"] == {"version": "0.5", "series": ["0", "1"]}
+    assert group["1"].attrs["ome"]["multiscales"][0]["name"] == "two"  # type: ignore[index,call-overload]
+    np.testing.assert_array_equal(group["0/0"][...], first)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "axes"),
+    [
+        (["scan_t{t:03}_c{c}.tif"], None, "tc"),
+        (["Time{t:02}Slice{z}.tif"], None, "tz"),
+        (["a_{t}_{c}.tif"], "a_{t}_{c}.tif", "tc"),
+        (["x{t}_DAPI_{z}.tif", "x{t}_GFP_{z}.tif"], "x{t}_{c}_{z}.tif", "tcz"),
+    ],
+)
+def test_names_of_files_say_axes(tmp_path: Path, names: list[str], pattern: str | None, axes: str) -> None:
+    (tmp_path / "in").mkdir()
+    sizes = {name: 2 if name == "t" else len(names) if len(names) > 1 and name == "c" else 11 for name in axes}
+    expected = np.arange(np.prod([*sizes.values(), 12]), dtype="u2").reshape(*sizes.values(), 3, 4)
+    for at in np.ndindex(*sizes.values()):
+        position = dict(zip(axes, at, strict=True))
+        name = names[position["c"] if len(names) > 1 else 0].format(**position)
+        tifffile.imwrite(tmp_path / "in" / name, expected[at], metadata=None)
+
+    convert(str(tmp_path / "in"), str(tmp_path / "out"), pattern=pattern)
+
+    array = zarr.open_array(tmp_path / "out" / "0", mode="r")
+    assert array.metadata.dimension_names == (*axes, "y", "x")  # type: ignore[union-attr]
+    np.testing.assert_array_equal(array[...], expected)
+    if len(names) > 1:
+        omero: Any = zarr.open_group(tmp_path / "out", mode="r").attrs["ome"]
+        assert [channel["label"] for channel in omero["omero"]["channels"]] == ["DAPI", "GFP"]
+
+
+@pytest.mark.parametrize(
+    ("files", "option"),
+    [({"pages.tif": 3}, "axes"), ({"a_1.tif": 1, "a_2.tif": 1}, "pattern"), ({"one.tif": 1, "two.tif": 1}, "pattern")],
+)
+def test_what_is_not_said_is_asked_for(tmp_path: Path, files: dict[str, int], option: str) -> None:
+    for name, pages in files.items():
+        with tifffile.TiffWriter(tmp_path / name) as writer:
+            for _ in range(pages):
+                writer.write(np.zeros((9, 9), "u1"), contiguous=False, metadata=None)
+
+    with pytest.raises(Undetermined) as raised:
+        convert(str(tmp_path), str(tmp_path / "out"))
+
+    assert raised.value.option == option
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_leave_a_gap_are_refused(tmp_path: Path) -> None:
+    for position in ((0, 0), (0, 1), (1, 0)):
+        tifffile.imwrite(tmp_path / "t{}_z{}.tif".format(*position), np.zeros((9, 9), "u1"), metadata=None)
+
+    with pytest.raises(CannotConvert, match="no file is at t=1, z=1"):
+        convert(str(tmp_path / "*.tif"), str(tmp_path / "out"))
+
+
+def test_an_npy_is_a_plain_array_or_with_axes_an_image(tmp_path: Path) -> None:
+    values = np.asfortranarray(np.arange(24, dtype=">i4").reshape(2, 3, 4))
+    np.save(tmp_path / "a.npy", values)
+
+    convert(str(tmp_path / "a.npy"), str(tmp_path / "plain"))
+    convert(str(tmp_path / "a.npy"), str(tmp_path / "image"), axes="xyz")
+
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "plain", mode="r")[...], values)
+    image = zarr.open_array(tmp_path / "image" / "0", mode="r")
+    np.testing.assert_array_equal(image[...], values.transpose())
