@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         array[...] = values
         array.attrs.update({"_ARRAY_DIMENSIONS": names, **attributes})
 
-    packed = {"scale_factor": 0.01, "_FillValue": -9999, "units": "degC", "long_name": "anomaly"}
+    packed: dict[str, Any] = {"scale_factor": 0.01, "_FillValue": -9999, "units": "degC", "long_name": "anomaly"}
     write("air/anomaly", STORED, ["time", "lat", "lon"], **packed)
     write("air/time", DAYS, ["time"], units="days since 2024-02-01", calendar="standard")
     write("air/lat", np.linspace(-59, 59, 60), ["lat"], units="degrees_north")
