@@ -86,7 +86,7 @@ function introduction(group, count) {
 
 function emptyState(group) {
   const text = group.path
-    ? "This group is empty."
+    ? (group.problems?.[0] ?? "This group is empty.")
     : "No stores are served. Start the service with the path or the URL of a Zarr store.";
   return h("div", { class: "empty" }, icon("group"), h("p", {}, text));
 }
