@@ -210,7 +210,7 @@ NODES = tuple(
 
 def told(answer: Answer) -> tuple[Any, ...]:
     """What an answer tells, without what varies from one to the next."""
-    varies = {b"server-timing", b"last-modified"}
+    varies = {b"server-timing", b"last-modified", b"x-request-id"}
     body = bytes(answer.body)
     if b"multistatus" in body:
         body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: part.partition(b"</D:href>")[0]))

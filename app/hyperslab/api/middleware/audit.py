@@ -85,7 +85,7 @@ class Running:
         assert task is not None  # ASGI servers run requests as tasks
         self._tasks[task] = principal
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
+            self._looking = asyncio.get_running_loop().create_task(self.keep_looking())
         try:
             await work
         except asyncio.CancelledError:
@@ -96,7 +96,8 @@ class Running:
             self._tasks.pop(task, None)
             self._ended.discard(task)
 
-    async def _keep_looking(self) -> None:
+    async def keep_looking(self) -> None:
+        """Look every second while requests run, and end those of principals who have ended."""
         try:
             while self._tasks:
                 await asyncio.sleep(LOOK_AFTER)

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hyperslab import errors
-from hyperslab.access import Action, Principal, seconds_in, sees, timestamp
+from hyperslab.access import Action, Principal, allows, seconds_in, sees, timestamp
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import exchange
 from hyperslab.api.links import PREFIX
 from hyperslab.api.middleware.access import OUTER_ROOT, PRINCIPAL, unauthorized
 from hyperslab.api.params import NoQuery
@@ -66,10 +66,14 @@ async def post_link(
     asked = exchange(request)
     async with received_body(asked, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         wanted, seconds = _parsed(parse_json_body(body))
-    path, principal = normalise_path(wanted.path), asked.scope.get(PRINCIPAL)
+    path = normalise_path(wanted.path)
+    principal: Principal | None = asked.scope.get(PRINCIPAL)
     maker, latest = "anonymous", time.time() + seconds
     if principal is not None:
-        _check(asked, principal, wanted.allow, path)
+        for action in (each for each in wanted.allow if not allows(principal, each, path)):
+            if principal.is_anonymous:
+                raise unauthorized(request.scope, f"a bearer token is needed to {action}")
+            raise WriteForbidden(action, path) if sees(principal, path) else NodeNotFound(path)
         maker, latest = principal.name, min(latest, principal.ends)
     text = asked.context.guard.links.sign(path, wanted.allow, latest, maker)
     host = asked.header(b"host") or ":".join(map(str, asked.scope.get("server") or ("localhost",)))
@@ -90,15 +94,3 @@ def _parsed(document: Any) -> tuple[LinkDefinition, int]:
         return wanted, seconds_in(wanted.expires)
     except ValueError as error:
         raise BadDefinition("expires", str(error)) from error
-
-
-def _check(request: Exchange, principal: Principal, allow: list[Action], path: str) -> None:
-    """Raise what one gets who may not do at a node what a link is to allow."""
-    for action in allow:
-        if request.may(action, path):
-            continue
-        if principal.is_anonymous:
-            raise unauthorized(request.scope, f"a bearer token is needed to {action}")
-        if not sees(principal, path):
-            raise NodeNotFound(path)
-        raise WriteForbidden(action, path)
