@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 from functools import cache
 
 import httpx
 import pytest
 import urllib3
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.demos", "tests.s3", "tests.server"]
 
-settings.register_profile("patient", deadline=None, max_examples=30)  # a busy machine makes no test wrong
+settings.register_profile(
+    "patient",
+    deadline=None,  # a busy machine makes no test wrong
+    max_examples=int(os.environ.get("HYPERSLAB_EXAMPLES", "30")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("patient")
 httpx._transports.default.create_ssl_context = cache(  # type: ignore[attr-defined]
     httpx._config.create_ssl_context  # which reads certificates each time
@@ -23,13 +29,14 @@ httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes m
 gc.set_threshold(20_000, 20, 50)  # to collect tests makes millions of objects, and no cycles
 
 LONGEST = (
-    *("streams/test_streams", "consistency/test_replicas", "test_cli", "viewer/test_odd_pictures"),
-    *("consistency/test_replicas_race", "viewer/test_orientation", "viewer/test_page", "test_examples"),
-    *("viewer/test_snippets", "viewer/test_recipes", "consistency/test_readers", "consistency/test_late_requests"),
-    *("viewer/test_views", "interop/test_matrix", "api/test_corpus", "storage/test_contract", "viewer/test_token"),
-    *("consistency/test_changes", "consistency/test_kill_server", "api/test_metrics_of_workers", "api/test_memory"),
-    *("consistency/test_kill", "conformance/test_odd_stores", "streams/test_kills", "test_shutdown"),
-    *("viewer/test_image", "storage/test_objects", "interop/test_over_http", "storage/test_processes"),
+    *("streams/test_streams", "consistency/test_changes", "consistency/test_replicas", "test_cli"),
+    *("consistency/test_late_requests", "test_examples", "consistency/test_replicas_race", "streams/test_races"),
+    *("viewer/test_other_viewers", "api/test_corpus", "consistency/test_readers", "streams/test_deletion"),
+    *("viewer/test_odd_pictures", "conformance/test_hostile", "storage/test_objects", "viewer/test_snippets"),
+    *("viewer/test_decoded", "viewer/test_orientation", "viewer/test_looks", "viewer/test_page", "viewer/test_follow"),
+    *("test_shutdown", "viewer/test_token", "conformance/test_odd_stores", "viewer/test_recipes", "viewer/test_views"),
+    *("architecture/test_site", "interop/test_matrix", "consistency/test_kill_server", "arrays/test_keys"),
+    *("streams/test_kills", "consistency/test_kill", "conformance/test_v3", "api/test_metrics_of_workers"),
 )
 """Files of tests that take longest, which come first: in the end, no process of several has one left."""
 

@@ -38,7 +38,9 @@ def node() -> str:
 
 
 def node_modules() -> Path:
-    """The folder that holds the JavaScript clients of ``tests/js/package.json``."""
+    """The folder that holds the JavaScript clients of ``tests/js/package.json``; ``NODE_MODULES`` names another one."""
+    if named := os.environ.get("NODE_MODULES"):
+        return Path(named)
     return _existing(ROOT / ".tools" / "node_modules", "the JavaScript clients are not installed")
 
 

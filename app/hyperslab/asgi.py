@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from hyperslab.api.app import Application
 from hyperslab.api.app import create_app as create_api
-from hyperslab.api.options import ApiOptions
+from hyperslab.api.options import ApiOptions, Identity
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
 from hyperslab.engine.creation import completed_document
-from hyperslab.errors import BadDefinition, BadPath
+from hyperslab.errors import BadDefinition, BadPath, BadSettings
 from hyperslab.settings import Settings, StoreSettings, load, own_key, principals, read_tokens_file
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.keys import normalise_path
@@ -70,8 +71,21 @@ def api_options(settings: Settings) -> ApiOptions:
         tokens=principals(settings.tokens),
         read_tokens_file=read_tokens_file,
         anonymous=None if settings.anonymous is None else settings.anonymous.rule(),
+        identity=identity_of(settings),
         link_keys={name: key.get_secret_value() for name, key in (settings.link_keys or own_key()).items()},
         documentation_url=None if url is None else str(url),
+    )
+
+
+def identity_of(settings: Settings) -> Identity | None:
+    """The identity provider. Raises `BadSettings` without the library that checks its tokens."""
+    found = settings.identity
+    if found is None:
+        return None
+    if find_spec("jwt") is None:
+        raise BadSettings("identity needs a library: install hyperslab[identity]")
+    return Identity(
+        found.issuer, found.audience, {name: each.rule() for name, each in found.groups.items()}, found.claim
     )
 
 

@@ -225,6 +225,26 @@ class TokenSettings(RuleSettings):
         return bytes.fromhex(self.hash.get_secret_value().partition(":")[2])
 
 
+def _as_issuer(text: str) -> str:
+    """The text as it is: tokens name it letter by letter."""
+    if not re.fullmatch("https?://[!-~]+", text):
+        raise ValueError(f"{text!r} is no address such as 'https://login.example.org'")
+    return text
+
+
+class IdentitySettings(_Model):
+    """An identity provider."""
+
+    issuer: Annotated[str, AfterValidator(_as_issuer)]
+    """Its address, which its tokens name; it describes itself at `/.well-known/openid-configuration` below."""
+    audience: str = Field(min_length=1)
+    """Name of this service at the provider, which tokens for it name."""
+    groups: dict[str, RuleSettings] = {}
+    """Rules by the name of a group."""
+    claim: str = Field(default="groups", min_length=1)
+    """The claim of a token that lists the groups."""
+
+
 def memory_bytes() -> int:
     """The memory available to this process: the machine's, or the limit of its control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -297,6 +317,9 @@ class Settings(_Model):
     """A TOML file with more `[tokens.NAME]` tables, which is read again when it changes."""
     anonymous: RuleSettings | None = None
     """What is allowed without a token where there are `tokens`: nothing by default."""
+    identity: IdentitySettings | None = None
+    """An identity provider (OpenID Connect) whose tokens are accepted, with rules for groups; needs the extra
+    `hyperslab[identity]`."""
     link_keys: dict[str, SecretStr] = {}
     """Keys by which links are signed, by their ids; the last one signs, all are accepted. Without one, each process
     makes its own, and links end with it."""
@@ -404,6 +427,11 @@ class Settings(_Model):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
 
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether some reads need a token."""
+        return any((self.read_tokens, self.tokens, self.tokens_file, self.anonymous, self.identity))
+
     def masked(self) -> dict[str, Any]:
         """JSON-ready values with secrets masked."""
         return self.model_dump(mode="json")
@@ -413,6 +441,7 @@ TABLES: Final[Mapping[str, type[BaseModel]]] = {
     "stores": StoreSettings,
     "tokens": TokenSettings,
     "anonymous": RuleSettings,
+    "identity": IdentitySettings,
 }
 """The models of tables, by the names of settings."""
 

@@ -17,7 +17,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Final
@@ -237,27 +238,31 @@ def _fact(value: Any) -> Any:
 
 def answers(asked_for: Iterable[tuple[str, Asked]]) -> Iterator[tuple[str, Asked, dict[str, Any]]]:
     """Requests with their answers of today."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         for store in ("odd", "written"):
             (folder / store).mkdir()
             fill(folder / store)
         shutil.copytree(folder / "odd", folder / "original")
-        apps = _app(demo_with_plain_values(folder), "demo"), _app(folder / "odd", "data")
-        written = _app(folder / "written", "data", writable=True)
-        with served(apps[0]) as demo, served(apps[1]) as odd, served(written) as changed:
-            urls = {"demo": demo, "odd": odd, "written": changed}
-            for store, asked in asked_for:
-                head, body = ask(urls[store], asked)
-                answer = recorded(asked, head, body)
-                yield store, asked, answer
-                if store != "demo":
-                    check(asked, head, body)
-                if store == "odd" and answer["status"] == 200:  # the second time it may be what was kept of the first
-                    again, same = ask(urls[store], asked)
-                    assert (again.partition(b"\r\n")[0], same) == (head.partition(b"\r\n")[0], body), asked
-                if store == "written" and answer["status"] < 300:
-                    restore(folder / "original", folder / "written")
+        apps: dict[str, Callable[[], Any]] = {
+            "demo": lambda: _app(demo_with_plain_values(folder), "demo"),
+            "odd": lambda: _app(folder / "odd", "data"),
+            "written": lambda: _app(folder / "written", "data", writable=True),
+        }
+        urls: dict[str, str] = {}
+        for store, asked in asked_for:
+            if store not in urls:
+                urls[store] = stack.enter_context(served(apps[store]()))
+            head, body = ask(urls[store], asked)
+            answer = recorded(asked, head, body)
+            yield store, asked, answer
+            if store != "demo":
+                check(asked, head, body)
+            if store == "odd" and answer["status"] == 200:  # the second time it may be what was kept of the first
+                again, same = ask(urls[store], asked)
+                assert (again.partition(b"\r\n")[0], same) == (head.partition(b"\r\n")[0], body), asked
+            if store == "written" and answer["status"] < 300:
+                restore(folder / "original", folder / "written")
 
 
 def demo_with_plain_values(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ def spelt(values: Any) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_numbers_survive_json(data: st.DataObject) -> None:
     dtype = data.draw(NUMBERS)
     values = data.draw(hnp.arrays(dtype, data.draw(SHAPES)))
@@ -146,7 +145,6 @@ def test_objects_nested_without_end_are_refused_in_every_form(depth: int) -> Non
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_numbers_survive_csv(data: st.DataObject) -> None:
     dtype = data.draw(NUMBERS)
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=1, max_side=5))

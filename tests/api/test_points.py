@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.api.options import ApiOptions
@@ -26,7 +26,6 @@ def npy_file(header: str) -> bytes:
 
 
 @given(st.lists(st.tuples(*[st.integers(-size, size - 1) for size in CUBE.shape]), max_size=30))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_points_equal_numpy(client: httpx.Client, points: list[tuple[int, ...]]) -> None:
     wanted = np.array(points, np.int64).reshape(len(points), 3)
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab import RemoteArray
@@ -32,7 +32,6 @@ def indices(size: int) -> st.SearchStrategy[Any]:
 
 
 @given(items=st.tuples(*[indices(size) for size in CUBE.shape]), form=st.sampled_from(["raw", "npy"]))
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_selection_equals_numpy(client: httpx.Client, items: tuple[Any, ...], form: str) -> None:
     expected = CUBE
     for axis, item in reversed(list(enumerate(items))):
@@ -167,7 +166,6 @@ def test_ranges_of_computed_bytes(client: httpx.Client, form: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_range_of_a_large_slice_in_small_slabs(tiny_slabs: httpx.Client, data: st.DataObject) -> None:
     whole = CUBE[::-1, 3:].tobytes()
     start = data.draw(st.integers(0, len(whole) - 1))

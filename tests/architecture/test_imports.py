@@ -62,6 +62,7 @@ LIVES_IN: dict[str, str] = {
     "cmap": r"tiles\b.*",
     "cftime": r"engine\.cf",
     "dateutil": r"engine\.cf",
+    "jwt": r"api\.middleware\.identity",
     "itsdangerous": r"api\.links",
     "multiprocessing": r"server",
     "xarray": r"client\.(xarray|array|group)|conversion\b.*",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -64,7 +64,6 @@ def numpy_orthogonal(values: NDArray[Any], items: tuple[SelectionItem, ...]) -> 
     return result
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), slab_bytes=st.integers(1, 300), window=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_reading_equals_numpy_whole_and_by_the_slab(
     tmp_path: Path, case: Any, slab_bytes: int, window: tuple[float, float]

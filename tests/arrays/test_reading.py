@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 from zarr.codecs import BloscCodec, ZstdCodec
@@ -112,7 +112,6 @@ def arrays(draw: st.DrawFn) -> tuple[Array, tuple[int, ...], dict[str, Any], tup
 
 
 @given(case=arrays(), gone=st.sets(st.integers(0, 40), max_size=4), old=st.booleans())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_small_chunks_around_the_cache_are_numpys(
     tmp_path_factory: pytest.TempPathFactory, case: Any, gone: set[int], old: bool
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import Service, build
@@ -46,7 +46,6 @@ def distinct(items: tuple[SelectionItem, ...], shape: tuple[int, ...]) -> tuple[
     )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_writing_a_selection_equals_numpy_and_zarr_python_reads_it(tmp_path: Path, case: Any) -> None:
     """Any selection that can be read can be written; all cells it does not name keep their values."""

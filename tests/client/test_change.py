@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab import RemoteArray, RemoteGroup
@@ -182,7 +182,7 @@ def axis_keys(size: int) -> st.SearchStrategy[Any]:
     return st.integers(-size, size - 1) | slices(size)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(key=st.tuples(axis_keys(20), axis_keys(30)) | axis_keys(20) | st.just(...), data=st.data())
 def test_a_change_is_that_of_numpy(array: RemoteArray, key: Any, data: st.DataObject) -> None:
     array[...] = VALUES

@@ -64,7 +64,6 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_boxes_fill_a_result_exactly_once(data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
@@ -95,7 +94,7 @@ def test_cuts_lie_on_chunk_edges_along_the_first_axes(axes: Any, chunks: Any, li
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_lists_are_cut_so_that_a_url_stays_short(indices: list[int]) -> None:
     boxes = Box((np.array(indices),), np.empty(len(indices)), (10,), 1).cut(1 << 30)
     texts = [format_axes(box.axes) for box in boxes]

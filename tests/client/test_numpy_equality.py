@@ -27,7 +27,6 @@ def arrays(draw: st.DrawFn, host: Host) -> tuple[RemoteArray, Array]:
     return host.add(values, draw(chunk_shapes(shape))), values
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_reads_equal_numpys(host: Host, data: st.DataObject) -> None:
     array, values = data.draw(arrays(host))
@@ -67,7 +66,7 @@ def test_axes_of_index_arrays_come_first_unless_the_arrays_are_side_by_side(host
             assert_same(array[key], values[key])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_orthogonal_reads_equal_an_open_mesh(host: Host, data: st.DataObject) -> None:
     array, values = data.draw(arrays(host))
@@ -83,7 +82,7 @@ def test_orthogonal_reads_equal_an_open_mesh(host: Host, data: st.DataObject) ->
     assert_same(found, expected if kept else expected[()])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_blocks_are_chunks(host: Host, data: st.DataObject) -> None:
     shape = data.draw(full_shapes)
@@ -98,7 +97,7 @@ def test_blocks_are_chunks(host: Host, data: st.DataObject) -> None:
         assert_same(array.blocks[(..., *(slice(i, i + 1) for i in block))], expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_writes_equal_numpys(host: Host, data: st.DataObject) -> None:
     shape = data.draw(full_shapes)

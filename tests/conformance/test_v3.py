@@ -384,7 +384,7 @@ LENGTHS: list[Any] = [
 ]
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(draw=st.data())
 def test_chunks_of_several_lengths_are_read(data: tuple[Served, Path], draw: DataObject) -> None:
     """zarr-python 3.1 does not know the grid: the chunks are made here, each by itself."""

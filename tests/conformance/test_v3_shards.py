@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 from numpy.typing import NDArray
@@ -143,7 +143,6 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(deadline=None, max_examples=60)
 @given(draw=st.data())
 def test_no_more_bytes_are_read_of_a_folder_than_tensorstore_reads(layouts: Path, draw: DataObject) -> None:
     name, cache_bytes = (

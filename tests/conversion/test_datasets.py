@@ -11,7 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.conversion import CannotConvert, convert
@@ -74,7 +74,7 @@ def write(path: Path, form: Any, variables: list[dict[str, Any]], calendar: str)
             names[:] = np.array(["", "é", "long text"], object)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(file=files(), zarr_format=st.sampled_from([2, 3]))
 def test_xarray_opens_the_group_equal_to_the_file(
     tmp_path_factory: pytest.TempPathFactory, file: dict[str, Any], zarr_format: Any

@@ -10,7 +10,7 @@ import pytest
 import tifffile
 import yaozarrs
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.conversion import CannotConvert, Undetermined, convert
@@ -58,7 +58,7 @@ def write(path: Path, kind: str, axes: str, values: np.ndarray, stored: dict[str
     return expected
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(picture=pictures(), zarr_format=st.sampled_from([2, 3]), shards=st.sampled_from([None, True]))
 def test_an_image_has_the_values_and_metadata_of_its_tiff(
     tmp_path_factory: pytest.TempPathFactory, picture: dict[str, Any], zarr_format: Any, shards: Any

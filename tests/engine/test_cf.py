@@ -11,7 +11,7 @@ import cftime
 import numpy as np
 import pytest
 import xarray
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from xarray.backends.zarr import FillValueCoder
 
@@ -65,7 +65,6 @@ def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any], Any]:
 
 
 @given(packed())
-@settings(max_examples=150, deadline=None)
 def test_packed_values_are_those_of_xarray(case: tuple[np.ndarray, dict[str, Any], Any]) -> None:
     values, attributes, fill = case
     if fill is not None:
@@ -87,7 +86,6 @@ def test_packed_values_are_those_of_xarray(case: tuple[np.ndarray, dict[str, Any
     st.lists(st.integers(-20_000, 20_000), min_size=1, max_size=9),
     st.sampled_from(["<i4", "<f8", ">f4", "<i8"]),
 )
-@settings(max_examples=150, deadline=None)
 def test_times_of_the_standard_calendar_are_those_of_xarray(
     unit: str, since: str, calendar: str | None, counts: list[int], dtype: str
 ) -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_shape import ChunkLayout, choose_chunks, parse_chunk_layout, parse_chunk_shape
@@ -44,7 +44,6 @@ def _requests(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
     return shape, draw(_optional(layout))
 
 
-@settings(max_examples=80, deadline=None)
 @given(_requests())
 @example(([1], {"chunk": {"shape": [-1]}, "write_chunk": {"shape": [36]}}))
 @example(([1000, 50000], {"chunk": {"shape": [-1, -1]}, "read_chunk": {"shape_soft_constraint": [35, -1]}}))

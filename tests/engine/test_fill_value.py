@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hyperslab.engine.dtypes import parse_dtype
@@ -114,7 +114,6 @@ def near_ties(draw: st.DrawFn) -> tuple[str, float]:
     return spelled, middle * (1 + draw(st.sampled_from([0, 1, -1])) * draw(st.sampled_from([1e-16, 1e-12, 1e-9, 1e-6])))
 
 
-@settings(max_examples=80, deadline=None)
 @given(near_ties())
 @example(("float8_e4m3fn", 464.0))
 @example(("float8_e4m3fn", 464.0000001))
@@ -214,7 +213,6 @@ def test_fill_of_objects_means_what_their_codec_says(codec: str, value: Any, rea
     assert again[()] == read
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.data(),
     dtypes.bools
@@ -234,7 +232,6 @@ def test_tensorstore_reads_what_we_write(data: st.DataObject, spelled: str) -> N
     assert _canonical(theirs).astype(dtype.numpy).tobytes() == _canonical(item).tobytes()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.data(),
     st.sampled_from(

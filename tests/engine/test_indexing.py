@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
@@ -26,7 +26,6 @@ def read(case: Case, selection: Selection) -> Array:
 
 
 @given(cases())
-@settings(max_examples=80)
 def test_a_selection_assembled_from_chunks_is_numpys(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
 

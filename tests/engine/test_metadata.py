@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.codec_config import CODECS
@@ -116,7 +116,6 @@ _CODECS = st.builds(lambda name, members: {**members, "id": name}, _CODEC_IDS, s
 _MEMBERS = st.dictionaries(st.sampled_from(sorted(_document())), _JUNK, max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
 @given(_MEMBERS, st.none() | _CODECS, st.lists(_CODECS, max_size=2))
 def test_junk_opens_or_is_refused_and_never_fails_otherwise(
     members: dict[str, Any], compressor: Any, filters: list[Any]

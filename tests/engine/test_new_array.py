@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.chunk_shape import guess_chunks
@@ -74,7 +74,6 @@ def test_fill_value_defaults_to_zero_where_there_is_one(dtype: Any, filters: Any
     assert _new(dtype=dtype, filters=filters)["fill_value"] == fill_value
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["|S7", "|V5", "<u2", [["a", "|S3", [2]]], [["a", "<c16", [3, 5]]], [["a", "<f4"]]]),
     st.lists(st.integers(0, 10**5), min_size=1, max_size=3),
@@ -192,7 +191,6 @@ def test_member_that_cannot_be_is_refused_by_name(member: str, members: dict[str
     assert caught.value.reason
 
 
-@settings(deadline=None)
 @given(dtypes.simple_dtypes | dtypes.structured_dtypes, st.lists(st.integers(0, 1000), max_size=4))
 def test_document_of_a_new_array_opens_and_fits_its_own_request(dtype: Any, shape: list[int]) -> None:
     request = {"shape": shape, "dtype": dtype, "order": "F"}

@@ -104,7 +104,6 @@ def test_parts_of_blosc_chunks_are_those_of_the_whole(cname: str, shuffle: int, 
 @pytest.mark.parametrize("compressor", [None, {"id": "blosc", "blocksize": 4096, "cname": "zstd"}], ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
 @given(data=st.data())
-@settings(max_examples=60)
 def test_a_selection_of_parts_is_the_selection_of_the_whole(
     compressor: Config | None, order: str, data: st.DataObject
 ) -> None:
@@ -126,7 +125,6 @@ def test_a_selection_of_parts_is_the_selection_of_the_whole(
 
 @pytest.mark.parametrize("name", ["zlib", "gzip", "zstd"])
 @given(data=st.data(), order=st.sampled_from("CF"))
-@settings(max_examples=60)
 def test_a_stream_is_decoded_as_far_as_a_selection_reaches(name: str, order: Any, data: st.DataObject) -> None:
     shape = (5, 60, 70)
     array = array_of(shape, "<i4", {"id": name}, order=order)
@@ -269,7 +267,6 @@ def _lying(good: bytes, lie: str) -> bytes:
 
 
 @given(data=st.data())
-@settings(max_examples=100)
 def test_changed_frames_never_raise_anything_else(data: st.DataObject) -> None:
     array = array_of([100_000], "<u2", {"id": "blosc", "cname": data.draw(st.sampled_from(CNAMES))})
     stored = bytearray(array.codec.encode(values_of((100_000,), array.dtype.numpy)))

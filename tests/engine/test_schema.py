@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tensorstore
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -46,7 +46,6 @@ _COMPRESSORS = [None, *({"id": name} for name in ("blosc", "zlib", "gzip", "bz2"
 _BASES = ["|b1", "<i2", ">u4", "<f4", ">f8", "<c8", "|S2", "|V3", "bfloat16", "int4"]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 100), st.integers(1, 20)), max_size=4),
     st.lists(st.tuples(st.sampled_from(_BASES), st.lists(st.integers(1, 3), max_size=2)), min_size=1, max_size=3),

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
@@ -26,7 +26,6 @@ def _repeat(values: Array, inner_shape: tuple[int, ...]) -> Array:
 
 
 @given(cases(), st.lists(st.integers(0, 3), max_size=2), st.integers(1, 2000), st.data())
-@settings(max_examples=120)
 def test_slabs_put_together_are_the_whole(case: Case, inner: list[int], limit: int, data: st.DataObject) -> None:
     inner_shape = tuple(inner)
     selection = normalise(case.items, case.grid.shape)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.faces import v2_document
@@ -60,7 +60,6 @@ def values(metadata: ArrayMetadata) -> np.ndarray[Any, Any]:
     return numbers.astype(dtype)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     dtype=st.sampled_from(DTYPES),
     order=st.sampled_from("CF"),

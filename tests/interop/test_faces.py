@@ -91,7 +91,7 @@ def opened(served: Served, zarr_format: Any, path: str) -> Any:
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(draw=st.data())
 def test_arrays_of_v3_are_arrays_of_v2(data: tuple[Served, Path], draw: DataObject) -> None:
     served, folder = data
@@ -148,7 +148,7 @@ def piece(shard: bytes, number: int, count: int, location: str) -> bytes | None:
     return None if offset == 2**64 - 1 else shard[offset : offset + nbytes]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(draw=st.data())
 def test_arrays_of_v2_are_arrays_of_v3(data: tuple[Served, Path], draw: DataObject) -> None:
     served, folder = data

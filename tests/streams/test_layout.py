@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaozarrs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.streams.layout import StreamArray, StreamPlan
@@ -130,7 +130,6 @@ def test_the_plan_counts_chunks_and_shards() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_frames_lie_where_the_order_of_storage_puts_them(data: st.DataObject) -> None:
     """Frame by frame, and as a block of rows with one transpose: both are numpy's own transpose of all that came."""
     names = "tcz"[: data.draw(st.integers(0, 3))] + "yx"

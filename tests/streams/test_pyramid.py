@@ -64,7 +64,6 @@ def check(a: np.ndarray, method: str, axes: tuple[int, ...], model: Callable[[li
 
 @pytest.mark.parametrize("method", METHODS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_integers_are_reduced_exactly(method: str, data: st.DataObject) -> None:
     dtype, shape = data.draw(st.sampled_from(INTEGERS)), data.draw(st.sampled_from(SHAPES))
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -79,7 +78,7 @@ def test_integers_are_reduced_exactly(method: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("method", METHODS)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_floats_are_reduced_in_double_precision(method: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
     a = data.draw(hnp.arrays(dtype, (3, 5, 4), elements={"allow_nan": False, "min_value": -1000, "max_value": 1000}))
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.errors import BadParameter, FieldUnknown, HyperslabError, NotRepresentable, TileNotFound
@@ -327,7 +327,7 @@ def test_large_reads_in_strips_give_the_same_picture(tmp_path: Path, monkeypatch
     assert in_strips == whole
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles: Tiles, data: st.DataObject) -> None:
     height, width = (data.draw(st.integers(1, 300), label=side) for side in ("height", "width"))

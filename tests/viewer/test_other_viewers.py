@@ -11,8 +11,9 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 import numpy as np
 import pytest
 import zarr
@@ -58,6 +59,7 @@ const done = () => requestAnimationFrame(() => (document.title = `failed ${{fail
 viewer.addHandler("open", () => viewer.world.getItemAt(0).whenFullyLoaded(done));
 </script>
 """
+TOKEN = "others" * 6
 NEUROGLANCER = """
 import json, sys
 import neuroglancer
@@ -110,15 +112,17 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A signed link to a store of a service that asks for a token: viewers that nobody changed can send none."""
     folder = tmp_path_factory.mktemp("others")
     root = zarr.open_group(folder, mode="w", zarr_format=2)
     array = root.create_array("picture", shape=PICTURE.shape, chunks=(128, 150), dtype="u1")
     array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
     array[...] = PICTURE
-    with running_server({"data": {"url": str(folder), "writable": True}}) as server:
-        with closing(RemoteStream(f"{server.url}/v1/stream/data/run", {"arrays": [IMAGE]})) as stream:
+    with running_server({"data": {"url": str(folder), "writable": True}}, read_tokens=[TOKEN]) as server:
+        with closing(RemoteStream(f"{server.url}/v1/stream/data/run", {"arrays": [IMAGE]}, token=TOKEN)) as stream:
             stream.append(PICTURE)  # which is in no chunk
-        yield server.url
+        asked, headers = {"path": "data", "expires": "1h"}, {"X-API-Key": TOKEN}
+        yield httpx.post(f"{server.url}/v1/link", json=asked, headers=headers).json()["prefix"]
 
 
 @pytest.fixture
@@ -208,12 +212,12 @@ def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) ->
         command = [str(napari_python()), "-c", PLUGIN, str(ROOT), f"{server.url}/v1/metadata/demo/microscope"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    image = zarr.open_group(demo_store / "microscope", mode="r")
+    image: Any = zarr.open_group(demo_store / "microscope", mode="r")
     levels = [dataset["path"] for dataset in image.attrs["multiscales"][0]["datasets"]]
     planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
     totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
 
-    found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
     assert [each[-1] for each in found] == totals
     assert [(kind, name) for kind, name, *_ in found[:-1]] == [
         ("image", c["label"]) for c in image.attrs["omero"]["channels"]

@@ -12,6 +12,16 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """An identity provider. ``groups``: rules by the values of ``claim``."""
+
+    issuer: str
+    audience: str
+    groups: Mapping[str, Rule]
+    claim: str = "groups"
+
+
+@dataclass(frozen=True, slots=True)
 class ApiOptions:
     """Options; sizes in bytes. ``max_response_bytes`` None: raw and npy responses, streamed in bounded memory, have no
     limit.
@@ -30,6 +40,7 @@ class ApiOptions:
     tokens_file: Path | None = None
     read_tokens_file: Callable[[Path], Mapping[bytes, Principal]] = lambda _: {}
     anonymous: Rule | None = None
+    identity: Identity | None = None
     link_keys: Mapping[str, str] = field(default_factory=dict)
     max_response_bytes: int | None = None
     max_json_bytes: int = 16 * MIB
@@ -51,7 +62,7 @@ class ApiOptions:
     @property
     def has_rules(self) -> bool:
         """Whether what is allowed is more than one group of readers and one of writers."""
-        return bool(self.tokens) or self.tokens_file is not None or self.anonymous is not None
+        return bool(self.tokens) or any((self.tokens_file, self.anonymous, self.identity))
 
     @property
     def is_private(self) -> bool:

@@ -17,14 +17,14 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.access import EVERYTHING, METRICS, READING, Action, Principal, View, allows, digest, sees, timestamp
-from hyperslab.api.audit import LINK, LOOK_AFTER, Audited, Running
 from hyperslab.api.links import PREFIX, Links
+from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audited, Running, request_id, write_line
 from hyperslab.api.middleware.edge import route_path
 from hyperslab.api.middleware.replay import WHO
 from hyperslab.api.options import ApiOptions
@@ -42,6 +42,9 @@ from hyperslab.errors import (
     WriteForbidden,
 )
 
+if TYPE_CHECKING:
+    from hyperslab.api.middleware.identity import Identities
+
 log = logging.getLogger("hyperslab.api")
 
 OPEN: Final = ("/healthz", "/readyz")
@@ -56,12 +59,16 @@ SEEN: Final = "hyperslab.seen"
 """Scope key: the `Services` as who asks sees them; absent for one who may read the whole store."""
 UNSEEN: Final = "hyperslab.unseen"
 """Scope key: an `Unseen`, for a group that only leads to what may be read without a token."""
+DENIED: Final = "hyperslab.denied"
+"""Scope key: the status 401 or 403 of the answer."""
 DEMAND: Final = "hyperslab.demand"
 """Scope key: the `Demand` of a request, where there are rules."""
 OUTER_ROOT: Final = "hyperslab.outer_root"
 """Scope key: the path below which the application is, without the link."""
 
-LONGEST: Final = 4096
+MOST_GRANTED: Final = 4096
+"""Paths of which a principal is known to may read them."""
+LONGEST: Final = 16_384
 """Bytes of a header with a token."""
 
 
@@ -77,6 +84,8 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if guard.identities is not None and PREFIX not in scope["path"]:
+            await guard.identify(guard.identities, sent_token(scope))
         try:
             guard.check(scope)
         except HyperslabError as error:
@@ -86,13 +95,16 @@ class Access:
         principal: Principal | None = scope.get(PRINCIPAL)
         refused = REFUSED in scope
         demand: Demand | None = scope.get(DEMAND)
-        if demand is not None and (refused or SEEN in scope or demand.actions[0] != "read" or demand.path == LINK):
+        if demand is not None and (refused or demand.actions[0] != "read" or demand.path == LINK):
             name = "unknown" if principal is None else principal.name
             audited = Audited(self._app, scope, name, demand.actions[0], demand.path)
             work: Awaitable[None] = audited.run(receive, send, refused=refused)
         else:
             work = self._app(scope, receive, send)
         await (work if principal is None or principal.is_anonymous else guard.running.run(principal, work))
+        if DENIED in scope and not refused and demand is not None and demand.actions[0] == "read":
+            facts = {"principal": principal and principal.name, "action": "read", "path": demand.path, "bytes": 0}
+            write_line("refusal", {**facts, "status": scope[DENIED], "request": request_id(scope)})
 
 
 async def send_revalidated(send: Send, message: Message) -> None:
@@ -102,6 +114,27 @@ async def send_revalidated(send: Send, message: Message) -> None:
         headers = message["headers"]
         message["headers"] = [(n, kept if n == b"cache-control" and b"immutable" in v else v) for n, v in headers]
     await send(message)
+
+
+def sent_token(scope: Scope) -> bytes | str | None:
+    """The token that a request carries, or what is wrong with it; None without one."""
+    sent = key = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            sent = value
+        elif name == b"x-api-key":
+            key = value
+    scheme, _, rest = (sent or b"").strip().partition(b" ")
+    if sent is None or len(sent) > LONGEST or scheme.lower() not in (b"bearer", b"basic"):
+        if key is not None:
+            return bytes(key).strip()
+        return None if sent is None else "a token is sent as Bearer, as X-API-Key, or as the password of Basic"
+    if scheme.lower() == b"bearer":
+        return bytes(rest).strip()
+    try:
+        return b64decode(rest.strip(), validate=True).partition(b":")[2]
+    except ValueError:
+        return "the credentials are not of the form that Basic has"
 
 
 def alike(one: Principal, other: Principal) -> bool:
@@ -143,6 +176,11 @@ class Guard:
         self.links = Links(options.link_keys)
         self.seen_by: Callable[[View], object] = lambda _: None
         self.has_iiif = True
+        self.identities: Identities | None = None
+        if options.identity is not None:
+            from hyperslab.api.middleware.identity import Identities  # of an extra
+
+            self.identities = Identities(options.identity)
         readers, writers = options.read_tokens, options.write_tokens
         self._own: dict[bytes, Principal] = {}
         for number, token in enumerate(readers, 1):
@@ -209,7 +247,12 @@ class Guard:
                 principal = self._principal(scope, method, path) if self.has_tokens else None
             if principal is not None:
                 scope[PRINCIPAL] = principal
-                if method != "OPTIONS" and not is_open(method, path):
+                known = principal.granted.get(path) if method == "GET" else None
+                if known is not None:
+                    scope[DEMAND], view = known
+                    if view is not None:
+                        scope[SEEN], scope[WHO] = self.seen_by(view), view.key
+                elif method != "OPTIONS" and not is_open(method, path):
                     self._permit(scope, principal, method, path)
         if is_change and method != "OPTIONS" and not route_path(scope).startswith("/v1/points/"):
             self.check_change(scope)
@@ -222,25 +265,26 @@ class Guard:
         scope["path"] = slash + rest or "/"
         if method == "OPTIONS":
             return None
-        scope[DEMAND] = self._demand(scope, method, scope["path"])
-        return self.links.principal(text)
+        try:
+            return self.links.principal(text)
+        except HyperslabError:
+            scope[DEMAND] = self._demand(scope, method, scope["path"])
+            raise
 
     def _principal(self, scope: Scope, method: str, path: str) -> Principal | None:
         """Who asks, by the token that was sent. Raises `Unauthorized` for one that is none, where one is needed."""
         self.reread()
-        sent = key = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                sent = value
-            elif name == b"x-api-key":
-                key = value
-        if sent is None and key is None:
+        token = sent_token(scope)
+        if token is None:
             return self._anonymous
-        found = self._resolve(sent, key)
+        found: Principal | str | None = token if isinstance(token, str) else self._tokens.get(digest(token))
+        if found is None and self.identities is not None and isinstance(token, bytes):
+            found = self.identities.find(token)
         if isinstance(found, Principal):
             if time.time() < found.ends:
                 return found
             found = f"this token ended at {timestamp(found.ends)}"
+        found = found or "no such token"
         if is_open(method, path) or method == "OPTIONS":
             return None
         if not self._is_lenient:
@@ -248,22 +292,11 @@ class Guard:
             raise unauthorized(scope, found)
         return Principal(found, self._anonymous.rules, is_anonymous=True)
 
-    def _resolve(self, sent: bytes | None, key: bytes | None) -> Principal | str:
-        """The principal of the values of ``Authorization`` and ``X-API-Key``; what is wrong with them."""
-        token = None
-        if sent is not None and len(sent) < LONGEST:
-            scheme, _, value = sent.partition(b" ")
-            if scheme.lower() == b"bearer":
-                token = value.strip()
-            elif scheme.lower() == b"basic":
-                try:
-                    token = b64decode(value.strip(), validate=True).partition(b":")[2]
-                except ValueError:
-                    return "the credentials are not of the form that Basic has"
-        token = key if token is None else token
-        if token is None:
-            return "a token is sent as Bearer, as X-API-Key, or as the password of Basic"
-        return self._tokens.get(digest(token), "no such token")
+    async def identify(self, identities: Identities, token: bytes | str | None) -> None:
+        """Ask the identity provider for a token of the form that these have, if it is of none here."""
+        is_theirs = isinstance(token, bytes) and token.count(b".") == 2 and digest(token) not in self._tokens
+        if is_theirs and isinstance(token, bytes) and identities.find(token) is None:
+            await identities.look(token)
 
     def _permit(self, scope: Scope, principal: Principal, method: str, path: str) -> None:
         """Raise what a principal gets who may not do what is asked for; note what is seen by one who may."""
@@ -275,6 +308,7 @@ class Guard:
                 raise self._refusal(scope, principal, demand)
             return
         granted = next((view for action in actions if (view := principal.views[action]).covers(node)), None)
+        is_covered = granted is not None
         if granted is None:
             granted = principal.view
             leads = "read" in actions and kind != "stream" and granted.leads_to(node)
@@ -282,8 +316,13 @@ class Guard:
                 raise self._refusal(scope, principal, demand)
             if principal.is_anonymous:
                 scope[UNSEEN] = Unseen(self._refusal(scope, principal, demand), node)
-        if not granted.covers(node.partition("/")[0]):
-            scope[SEEN], scope[WHO] = self.seen_by(granted), granted.key
+        partly = None if granted.covers(node.partition("/")[0]) else granted
+        if partly is not None:
+            scope[SEEN], scope[WHO] = self.seen_by(partly), partly.key
+        if is_covered and method == "GET":
+            if len(principal.granted) >= MOST_GRANTED:
+                principal.granted.clear()
+            principal.granted[path] = demand, partly
 
     def _refusal(self, scope: Scope, principal: Principal, demand: Demand) -> HyperslabError:
         """The error for what a principal may not do: where it is not seen, nothing is there."""
