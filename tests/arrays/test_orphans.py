@@ -249,8 +249,7 @@ def test_buckets_are_cleared_too(s3_bucket: S3Bucket) -> None:
     service.close()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("make", [create, replace])
+@pytest.mark.parametrize(("layout", "make"), [*[(layout, create) for layout in LAYOUTS], ("shards", replace)])
 def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
     s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, layout: str, make: Create
 ) -> None:
@@ -285,8 +284,7 @@ def test_a_creation_that_was_cut_off_leaves_nothing_in_the_way(
     service.close()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", ["folder", "bucket"])
+@pytest.mark.parametrize(("kind", "layout"), [*[("folder", layout) for layout in LAYOUTS], ("bucket", "shards")])
 def test_growth_shows_no_chunks_that_others_have_left_beyond_the_shape(
     tmp_path: Path, s3_bucket: S3Bucket, layout: str, kind: str
 ) -> None:

@@ -271,7 +271,7 @@ def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(
 def test_of_two_replicas_that_append_at_one_offset_one_is_refused(
     tmp_path: Path, s3_server: S3Server, kind: str
 ) -> None:
-    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 24 if kind == "folder" else 10
+    model, won, count = Model({"key": "a", **ARRAYS["channels"]}), dict[int, bytes](), 16 if kind == "folder" else 6
     size = 11 * 13 * 2
 
     def send(seed: int, client: httpx.Client) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from hyperslab.arrays import listing
@@ -45,6 +46,7 @@ from hyperslab.errors import (
     StoreError,
     WrongKind,
 )
+from hyperslab.storage import CONVERTIBLE
 from hyperslab.storage.base import Stored, Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -305,6 +307,13 @@ class Catalog:
         found = listing.children(
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
+        if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
+            names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(group.prefix).entries]
+            kinds = {kind: name for name in names if (kind := CONVERTIBLE.get(PurePosixPath(name).suffix.lower()))}
+            problems += [
+                f"files of {kind} are here, such as {name!r}, and no Zarr: hyperslab convert makes Zarr of them"
+                for kind, name in kinds.items()
+            ]
         return replace(found, problems=(*problems, *described(found.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:

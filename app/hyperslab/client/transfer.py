@@ -42,7 +42,9 @@ from hyperslab.errors import (
 from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings, StreamSettings
 
 _PIPE: Final = Path("-")  # stdin or stdout
-_FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
+_FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"} | dict.fromkeys(
+    (".tif", ".tiff"), "tiff"
+)
 
 
 def download(
@@ -55,7 +57,7 @@ def download(
     token: str | None = None,
     progress: Progress,
 ) -> None:
-    """Download a selection into a file, as npy, raw, csv or json, by ``form`` or else the file's suffix.
+    """Download a selection into a file, as npy, raw, csv, json or tiff, by ``form`` or else the file's suffix.
 
     An interrupted download is resumed by the next call. Links to files are followed. Pipes, devices and stdout (``-``)
     are written directly, without resumption. ``select`` and ``field`` default to those of the URL; a URL of the viewer
@@ -341,7 +343,7 @@ def send_frames(
     elif not resume:
         if not files:
             raise BadParameter(name="settings", value=None, expected="a file that says what the frames of a pipe are")
-        document = _image_settings(_load_frames(files[0]))
+        document = _image_settings(_load_frames(files[0], says_axes=False))
     if_exists: Any = "resume" if resume else "error"
     with RemoteStream(url, document, if_exists=if_exists, token=token, progress=progress) as stream:
         array = stream.array(key)
@@ -370,9 +372,10 @@ def _frame_files(source: Path) -> list[Path]:
     return sorted(found, key=number_or_text)
 
 
-def _load_frames(path: Path) -> AnyArray:
-    """Frames of a file as ``(frames, lines, columns)``; raises `BadBody`."""
-    axes = ""
+def _load_frames(path: Path, *, says_axes: bool = True) -> AnyArray:
+    """Frames of a file as ``(frames, lines, columns)``; raises `BadBody`, also for a TIFF with axes or pixel sizes of
+    its own unless ``says_axes``: somebody says what they are."""
+    axes, own = "", False
     try:
         if path.suffix.lower() == ".npy":
             values: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -380,6 +383,7 @@ def _load_frames(path: Path) -> AnyArray:
             from tifffile import TiffFile
 
             with TiffFile(path) as file:
+                own = bool(file.is_ome or file.is_imagej or set("CZ") & set(file.series[0].axes))
                 values, axes = file.series[0].asarray(), file.series[0].axes
     except ImportError as error:
         raise BadBody(reason=f"{path}: TIFF files need tifffile: pip install 'hyperslab[cli]'") from error
@@ -388,6 +392,9 @@ def _load_frames(path: Path) -> AnyArray:
     if values.ndim < 2 or "S" in axes:  # tifffile's axis of colour samples
         found = f"axes {axes}" if axes else f"shape {values.shape}"
         raise BadBody(reason=str(path), expected="a frame, or a stack of frames, of single numbers", found=found)
+    if own and not says_axes:
+        lost = f"{path} says axes ({axes}) and sizes, which a stream of frames in time would lose"
+        raise BadBody(reason=f"{lost}: hyperslab convert keeps them, or --settings says them")
     return values.reshape(-1, *values.shape[-2:])
 
 

@@ -34,10 +34,8 @@ from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import from_document
 from hyperslab.errors import NodeNotFound
+from hyperslab.storage import CONVERTIBLE, kind_of_file
 from hyperslab.storage.config import local_path, scheme
-
-TIFFS: Final = (".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff")
-NETCDFS: Final = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".hdf")
 
 
 def open_source(
@@ -71,29 +69,15 @@ def is_classic(path: Path) -> bool:
         return file.read(3) == b"CDF"
 
 
-def kind_of_file(path: Path) -> str | None:
-    """``TIFF``, ``NetCDF or HDF5`` or ``npy``, by the first bytes of a file; None for others."""
-    try:
-        with path.open("rb") as file:
-            first = file.read(8)
-    except OSError:
-        return None
-    if first[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-        return "TIFF"
-    if first[:4] in (b"CDF\1", b"CDF\2", b"CDF\5") or first == b"\x89HDF\r\n\x1a\n":
-        return "NetCDF or HDF5"
-    return "npy" if first[:6] == b"\x93NUMPY" else None
-
-
 def _files(src: str) -> list[Path] | None:
     """The files of a source, in natural order; None for a folder of Zarr, a bucket or a URL."""
     if scheme(src) not in ("", "file", "local"):
         return None
     path = Path(local_path(src))
     if path.is_file():
-        return [path] if kind_of_file(path) or path.suffix.lower() in (*TIFFS, *NETCDFS, ".npy") else None
+        return [path] if kind_of_file(path) or path.suffix.lower() in CONVERTIBLE else None
     if path.is_dir():
-        inside = [each for each in path.iterdir() if each.is_file() and each.suffix.lower() in TIFFS]
+        inside = [each for each in path.iterdir() if each.is_file() and CONVERTIBLE.get(each.suffix.lower()) == "TIFF"]
         documents = any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup", ".zmetadata"))
         return sorted(inside, key=lambda each: natural(each.name)) if inside and not documents else None
     matches = [Path(each) for each in glob.glob(str(path))] if glob.has_magic(str(path)) else []  # noqa: PTH207

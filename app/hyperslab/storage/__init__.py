@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from hyperslab.errors import BadDefinition, StoreError
 from hyperslab.storage.base import Store
 from hyperslab.storage.config import StoreConfig, local_path, scheme
 
-__all__ = ["StoreConfig", "open_store"]
+__all__ = ["CONVERTIBLE", "StoreConfig", "kind_of_file", "open_store"]
+
+CONVERTIBLE: Final = {
+    **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff"), "TIFF"),
+    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
+    **dict.fromkeys((".h5", ".hdf5", ".he5", ".hdf"), "HDF5"),
+    ".npy": "npy",
+}
+"""Kinds of files that ``hyperslab convert`` makes Zarr of, by suffix."""
 
 
 def open_store(config: StoreConfig) -> Store:
@@ -29,6 +39,10 @@ def open_store(config: StoreConfig) -> Store:
             if not Path(path).is_file():
                 return LocalStore(config, path)
             kind = _archive_in(path)
+            if kind is None and (found := kind_of_file(Path(path))) is not None:
+                made = shlex.quote(str(Path(path).with_suffix(".zarr")))
+                advice = f"hyperslab convert {shlex.quote(path)} {made}"
+                raise BadDefinition("url", f"{path!r} is a file of {found}, of which a command makes Zarr: {advice}")
             if kind is None:
                 raise BadDefinition("url", f"{path!r} is a file, and neither a folder nor a zip or tar archive")
             from hyperslab.storage.fsspec import FsspecStore
@@ -46,6 +60,20 @@ def open_store(config: StoreConfig) -> Store:
             from hyperslab.storage.fsspec import FsspecStore
 
             return FsspecStore(config)
+
+
+def kind_of_file(path: Path) -> str | None:
+    """``TIFF``, ``NetCDF or HDF5`` or ``npy``, by the first bytes of a file; None for others."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(8)
+    except OSError:
+        return None
+    if first[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return "TIFF"
+    if first[:4] in (b"CDF\1", b"CDF\2", b"CDF\5") or first == b"\x89HDF\r\n\x1a\n":
+        return "NetCDF or HDF5"
+    return "npy" if first[:6] == b"\x93NUMPY" else None
 
 
 def _archive_in(path: str) -> str | None:
