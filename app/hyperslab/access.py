@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import groupby
 from math import inf
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 Action = Literal["read", "write", "create", "delete"]
 """``read``: GET, HEAD, points, plans, changes. ``write``: values, attributes, resizes, appends, a stream into what is
@@ -144,6 +144,8 @@ class Principal:
     ends: float = inf
     is_anonymous: bool = False
     views: dict[str, View] = field(init=False, repr=False)
+    granted: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+    """What the middleware remembers of paths that may be read."""
 
     def __post_init__(self) -> None:
         paths = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hyperslab.settings import Settings
     from hyperslab.storage.base import Store
 
-Form = Literal["npy", "raw", "csv", "json"]
+Form = Literal["npy", "raw", "csv", "json", "tiff"]
 
 app = typer.Typer(
     name="hyperslab",
@@ -296,13 +296,16 @@ def get(
     url: Url,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The file: .npy, .raw, .csv, .json; -: stdout (npy)."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file: .npy, .raw, .csv, .json, .tiff; -: stdout (npy)."
+        ),
     ],
     select: Select = "",
     *,
     field: FieldName = None,
     form: Annotated[
-        Form | None, typer.Option("--format", metavar="FORM", help="npy, raw, csv or json.  [default: by the suffix]")
+        Form | None,
+        typer.Option("--format", metavar="FORM", help="npy, raw, csv, json or tiff.  [default: by the suffix]"),
     ] = None,
     token: Token = None,
     quiet: Quiet = False,

@@ -109,7 +109,7 @@ def test_window_follows_the_numbers_and_the_handles(viewer: Viewer) -> None:
 def test_colour_map_is_chosen_from_swatches(viewer: Viewer) -> None:
     viewer.open_image("/view/demo/climate/sst")
 
-    viewer.press(re.compile("Grey"))
+    viewer.press(re.compile("RdBu_r"))
     viewer.page.get_by_label("Filter colour maps").fill("magma")
     viewer.page.wait_for_load_state("networkidle")
     viewer.page.get_by_role("option", name="magma", exact=True).click()

@@ -52,12 +52,12 @@ def test_tree_leads_to_a_node_with_keys_alone(viewer: Viewer) -> None:
     [
         (
             "climate/sst",
-            ["365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 of them", "zstd", "NaN"],
+            ["365 × 90 × 180", "time, lat, lon", "float32 (<f4)", "73 × 45 × 90 · 20 chunks", "zstd", "NaN"],
         ),
         (
             "sharded/0",
             [
-                *("1 × 4 × 96 × 96 · 192 of them", "1 × 16 × 192 × 192 · 12 of them", "Zarr v3", "c, z, y, x"),
+                *("1 × 4 × 96 × 96 · 192 chunks", "1 × 16 × 192 × 192 · 12 shards", "Zarr v3", "c, z, y, x"),
                 "sharding_indexed (bytes, zstd (level 0))",
             ],
         ),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -104,6 +105,11 @@ def create_app(
             return preflight([*methods, method], request.headers.get("access-control-request-headers", ""))
         if methods:
             raise MethodNotAllowed(method, [*methods, "OPTIONS"]) from error
+        path = route_path(request.scope)
+        is_page = method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+        if is_page and path.strip("/").partition("/")[0] in service.catalog.mounts:  # as people guess addresses
+            place = f"{request.scope.get('root_path', '')}/view/{quote(path.strip('/'), errors='surrogateescape')}"
+            return Response(307, ((b"location", place.encode()), (b"vary", b"Accept")))
         raise RouteNotFound(printable(request.scope["path"])) from error
 
     def openapi() -> dict[str, Any]:

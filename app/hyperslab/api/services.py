@@ -61,7 +61,10 @@ class Services:
 
     async def unless_seen(self, seen: Services, unseen: Unseen, error: HyperslabError) -> HyperslabError:
         """An error, or that of what is not seen if no node is."""
-        node = await self.threads.run(seen.service.catalog.find_readable, unseen.path)
+        try:
+            node = await self.threads.run(seen.service.catalog.find_readable, unseen.path)
+        except HyperslabError:  # nothing is known of it, so nothing is told
+            node = None
         return unseen.error if node is None else error
 
     def close(self) -> None:

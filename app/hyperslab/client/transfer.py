@@ -42,7 +42,9 @@ from hyperslab.errors import (
 from hyperslab.wire.streams import ArraySettings, Dimension, PyramidSettings, StreamSettings
 
 _PIPE: Final = Path("-")  # stdin or stdout
-_FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"}
+_FORMATS: Final = {".npy": "npy", ".csv": "csv", ".json": "json", ".raw": "raw", ".bin": "raw"} | dict.fromkeys(
+    (".tif", ".tiff"), "tiff"
+)
 
 
 def download(
@@ -55,7 +57,7 @@ def download(
     token: str | None = None,
     progress: Progress,
 ) -> None:
-    """Download a selection into a file, as npy, raw, csv or json, by ``form`` or else the file's suffix.
+    """Download a selection into a file, as npy, raw, csv, json or tiff, by ``form`` or else the file's suffix.
 
     An interrupted download is resumed by the next call. Links to files are followed. Pipes, devices and stdout (``-``)
     are written directly, without resumption. ``select`` and ``field`` default to those of the URL; a URL of the viewer

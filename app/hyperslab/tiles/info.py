@@ -83,6 +83,7 @@ def info_document(
         },
         "channel_axis": None if frame.channel_axis is None else image.axes[frame.channel_axis].name,
         "omero": image.omero is not None,
+        "rgb": image.is_rgb,
         "channels": channels,
         "rescale_auto": None if sample is None else list(sample.auto),
         "labels": [{"name": name, "path": label_path} for name, label_path in labels],
@@ -150,6 +151,7 @@ def _brightness(
     if sample is not None and sample.damage is not None:
         damage = [f"the window from the data leaves out damaged chunks: {sample.damage}"]
     channels = []
+    named = dict(enumerate(("Red", "Green", "Blue", "Alpha"))) if frame.image.is_rgb else {}
     for index, window in zip(indices, windows, strict=True):
         facts = channel_facts(frame, index)
         low, high = natural_range(frame.dtype, query.component)
@@ -161,7 +163,7 @@ def _brightness(
         channels.append(
             {
                 "index": index,
-                "label": facts.label if facts is not None and facts.label else f"Channel {index}",
+                "label": facts.label if facts is not None and facts.label else named.get(index, f"Channel {index}"),
                 "color": bytes(default_colour(frame, index, alone=count == 1) or (255, 255, 255)).hex().upper(),
                 "active": index in frame.channels,
                 "inverted": facts is not None and facts.inverted,

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.access import EVERYTHING, METRICS, READING, Action, Principal, View, allows, digest, sees, timestamp
 from hyperslab.api.links import PREFIX, Links
-from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audited, Running
+from hyperslab.api.middleware.audit import LINK, LOOK_AFTER, Audited, Running, request_id, write_line
 from hyperslab.api.middleware.edge import route_path
 from hyperslab.api.middleware.replay import WHO
 from hyperslab.api.options import ApiOptions
@@ -59,11 +59,15 @@ SEEN: Final = "hyperslab.seen"
 """Scope key: the `Services` as who asks sees them; absent for one who may read the whole store."""
 UNSEEN: Final = "hyperslab.unseen"
 """Scope key: an `Unseen`, for a group that only leads to what may be read without a token."""
+DENIED: Final = "hyperslab.denied"
+"""Scope key: the status 401 or 403 of the answer."""
 DEMAND: Final = "hyperslab.demand"
 """Scope key: the `Demand` of a request, where there are rules."""
 OUTER_ROOT: Final = "hyperslab.outer_root"
 """Scope key: the path below which the application is, without the link."""
 
+MOST_GRANTED: Final = 4096
+"""Paths of which a principal is known to may read them."""
 LONGEST: Final = 16_384
 """Bytes of a header with a token."""
 
@@ -91,13 +95,16 @@ class Access:
         principal: Principal | None = scope.get(PRINCIPAL)
         refused = REFUSED in scope
         demand: Demand | None = scope.get(DEMAND)
-        if demand is not None and (refused or SEEN in scope or demand.actions[0] != "read" or demand.path == LINK):
+        if demand is not None and (refused or demand.actions[0] != "read" or demand.path == LINK):
             name = "unknown" if principal is None else principal.name
             audited = Audited(self._app, scope, name, demand.actions[0], demand.path)
             work: Awaitable[None] = audited.run(receive, send, refused=refused)
         else:
             work = self._app(scope, receive, send)
         await (work if principal is None or principal.is_anonymous else guard.running.run(principal, work))
+        if DENIED in scope and not refused and demand is not None and demand.actions[0] == "read":
+            facts = {"principal": principal and principal.name, "action": "read", "path": demand.path, "bytes": 0}
+            write_line("refusal", {**facts, "status": scope[DENIED], "request": request_id(scope)})
 
 
 async def send_revalidated(send: Send, message: Message) -> None:
@@ -240,7 +247,12 @@ class Guard:
                 principal = self._principal(scope, method, path) if self.has_tokens else None
             if principal is not None:
                 scope[PRINCIPAL] = principal
-                if method != "OPTIONS" and not is_open(method, path):
+                known = principal.granted.get(path) if method == "GET" else None
+                if known is not None:
+                    scope[DEMAND], view = known
+                    if view is not None:
+                        scope[SEEN], scope[WHO] = self.seen_by(view), view.key
+                elif method != "OPTIONS" and not is_open(method, path):
                     self._permit(scope, principal, method, path)
         if is_change and method != "OPTIONS" and not route_path(scope).startswith("/v1/points/"):
             self.check_change(scope)
@@ -253,8 +265,11 @@ class Guard:
         scope["path"] = slash + rest or "/"
         if method == "OPTIONS":
             return None
-        scope[DEMAND] = self._demand(scope, method, scope["path"])
-        return self.links.principal(text)
+        try:
+            return self.links.principal(text)
+        except HyperslabError:
+            scope[DEMAND] = self._demand(scope, method, scope["path"])
+            raise
 
     def _principal(self, scope: Scope, method: str, path: str) -> Principal | None:
         """Who asks, by the token that was sent. Raises `Unauthorized` for one that is none, where one is needed."""
@@ -293,6 +308,7 @@ class Guard:
                 raise self._refusal(scope, principal, demand)
             return
         granted = next((view for action in actions if (view := principal.views[action]).covers(node)), None)
+        is_covered = granted is not None
         if granted is None:
             granted = principal.view
             leads = "read" in actions and kind != "stream" and granted.leads_to(node)
@@ -300,8 +316,13 @@ class Guard:
                 raise self._refusal(scope, principal, demand)
             if principal.is_anonymous:
                 scope[UNSEEN] = Unseen(self._refusal(scope, principal, demand), node)
-        if not granted.covers(node.partition("/")[0]):
-            scope[SEEN], scope[WHO] = self.seen_by(granted), granted.key
+        partly = None if granted.covers(node.partition("/")[0]) else granted
+        if partly is not None:
+            scope[SEEN], scope[WHO] = self.seen_by(partly), partly.key
+        if is_covered and method == "GET":
+            if len(principal.granted) >= MOST_GRANTED:
+                principal.granted.clear()
+            principal.granted[path] = demand, partly
 
     def _refusal(self, scope: Scope, principal: Principal, demand: Demand) -> HyperslabError:
         """The error for what a principal may not do: where it is not seen, nothing is there."""

@@ -33,9 +33,7 @@ class Audited:
 
     async def run(self, receive: Receive, send: Send, *, refused: bool) -> None:
         """Of reads, only refusals have a line."""
-        nbytes, status = 0, 0
-        sent = next((value for name, value in self._scope["headers"] if name == b"x-request-id"), b"")
-        request = sent.decode() if re.fullmatch(rb"[\w.:-]{1,128}", sent, re.ASCII) else uuid.uuid4().hex[:12]
+        nbytes, status, request = 0, 0, request_id(self._scope)
 
         async def receive_on() -> Message:
             nonlocal nbytes
@@ -56,9 +54,19 @@ class Audited:
             is_change = 0 < status < 400 and (self._named["action"] != "read" or self._named["path"] == LINK)
             if refused or status in (401, 403) or is_change:
                 facts = {**self._named, "bytes": nbytes, "status": status or 499, "request": request}
-                words = [f"{name}={json.dumps(fact, ensure_ascii=False)}" for name, fact in facts.items()]
-                kind = "change" if is_change else "refusal"
-                log.info("%s %s %s", timestamp(time.time()), kind, " ".join(words), extra={"audit": kind, **facts})
+                write_line("change" if is_change else "refusal", facts)
+
+
+def request_id(scope: Scope) -> str:
+    """The id of a request that it has, or a new one."""
+    sent = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return sent.decode() if re.fullmatch(rb"[\w.:-]{1,128}", sent, re.ASCII) else uuid.uuid4().hex[:12]
+
+
+def write_line(kind: str, facts: dict[str, Any]) -> None:
+    """Write a line."""
+    words = [f"{name}={json.dumps(fact)}" for name, fact in facts.items()]
+    log.info("%s %s %s", timestamp(time.time()), kind, " ".join(words), extra={"audit": kind, **facts})
 
 
 class Running:

@@ -9,10 +9,10 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hyperslab.api.middleware.access import OUTER_ROOT, SEEN, UNSEEN
+from hyperslab.api.middleware.access import DENIED, OUTER_ROOT, SEEN, UNSEEN
 from hyperslab.api.middleware.edge import printable
 from hyperslab.api.problems import problem, problem_page
-from hyperslab.api.response import ENDING, METHOD, REFUSED
+from hyperslab.api.response import ENDING, METHOD, REFUSED, Response
 from hyperslab.api.services import Services
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, LinkExpired, LinkInvalid, LinkRevoked
 
@@ -69,16 +69,21 @@ class Problems:
                 else:
                     log.exception("cut the answer to %s", scope["path"])
                 raise
-            if UNSEEN in scope and isinstance(error, HyperslabError) and error.http_status in (403, 404):
-                error = await self._services.unless_seen(scope[SEEN], scope[UNSEEN], error)
-            root = scope.get(OUTER_ROOT, scope.get("root_path", ""))  # what explains a problem needs no link
-            if isinstance(error, LINK_ERRORS) and any(
-                n == b"accept" and b"text/html" in v for n, v in scope["headers"]
-            ):
-                response = problem_page(error)
-            else:
-                response = problem(error, path=printable(scope["path"]), root=root)
+            response = await self.respond(scope, error)
             await response(scope, receive, _Lingering(send, receive_on) if body_comes else send)
+
+    async def respond(self, scope: Scope, error: Exception) -> Response:
+        """The response for an error; who may not know of a group is not told of it."""
+        if isinstance(error, HyperslabError) and error.http_status in (401, 403, 404):
+            if UNSEEN in scope:
+                error = await self._services.unless_seen(scope[SEEN], scope[UNSEEN], error)
+            if error.http_status != 404:
+                scope[DENIED] = error.http_status
+        is_page = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+        if isinstance(error, LINK_ERRORS) and is_page:
+            return problem_page(error)
+        root = scope.get(OUTER_ROOT, scope.get("root_path", ""))  # what explains a problem needs no link
+        return problem(error, path=printable(scope["path"]), root=root)
 
 
 class _Lingering:

@@ -1,6 +1,6 @@
 /** Metadata of a node: facts, attributes and problems. */
 
-import { formatBytes, formatCodec, formatDtype, formatShape, formatValue } from "./format.js";
+import { counted, formatBytes, formatCodec, formatDtype, formatShape, formatValue } from "./format.js";
 import { h } from "./dom.js";
 import { meaning } from "./nodes.js";
 
@@ -13,8 +13,8 @@ export function facts(document, info = null) {
     ["Shape", formatShape(document.shape)],
     names?.some(Boolean) && ["Axes", names.map((name) => name ?? "–").join(", ")],
     ["Data type", dtypeText(document)],
-    ["Chunks", pieces(document.shape, document.chunks, document.chunk_grid?.name)],
-    document.shards && ["Shards", pieces(document.shape, document.shards)],
+    ["Chunks", pieces(document.shape, document.chunks, "chunk", document.chunk_grid?.name)],
+    document.shards && ["Shards", pieces(document.shape, document.shards, "shard")],
     ["Size", formatBytes(document.nbytes)],
     info &&
       info.levels.length > 1 && ["Levels", info.levels.map((level) => level.shape.slice(-2).join(" × ")).join(", ")],
@@ -29,10 +29,10 @@ export function facts(document, info = null) {
 }
 
 /** Shape and number of chunks or shards, if they are all alike. */
-function pieces(shape, sizes, grid) {
+function pieces(shape, sizes, noun, grid) {
   if (grid === "rectilinear") return `up to ${formatShape(sizes)}`;
   const count = shape.reduce((product, size, axis) => product * Math.ceil(size / sizes[axis]), 1);
-  return shape.length ? `${formatShape(sizes)} · ${count.toLocaleString("en")} of them` : formatShape(sizes);
+  return shape.length ? `${formatShape(sizes)} · ${counted(count, noun)}` : formatShape(sizes);
 }
 
 function dtypeText(document) {
@@ -74,7 +74,7 @@ function member(key, value, depth) {
   if (text.length <= 44 && entries.every(([, inner]) => inner === null || typeof inner !== "object")) {
     return h("div", { class: "json-row" }, name, h("span", { class: "json-leaf" }, text));
   }
-  const size = Array.isArray(value) ? `${entries.length} items` : `${entries.length} members`;
+  const size = counted(entries.length, Array.isArray(value) ? "item" : "member");
   const body = h("div", { class: "json-body" });
   const fill = () =>
     body.childElementCount || body.append(...entries.slice(0, 500).map(([k, inner]) => member(k, inner, depth + 1)));

@@ -24,7 +24,7 @@ export const encodePath = (path) => path.split("/").map(encodeURIComponent).join
 
 /**
  * The address of an API route for a node.
- * @param {"metadata"|"slice"|"tile"|"plan"|"changes"} route
+ * @param {"metadata"|"slice"|"tile"|"plan"|"points"|"changes"} route
  * @param {string} path
  * @param {string} [rest] what follows the path, with its slash or question mark
  */
@@ -35,14 +35,15 @@ export const absolute = (address) => new URL(address, location.origin).href;
 
 /**
  * A successful response; after 401 the user is asked for a token, and the request is repeated.
- * @param {string} address @param {AbortSignal} [signal] @returns {Promise<Response>}
+ * @param {string} address @param {AbortSignal} [signal] @param {any} [body] JSON that is posted
+ * @returns {Promise<Response>}
  */
-export async function get(address, signal) {
+export async function get(address, signal, body) {
   const token = heldToken();
-  const response = await reach(address, token, signal);
+  const response = await reach(address, token, signal, body);
   if (response.status === 401 && !BEHIND_LINK) {
     await signIn(token, accepts);
-    return get(address, signal);
+    return get(address, signal, body);
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -59,9 +60,11 @@ export async function post(route, body) {
 /** Whether a token permits reading. @param {string} token */
 const accepts = async (token) => (await reach(url("metadata", "", "?limit=1"), token)).status !== 401;
 
-async function reach(address, token, signal) {
+async function reach(address, token, signal, body) {
+  const sent = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
   try {
-    return await fetch(address, { signal, headers: authorization(token) });
+    return await fetch(address, { signal, ...sent, headers: { ...authorization(token), ...type } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
@@ -99,6 +102,9 @@ export async function download(address, name) {
   setTimeout(() => URL.revokeObjectURL(href), DOWNLOAD_STARTS);
 }
 
+/** The JSON that answers a question with a body. @param {string} address @param {any} body */
+export const ask = async (address, body) => parseExactly(await (await get(address, undefined, body)).text());
+
 const getJson = async (address, signal) => (await get(address, signal)).json();
 
 /**
@@ -114,7 +120,16 @@ export function metadata(path, { cursor, limit, signal } = {}) {
 }
 
 /**
- * Nodes of all stores whose path has a text in it: a page of `matches`, with `next_cursor` and `problems`.
+ * A page of the table of a group: rows as `children`, with `next_cursor`, `problems`, and `count` where it is known.
+ * @param {string} path @param {{sort?: string, filter?: string, cursor?: string|null}} wanted
+ */
+export function members(path, { sort, filter, cursor }) {
+  const given = { table: "true", ...(sort && { sort }), ...(filter && { filter }), ...(cursor && { cursor }) };
+  return getJson(url("metadata", path, `?${new URLSearchParams(given)}`));
+}
+
+/**
+ * Nodes of all stores whose path or attributes have a text: a page of `matches`, with `next_cursor` and `problems`.
  * @param {string} text @param {string|null} cursor @param {AbortSignal} [signal]
  */
 export const search = (text, cursor, signal) =>

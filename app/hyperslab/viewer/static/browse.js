@@ -1,45 +1,85 @@
-/** Group view: children as cards with thumbnails. */
+/** Group view: members as cards with thumbnails, or as a table where there are many, or none has a picture. */
 
-import { metadata } from "./api.js";
+import { members, metadata } from "./api.js";
 import { createCard } from "./cards.js";
 import { h, icon, toast } from "./dom.js";
-import { join, lastName, meaning } from "./nodes.js";
+import { counted } from "./format.js";
+import { createGroupTable } from "./grouptable.js";
+import { hasThumbnail, join, lastName, meaning } from "./nodes.js";
 
 const PAGE = 60;
+const FEW = 12; // members that are cards, whatever they are
+const MANY = 200; // members that are a table, whatever they are
 
 /**
  * @param {any} group node document with its first children
+ * @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store
  * @param {(path: string) => void} onopen
- * @returns {HTMLElement}
  */
-export function createBrowse(group, onopen) {
+export function createBrowse(group, store, onopen) {
   const body = h("div", {});
   const element = h("div", { class: "browse", "data-view": "browse" }, body);
   const only = !group.path && group.children.length === 1 ? group.children[0] : null;
-  if (only?.kind === "group")
-    metadata(only.name, { limit: PAGE }).then(
-      (store) => body.replaceChildren(...page(store, onopen, true)),
-      () => body.replaceChildren(...page(group, onopen)),
-    );
-  else body.replaceChildren(...page(group, onopen));
-  return element;
-}
+  /** @type {any} the group whose members are shown */
+  let shown = null;
+  let first = null;
+  let suits = "";
+  let kind = "";
+  let table = null;
 
-/** Heading, cards and a link to further children. @param {boolean} [welcome] the root of the service */
-function page(group, onopen, welcome = !group.path) {
-  const list = createCards(group, onopen);
-  const title = welcome && !group.path ? "Arrays served here" : lastName(group.path);
-  const count = group.children.length;
-  return [
-    h("div", { class: "browse-head" }, h("h1", {}, title), h("p", { class: "hint" }, introduction(group, count))),
-    count || group.next_cursor ? list.element : emptyState(group),
-    list.more,
-  ];
+  async function open() {
+    const inner = only?.kind === "group" ? await metadata(only.name, { limit: PAGE }).catch(() => null) : null;
+    const found = inner ?? group;
+    const { children, next_cursor: more } = found;
+    if (!group.path || (children.length <= FEW && !more)) suits = "cards";
+    else if (children.length > MANY || more) suits = "table";
+    else {
+      first = await members(found.path, {}).catch(() => null);
+      const drawn = first?.children.some((row) => row.kind === "array" && row.shape && hasThumbnail({ attributes: {}, ...row }));
+      suits = !first || drawn || first.children.some((row) => row.kind === "group") ? "cards" : "table";
+    }
+    shown = found;
+    update(store.get());
+  }
+
+  /** @param {import("./state.js").State} state */
+  function update(state) {
+    if (!shown) return;
+    const wanted = state.list || suits;
+    if (wanted !== kind) {
+      kind = wanted;
+      table = kind === "table" ? createGroupTable(shown, store, onopen, first) : null;
+      body.replaceChildren(...page());
+    }
+    table?.update(state);
+  }
+
+  /** Heading, members and a link to further ones. */
+  function page() {
+    const welcome = !group.path;
+    const list = kind === "cards" ? createCards(shown, onopen) : null;
+    const title = welcome && !shown.path ? "Arrays served here" : lastName(shown.path);
+    const count = shown.children.length;
+    const choices = [["cards", "Cards"], ["table", "Table"]].map(([name, text]) =>
+      h("button", { type: "button", "aria-pressed": String(name === kind), "data-key": name === kind ? null : "g", onclick: () => choose(name) }, text),
+    );
+    const tools = count || shown.next_cursor
+      ? h("div", { class: "browse-tools" }, h("div", { class: "segmented", role: "group", "aria-label": "Members as" }, choices), table?.tools)
+      : null;
+    const head = h("div", { class: "browse-head" }, h("h1", {}, title), h("p", { class: "hint" }, introduction(shown, count)), tools);
+    if (table) return [head, table.element];
+    return [head, count || shown.next_cursor ? list.element : emptyState(shown), list.more];
+  }
+
+  const choose = (name) => store.update({ list: name === suits ? "" : name }, "list");
+
+  void open();
+  return { element, update };
 }
 
 function introduction(group, count) {
   const noun = group.path ? "member" : "store";
-  const text = count === 1 ? `1 ${noun}` : `${count}${group.next_cursor ? "+" : ""} ${noun}s`;
+  const text = group.next_cursor ? `${count}+ ${noun}s` : counted(count, noun);
   const parts = new Set([group.attributes?.title, meaning(group), text]);
   return [...parts].filter((part) => typeof part === "string" && part).join(" · ");
 }

@@ -17,7 +17,7 @@ export function createChannels(store, quiet) {
   const list = h("div", { class: "channels" });
   const reset = h(
     "button",
-    { type: "button", class: "text-button", onclick: () => store.update({ channels: null }, "channels reset") },
+    { type: "button", class: "text-button", "data-key": "r", onclick: () => store.update({ channels: null }, "channels reset") },
     "Reset",
   );
   let info = null;

@@ -2,7 +2,7 @@
 
 import { pictureAddress, url } from "./api.js";
 import { h, icon } from "./dom.js";
-import { activeIndices, channelsOf } from "./tilequery.js";
+import { activeIndices, channelsOf, mapOf } from "./tilequery.js";
 
 const FAVOURITES = [
   "gray",
@@ -47,7 +47,7 @@ export function createColormaps(store, oninvert) {
     ondblclick: () => store.update({ gamma: 1 }, "gamma"),
   });
   const gammaText = h("output", { class: "figure" });
-  const invert = h("button", { type: "button", class: "chip", onclick: oninvert }, "Invert");
+  const invert = h("button", { type: "button", class: "chip", "data-key": "n", onclick: oninvert }, "Invert");
   const element = h(
     "div",
     { class: "colours" },
@@ -56,18 +56,22 @@ export function createColormaps(store, oninvert) {
     h("div", { class: "chips" }, invert, flip),
   );
 
+  let known = null;
+
   function reverse() {
-    const { colormap } = store.get();
+    const colormap = mapOf(store.get(), known);
     store.update({ colormap: colormap.endsWith("_r") ? colormap.slice(0, -2) : `${colormap}_r` }, "colormap");
   }
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
   function update(state, info) {
+    known = info;
     const single = activeIndices(state, info).length === 1;
-    choice.update(state.colormap, info);
+    const colormap = mapOf(state, info);
+    choice.update(state.colormap, colormap, info);
     choice.element.hidden = flip.hidden = !single || !info.colormaps?.length;
-    flip.disabled = !state.colormap;
-    flip.setAttribute("aria-pressed", String(state.colormap.endsWith("_r")));
+    flip.disabled = !colormap;
+    flip.setAttribute("aria-pressed", String(colormap.endsWith("_r")));
     gamma.value = String(Math.log10(state.gamma));
     gamma.style.setProperty("--filled", `${(Math.log10(state.gamma) + 1) * 50}%`);
     gammaText.textContent = state.gamma.toFixed(2);
@@ -123,7 +127,11 @@ function createChoice(onchoose) {
     if (wanted) {
       options.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
       filter.focus({ preventScroll: true });
-    } else if (inside) button.focus();
+    } else {
+      filter.value = "";
+      narrow();
+      if (inside) button.focus();
+    }
   }
 
   function narrow() {
@@ -131,9 +139,18 @@ function createChoice(onchoose) {
     for (const one of options.children) one.hidden = !one.dataset.name.toLowerCase().includes(text);
   }
 
+  /** The map that is meant by the filter: one of that name, or that begins so, or the first of those that have it. */
+  function best() {
+    const text = filter.value.toLowerCase();
+    const shown = [...options.children].filter((one) => !one.hidden && one.dataset.name);
+    const named = (fits) => shown.find(({ dataset: { name } }) => fits(name.toLowerCase()));
+    return text ? named((name) => name === text) ?? named((name) => name.startsWith(text)) ?? shown[0] : null;
+  }
+
   function onKey(event) {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") open(false);
+    else if (event.key === "Enter" && event.target === filter) best()?.click();
     else if (by) {
       const shown = [...options.children].filter((one) => !one.hidden);
       const at = shown.indexOf(document.activeElement);
@@ -153,7 +170,7 @@ function createChoice(onchoose) {
       "button",
       { type: "button", role: "option", "data-name": colormap, onclick: choose },
       band,
-      colormap || "None",
+      colormap || "Automatic",
     );
     seen.observe(one);
     return one;
@@ -181,12 +198,13 @@ function createChoice(onchoose) {
     options.replaceChildren(...["", ...first, ...[...known].filter((one) => !first.includes(one))].map(option));
   }
 
-  function update(colormap, newInfo) {
+  /** @param {string} chosen "" is what suits @param {string} colormap what is drawn, "" is none */
+  function update(chosen, colormap, newInfo) {
     if (newInfo !== info) {
       info = newInfo;
       rebuild();
     }
-    const base = colormap.replace(/_r$/, "");
+    const base = chosen.replace(/_r$/, "");
     paint(swatch, colormap);
     name.textContent = colormap || (info.channel_axis ? "Channel colour" : "Grey");
     for (const one of options.children) one.setAttribute("aria-selected", String(one.dataset.name === base));

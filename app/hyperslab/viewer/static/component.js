@@ -1,7 +1,9 @@
-/** Controls for the component of complex values, and for drawing integers as labels. */
+/** Controls for the component of complex values, for drawing integers as labels, and channels as red, green and blue. */
 
 import { h } from "./dom.js";
+import { channelsOf } from "./tilequery.js";
 
+const RGB = ["FF0000", "00FF00", "0000FF"];
 const COMPONENTS = { abs: "Magnitude", real: "Real", imag: "Imaginary", phase: "Phase" };
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
@@ -11,7 +13,25 @@ export function createComponent(store) {
   const choose = (name) => store.update({ component: name === "abs" ? "" : name, channels: null }, "component");
   const parts = Object.entries(COMPONENTS).map(([name, text]) => chip(text, () => choose(name), name));
   const labels = chip("As labels", () => store.update({ labels: !store.get().labels }, "as labels"));
-  const element = h("div", { class: "chips", role: "group", "aria-label": "Component and labels" }, parts, labels);
+  const rgb = chip("RGB", () => switchColours());
+  rgb.title = "Channels as red, green and blue";
+  const element = h("div", { class: "chips", role: "group", "aria-label": "Component and labels" }, parts, labels, rgb);
+  let known = null;
+
+  const isRgb = (channels) => {
+    const active = channels.filter((channel) => channel.active);
+    return active.length === 3 && active.every(({ index, color }) => RGB[index] === color);
+  };
+
+  /** The first three channels as a photograph, or as the node describes them; a photograph's first one in grey. */
+  function switchColours() {
+    const channels = channelsOf(store.get(), known);
+    const on = isRgb(channels);
+    const own = known.rgb ? channels.map((c) => ({ ...c, active: c.index === 0, color: "FFFFFF" })) : null;
+    const mixed = channels.map((c) => ({ ...c, active: c.index < 3, color: RGB[c.index] ?? c.color }));
+    const plain = known.rgb ? null : mixed;
+    store.update({ channels: on ? own : plain, colormap: "", labels: false }, "rgb");
+  }
 
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
   function update(state, info) {
@@ -20,9 +40,12 @@ export function createComponent(store) {
       part.hidden = !complex;
       part.setAttribute("aria-pressed", String(part.dataset.component === (state.component || "abs")));
     }
-    labels.hidden = !/^[<>|]?[iub]\d/.test(info.dtype);
+    known = info;
+    labels.hidden = !/^[<>|]?[iub]\d/.test(info.dtype) || info.rgb;
     labels.setAttribute("aria-pressed", String(state.labels));
-    element.hidden = labels.hidden && !complex;
+    rgb.hidden = ![3, 4].includes(info.axes.find(({ name }) => name === info.channel_axis)?.size);
+    rgb.setAttribute("aria-pressed", String(!rgb.hidden && isRgb(channelsOf(state, info))));
+    element.hidden = labels.hidden && rgb.hidden && !complex;
   }
   return { element, update };
 }

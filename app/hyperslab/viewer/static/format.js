@@ -11,6 +11,9 @@ export function formatBytes(bytes) {
   return `${power && bytes < 100 ? bytes.toFixed(1) : Math.round(bytes)} ${units[power]}`;
 }
 
+/** "1 item", "2 items". @param {number} count @param {string} noun */
+export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
 /** @param {number[]} shape */
 export const formatShape = (shape) => (shape.length ? shape.join(" × ") : "one value");
 

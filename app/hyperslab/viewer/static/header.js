@@ -10,7 +10,7 @@ const DECODINGS = [
   ["cf", "Decoded", "Values decoded by their CF attributes"],
   ["none", "Stored", "Stored numbers"],
 ];
-const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Members" };
+const VIEW_NAMES = { image: "Image", planes: "Planes", plot: "Plot", values: "Values", browse: "Members" };
 
 /**
  * @typedef {object} Place
@@ -23,9 +23,9 @@ const VIEW_NAMES = { image: "Image", plot: "Plot", values: "Values", browse: "Me
  * @property {boolean} follow whether the node is followed
  *
  * @param {HTMLElement} host
- * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onfollow: () => void, onhelp: () => void}} events
+ * @param {{onopen: (path: string) => void, onview: (view: string) => void, onfield: (field: string) => void, ondecode: (decode: string) => void, onfollow: () => void, ondownload: () => void, onhelp: () => void}} events
  */
-export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow, onhelp }) {
+export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow, ondownload, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
   const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
   const decodings = h("div", { class: "segmented decodings", role: "group", "aria-label": "Values", hidden: true });
@@ -34,14 +34,17 @@ export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow
   const follow = iconButton("follow", "Follow changes", onfollow, {
     class: "icon-button not-phone",
     "aria-pressed": "false",
+    "data-key": "f",
   });
   const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
     class: "icon-button not-phone",
+    "data-key": "c",
   });
+  const save = iconButton("download", "Download (x)", ondownload);
   const theme = iconButton("theme", "Dark or light", () => switchTheme());
   const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
   const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
-  const buttons = h("div", { class: "header-buttons" }, follow, share, shareButton(() => path), theme, forget(), help, panels);
+  const buttons = h("div", { class: "header-buttons" }, save, follow, share, shareButton(() => path), theme, forget(), help, panels);
   host.append(sidebar, brand(onopen), crumbs, fields, decodings, views, buttons);
   let shown = "";
   let path = "";

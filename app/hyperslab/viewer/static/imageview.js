@@ -2,6 +2,7 @@
 
 import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
+import { createColorBar } from "./colorbar.js";
 import { createColormaps } from "./colormaps.js";
 import { createComponent } from "./component.js";
 import { createDock } from "./dock.js";
@@ -9,17 +10,23 @@ import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
 import { Picture } from "./image.js";
 import { createLabels } from "./labels.js";
 import { createMargins } from "./margins.js";
+import { createMarks } from "./marks.js";
+import { createMeasure } from "./measure.js";
 import { createOrientation } from "./orientation.js";
 import { createOverlay } from "./overlay.js";
+import { createPicks } from "./picks.js";
 import { createPlanes } from "./planes.js";
 import { createProbe, imageAt } from "./probe.js";
 import { createScaleBar } from "./scalebar.js";
+import { savePicture, snapshot } from "./snapshot.js";
 import { neuroglancerLink } from "./snippets.js";
-import { activeIndices, flipOf, planeOf, selectText, tileQuery } from "./tilequery.js";
+import { frameOf, selectText, tileQuery } from "./tilequery.js";
 import { throttle } from "./timing.js";
 import { heldToken } from "./token.js";
 
 const LARGEST = 2048; // pixels along the longer side of a picture that is saved
+
+const DOUBLE_CLICK = 300; // ms in which a click may become a double one
 
 const SHOW_EVERY = 60; // ms between frames asked for while a slider moves
 
@@ -59,7 +66,15 @@ export function createImageView(store, events) {
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
   const labels = createLabels();
-  const smooth = iconButton("pixels", "Smooth pixels", () => store.update({ smooth: !store.get().smooth }, "smooth"));
+  const colorBar = createColorBar(store);
+  const measure = createMeasure(store);
+  const marks = createMarks(picture, {
+    area: (area) => store.update({ area, line: null }, "area"),
+    line: (line) => store.update({ line, area: null, points: [] }, "line"),
+    ended: () => picks.tell(),
+  });
+  const smooth = iconButton("pixels", "Smooth pixels (u)", () => store.update({ smooth: !store.get().smooth }, "smooth"));
+  const picks = createPicks(store, picture, marks, () => context.info);
   const tools = h(
     "div",
     { class: "tools", role: "toolbar", "aria-label": "View" },
@@ -67,6 +82,7 @@ export function createImageView(store, events) {
     iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5)),
     iconButton("fit", "Fit (0)", () => home()),
     smooth,
+    picks.buttons,
   );
   const nothing = h("div", { class: "nothing-seen", role: "status", hidden: true }, h("span", {}, "No values here"));
   const frame = h(
@@ -78,20 +94,12 @@ export function createImageView(store, events) {
     tools,
     probe.element,
     scaleBar.element,
+    colorBar.element,
+    marks.element,
     margins.element,
     nothing,
   );
-  const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, dock.element);
-
-  function frameOf(state) {
-    const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom } = context.info;
-    const flip = planeOf(state, context.info).map((name) => flipOf(state, context.info).includes(name));
-    const { version } = context.info; // under its own address, a tile that has changed is not taken from a cache
-    const query = [tileQuery(state, context.info), version && `v=${encodeURIComponent(version)}`].filter(Boolean).join("&");
-    const gaps = context.info.kind !== "labels" && !state.labels && !context.info.images; // there, what is not drawn is no gap
-    const blank = activeIndices(state, context.info).length === 0;
-    return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
-  }
+  const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, measure.element, dock.element);
 
   const show = throttle(SHOW_EVERY, (wanted, box) => {
     picture.show(wanted, box);
@@ -120,9 +128,10 @@ export function createImageView(store, events) {
   function afterFrame() {
     const { state, info } = context;
     if (!info) return;
-    picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at })));
+    picture.prefetch(dock.neighbours(state).map((at) => frameOf({ ...state, at }, info)));
     scaleBar.update(state, info, picture.scale);
     margins.update(info, picture);
+    marks.update();
     events.onsight();
     tellNothing();
   }
@@ -134,10 +143,13 @@ export function createImageView(store, events) {
 
   /** Open an image of a plate or a well by a click. */
   picture.viewer.addHandler("canvas-click", ({ quick, originalEvent }) => {
-    const place = quick && context.info?.images && picture.pixelAt(originalEvent.clientX, originalEvent.clientY);
-    const image = place && imageAt(place, context.info);
+    const place = quick && picture.pixelAt(originalEvent.clientX, originalEvent.clientY);
+    const image = place && context.info?.images && imageAt(place, context.info);
     if (image) events.onopen(image.path);
+    else if (place) plotSoon(place);
   });
+  const plotSoon = debounce(DOUBLE_CLICK, picks.plot);
+  picture.viewer.addHandler("canvas-double-click", plotSoon.cancel); // which zooms
 
   let own = null; // the last box that came from the picture itself
 
@@ -153,6 +165,7 @@ export function createImageView(store, events) {
     if (!context.info || element.hidden) return;
     scaleBar.update(context.state, context.info, picture.scale);
     margins.update(context.info, picture);
+    marks.update();
     remember();
   }
 
@@ -173,12 +186,15 @@ export function createImageView(store, events) {
     const drawsLabels = info.kind === "labels";
     if (!drawsLabels) channels.update(state, info);
     if (!drawsLabels) colormaps.update(state, info);
+    colorBar.update(state, info);
+    measure.update(state, info);
+    marks.update(state);
     overlay.update(state, info);
     smooth.setAttribute("aria-pressed", String(state.smooth));
     setIcon(smooth.firstChild, state.smooth ? "smooth" : "pixels");
     picture.setSmooth(state.smooth);
     if (opened) probe.forget();
-    show(frameOf(state), state.box);
+    show(frameOf(state, info), state.box);
     tellBusy();
     if (!opened && before && before.box !== state.box && state.box !== own) follow(state.box);
   }
@@ -188,12 +204,16 @@ export function createImageView(store, events) {
     else picture.home();
   }
 
-  const point = throttle(30, (event) => probe.show(picture.pixelAt(event.clientX, event.clientY)));
+  const point = throttle(30, (event) => {
+    picks.point(picture.pixelAt(event.clientX, event.clientY));
+    probe.show(picks.cell());
+  });
   canvas.addEventListener("pointermove", point);
   canvas.addEventListener("pointerup", (event) => event.pointerType !== "mouse" && point(event)); // a tap
   canvas.addEventListener("pointerleave", (event) => {
     if (event.pointerType !== "mouse") return; // a finger has left: what it has pointed at is read now
     point.cancel();
+    picks.point(null);
     probe.show(null);
   });
 
@@ -206,8 +226,16 @@ export function createImageView(store, events) {
       field: state.field,
       decode: info.decode,
       rank: info.levels[0].shape.length,
+      box: state.area && selectText(state, info, { x: [state.area[0], state.area[2]], y: [state.area[1], state.area[3]] }),
     };
   }
+
+  /** Save the view as it is. */
+  const savePng = () =>
+    requestAnimationFrame(() => {
+      const over = { bar: colorBar.facts(), scale: scaleBar.element, marks: marks.element };
+      savePicture(snapshot(picture, over), `${context.info.name}.png`);
+    });
 
   function corner() {
     if (picture.shown === null) return null;
@@ -246,12 +274,15 @@ export function createImageView(store, events) {
   function named() {
     dock.refresh();
     probe.refresh();
+    measure.redraw();
   }
 
   function hide() {
     dock.stop();
     show.cancel();
     remember.cancel();
+    plotSoon.cancel();
+    picks.stop();
     tellNothing.cancel();
     nothing.hidden = true;
     context.info = null;
@@ -274,6 +305,10 @@ export function createImageView(store, events) {
     overlay,
     named,
     quiet,
+    picks,
+    savePng,
+    smooth,
+    redraw: () => (channels.redraw(), measure.redraw()),
     ready: () => picture.shown !== null,
   };
 }

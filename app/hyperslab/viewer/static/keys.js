@@ -11,7 +11,20 @@ export const KEYS = [
   ["p", "Next plane"],
   ["1 … 9", "Channel on or off"],
   ["l", "Labels on or off"],
-  ["v", "Next view: image, values, plot"],
+  ["s", "Plot the cell under the pointer along another axis"],
+  ["b", "Box: drag; twice: what is visible"],
+  ["k", "Line: drag; twice: across what is visible"],
+  ["m", "Colour maps"],
+  ["n", "Invert light and dark"],
+  ["r", "Reset channels and limits"],
+  ["u", "Smooth pixels or squares"],
+  ["x", "Download"],
+  ["c", "Copy a link"],
+  ["f", "Follow changes"],
+  ["d", "Decoded or stored values"],
+  ["g", "Members as cards or as a table"],
+  ["q", "Filter the table"],
+  ["v", "Next view: image, planes, values, plot"],
   ["/", "Filter the tree"],
   ["i", "Panels on or off"],
   ["t", "Dark or light"],
@@ -27,7 +40,8 @@ const MOVES = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP
  * @property {(x: number, y: number) => void} move @property {(factor: number) => void} zoom
  * @property {() => void} home @property {(by: number) => void} step @property {() => void} play
  * @property {() => void} plane @property {(place: number) => void} channel @property {() => void} labels
- * @property {() => void} view @property {() => void} filter @property {() => void} panels
+ * @property {() => void} series @property {() => void} area @property {() => void} line @property {() => void} smooth
+ * @property {() => void} download @property {() => void} view @property {() => void} filter @property {() => void} panels
  * @property {() => void} theme @property {() => void} help
  *
  * @param {Actions} actions
@@ -41,6 +55,9 @@ export function listen(actions) {
     action();
   });
 }
+
+/** Presses a button of the page. @param {string} selector */
+const pressed = (selector) => () => document.querySelector(selector)?.click();
 
 function isTyping(target) {
   if (target.closest?.("dialog")) return true;
@@ -61,6 +78,19 @@ function actionFor({ key, target }, actions) {
     "[": () => actions.step(-1),
     "]": () => actions.step(1),
     p: actions.plane,
+    s: actions.series,
+    b: actions.area,
+    k: actions.line,
+    u: actions.smooth,
+    x: actions.download,
+    m: pressed(".colormap-button"),
+    n: pressed("[data-key=n]"),
+    r: pressed("[data-key=r]"),
+    c: pressed("[data-key=c]"),
+    f: pressed("[data-key=f]"),
+    g: pressed("[data-key=g]"),
+    q: () => document.querySelector("[data-key=q]")?.focus(),
+    d: pressed(".decodings [aria-pressed=false]"),
     l: actions.labels,
     v: actions.view,
     "/": actions.filter,

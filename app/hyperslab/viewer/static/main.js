@@ -5,6 +5,7 @@ import { numericFields, plainInfo, tableInfo } from "./arrays.js";
 import { coordinatesOf } from "./coordinates.js";
 import { decodeOf, isPacked, meaningOf } from "./decoded.js";
 import { ROOT } from "./dom.js";
+import { createDownload } from "./download.js";
 import { createFollower } from "./follow.js";
 import { closeTreeOutside, createHeader, isNarrow, switchTheme, togglePanel } from "./header.js";
 import { createInspector } from "./inspector.js";
@@ -34,8 +35,10 @@ const header = createHeader(document.getElementById("header"), {
   ondecode: (decode) => store.update({ decode, channels: null }, "decode"),
   onfield: (field) => store.update({ field, range: null, channels: null }, "field"),
   onfollow: () => store.update({ follow: !store.get().follow }, "follow changes"),
+  ondownload: () => download.open(),
   onhelp: help.toggle,
 });
+const download = createDownload(() => ({ sight: current?.shown?.source?.() ?? null, png: current?.shown?.png ?? null }));
 const follower = createFollower(refresh);
 const explainSoon = throttle(EXPLAIN_EVERY, (address, asked) => void explainTile(address, asked));
 const views = createViews({
@@ -91,12 +94,12 @@ async function load(mine, state) {
   mine.document ??= await metadata(state.path);
   const available = viewsOf(mine.document);
   const view = available.includes(state.view) ? state.view : available[0];
-  const fields = view === "image" || view === "plot" ? numericFields(mine.document) : [];
+  const fields = ["image", "planes", "plot"].includes(view) ? numericFields(mine.document) : [];
   const field = state.field || (fields[0] ?? "");
   const ready = { node: mine, available, view, fields, state: { ...state, field } };
   const decode = decodeOf(mine.document, state, view);
-  if (view === "image") {
-    await prepareInfo(mine, state, field, decode);
+  if (view === "image" || view === "planes") {
+    await prepareInfo(mine, view === "image" ? state : { ...state, plane: null, aspect: null }, field, decode);
     return { ...ready, info: mine.info };
   }
   if (view === "values" && available.includes("image")) {
@@ -158,9 +161,9 @@ function mount(mine, view, state, info) {
 /** Show the panels; the facts of a pyramid are those of its finest level, which is loaded later. */
 async function describeArray({ document: array }, view, info) {
   const { shown } = current;
-  const facts = { document: array, info: view === "image" ? info : null, panels: shown.panels ?? [] };
+  const facts = { document: array, info: view === "image" || view === "planes" ? info : null, panels: shown.panels ?? [] };
   inspector.open({ ...facts, array });
-  if (view !== "image" || array.kind === "array") return;
+  if (!["image", "planes"].includes(view) || array.kind === "array") return;
   const finest = await describe(info.levels[0].path).catch(() => null); // the picture is there all the same
   if (finest && current?.shown === shown) inspector.open({ ...facts, array: finest });
 }
@@ -294,9 +297,10 @@ function act(name) {
 
 listen({
   ...Object.fromEntries(
-    ["move", "zoom", "home", "step", "play", "plane", "channel", "labels"].map((name) => [name, act(name)]),
+    ["move", "zoom", "home", "step", "play", "plane", "channel", "labels", "series", "area", "line", "smooth"].map((name) => [name, act(name)]),
   ),
   filter: tree.focus,
+  download: download.open,
   panels: () => togglePanel("inspector"),
   view: nextView,
   theme: switchTheme,

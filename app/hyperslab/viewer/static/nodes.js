@@ -60,15 +60,27 @@ function isTable(shape) {
   return shape.length === 2 && short <= NARROW && long >= MANY * short && long <= COUNTLESS;
 }
 
-/** The views of a node, the best first. @returns {("image"|"plot"|"values"|"browse")[]} */
+const SPACE = /^(x|y|z|row|rows|col|cols|column|columns|line|lines|depth|height|width|d\d+)$/i;
+
+/** Whether a node has three axes of space, or of an unknown meaning. */
+function isVolume(document) {
+  const [image] = document.multiscales ?? [];
+  if (image) return (image.axes ?? []).filter(({ name, type }) => type === "space" || SPACE.test(name)).length >= 3;
+  const { shape, dtype, dimension_names: names } = document;
+  const isPhoto = /u1$/.test(dtype) && [3, 4].includes(shape.at(-1)) && !names?.at(-1);
+  return shape.filter((size, axis) => size > 1 && (!names?.[axis] || SPACE.test(names[axis]))).length >= (isPhoto ? 4 : 3);
+}
+
+/** The views of a node, the best first. @returns {("image"|"planes"|"plot"|"values"|"browse")[]} */
 export function viewsOf(document) {
-  if (document.kind === "group") return isPictureGroup(document) ? ["image", "browse"] : ["browse"];
+  if (document.kind === "group" && !isPictureGroup(document)) return ["browse"];
+  if (document.kind === "group") return isPyramid(document) && isVolume(document) ? ["image", "planes", "browse"] : ["image", "browse"];
   const rank = document.shape.length;
   const empty = document.shape.includes(0);
   if (empty || rank === 0) return ["values"];
   const numeric = isNumeric(document.dtype);
   if (rank === 1) return numeric ? ["plot", "values"] : Array.isArray(document.dtype) ? ["values", "plot"] : ["values"];
-  if (numeric) return isTable(document.shape) ? ["values", "image"] : ["image", "values"];
+  if (numeric) return isTable(document.shape) ? ["values", "image"] : isVolume(document) ? ["image", "planes", "values"] : ["image", "values"];
   return Array.isArray(document.dtype) ? ["values", "image"] : ["values"];
 }
 

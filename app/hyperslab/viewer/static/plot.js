@@ -5,7 +5,9 @@ import { datesOf } from "./dates.js";
 import { meaningOf, say, shownDtype } from "./decoded.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
 import { positionOn } from "./format.js";
+import { lastName } from "./nodes.js";
 import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
+import { savePicture } from "./snapshot.js";
 
 const MAX_BINS = 1 << 16; // of one request
 const COLUMNS = 256; // bins are asked for in multiples: not anew for each pixel that the window grows
@@ -77,6 +79,16 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     const bin = binAt(pointer);
     read(bin);
     if (bin !== null) drawCursor(context, place, style, data, bin);
+  }
+
+  function savePlot() {
+    draw();
+    const picture = h("canvas", { width: canvas.width, height: canvas.height });
+    const context = picture.getContext("2d");
+    context.fillStyle = getComputedStyle(element).backgroundColor;
+    context.fillRect(0, 0, picture.width, picture.height);
+    context.drawImage(canvas, 0, 0);
+    savePicture(picture, `${lastName(node.path)}.png`);
   }
 
   function setRange(first, last) {
@@ -179,6 +191,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     home: () => setRange(0, size - 1),
     redraw: draw,
     named: draw,
+    savePng: savePlot,
     close: () => resized.disconnect(),
   };
 }

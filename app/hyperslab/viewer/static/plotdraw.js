@@ -78,13 +78,14 @@ function ticks(low, high, about) {
 }
 
 /** Ticks of the vertical axis, with text. */
-function marks({ low, high, dates }) {
-  if (!dates) return ticks(low, high, 6).map((value) => [value, formatNumber(value)]);
-  const values = dates.ticks(low, high, 6);
+function marks({ low, high, dates, height }) {
+  const about = Math.min(6, Math.max(2, Math.floor((height - TOP - BOTTOM) / 34)));
+  if (!dates) return ticks(low, high, about).map((value) => [value, formatNumber(value)]);
+  const values = dates.ticks(low, high, about);
   return values.map((value) => [value, dates.text(value, values[1] - values[0])]);
 }
 
-/** Draw grid, ticks and names of both axes. */
+/** Draw grid, ticks and names of both axes; `names.place`: text of an index, in place of its number. */
 export function drawAxes(context, plane, style, names) {
   context.font = `12px ${style.fontFamily}`;
   context.fillStyle = style.getPropertyValue("--muted");
@@ -103,7 +104,7 @@ export function drawAxes(context, plane, style, names) {
   for (const index of ticks(plane.first, plane.last, Math.max(2, Math.floor(plane.width / 130)))) {
     const x = Math.round(plane.x(index)) + 0.5;
     line(context, x, plane.height - BOTTOM, x, plane.height - BOTTOM + 5);
-    const text = index.toLocaleString("en");
+    const text = names.place?.(index) || index.toLocaleString("en");
     const half = context.measureText(text).width / 2;
     if (x - half < free) continue;
     context.fillText(text, x, plane.height - BOTTOM + 9);
@@ -114,6 +115,12 @@ export function drawAxes(context, plane, style, names) {
   if (names.y) context.fillText(names.y, plane.left + 6, TOP - 12);
 }
 
+/** The least and the largest of several lines with the same bins, for scales that hold all of them. @param {Bins[]} all */
+export function together(all) {
+  const at = (choose, member) => all[0].mean.map?.((_, i) => choose(...all.map((data) => data[member][i]).filter((v) => !Number.isNaN(v))));
+  return { ...all[0], low: at(Math.min, "low"), high: at(Math.max, "high") };
+}
+
 function line(context, x0, y0, x1, y1) {
   context.beginPath();
   context.moveTo(x0, y0);
@@ -122,17 +129,17 @@ function line(context, x0, y0, x1, y1) {
 }
 
 /** Draw means as a line with gaps for missing values, over a band from minima to maxima; with points if there are few. */
-export function drawLine(context, plane, style, data) {
+export function drawLine(context, plane, style, data, colour = style.getPropertyValue("--accent")) {
   const [from, to] = places(data, plane.first, plane.last);
   context.save();
   context.beginPath();
   context.rect(plane.left - 2, 0, plane.width - plane.left - RIGHT + 4, plane.height - BOTTOM);
   context.clip();
-  context.strokeStyle = context.fillStyle = style.getPropertyValue("--accent");
+  context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 1.4;
   context.lineJoin = "round";
   const apart = plane.x(data.step) - plane.x(0);
-  if (data.step > 1) fillBand(context, plane, data, from, to);
+  if (data.low !== data.mean) fillBand(context, plane, data, from, to);
   context.beginPath();
   traceLine(context, plane, data, from, to);
   context.stroke();

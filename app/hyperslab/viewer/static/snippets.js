@@ -22,6 +22,24 @@ const python = (select) => select || "...";
 /** Quoted for a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "%27")}'`;
 
+/** Lines that save a file. @param {Sight} sight @param {string} form @returns {Record<string, string>} title to text */
+export function fileSnippets({ path, select, field, decode = "" }, form) {
+  const token = tokenParts();
+  const given = { ...(select && { select }), ...(field && { field }), ...(decode && { decode }) };
+  const plain = (query) => query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  const address = absolute(url("slice", path, `?${plain(new URLSearchParams({ ...given, format: form }))}`));
+  const node = absolute(url("metadata", path, decode && `?decode=${decode}`));
+  const name = `${lastName(path)}.${form}`;
+  const request = token.headers ? `urllib.request.Request("${address}"${token.python})` : `"${address}"`;
+  const file = form === "npy" ? `slab = np.load("${name}")` : form === "tiff" ? `slab = tifffile.imread("${name}")` : "";
+  const library = form === "npy" ? "import numpy as np\n" : form === "tiff" ? "import tifffile\n" : "";
+  return {
+    curl: `curl ${token.curl}-o ${quoted(name)} ${quoted(address.replaceAll("[", "%5B").replaceAll("]", "%5D"))}`,
+    Python: `${token.imports}import shutil, urllib.request\n${library}\n${token.headers}with urllib.request.urlopen(${request}) as body, open("${name}", "wb") as file:\n    shutil.copyfileobj(body, file)\n${file}`.trim(),
+    "hyperslab get": `hyperslab get ${quoted(node)} ${select && `--select ${quoted(select)} `}${field && `--field ${quoted(field)} `}${token.curl && "--token $TOKEN "}-o ${quoted(name)}`,
+  };
+}
+
 /**
  * What the lines say where a token is needed: they take it from the environment variable TOKEN, for copied lines get
  * around.

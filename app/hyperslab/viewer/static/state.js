@@ -16,7 +16,7 @@ import { encodePath } from "./api.js";
  *
  * @typedef {object} State
  * @property {string} path
- * @property {""|"image"|"plot"|"values"|"browse"} view "" is what suits the node
+ * @property {""|"image"|"planes"|"plot"|"values"|"browse"} view "" is what suits the node
  * @property {string} field of a structured array
  * @property {[string, string]|null} plane vertical and horizontal axis; null is the node's own
  * @property {string[]|null} flip axes that run backwards; null is the node's own
@@ -36,6 +36,14 @@ import { encodePath } from "./api.js";
  * @property {[number, number]|null} range first and last index of a line plot
  * @property {number} row first row of a table
  * @property {number} column first column of a table
+ * @property {[number, number][]} points columns and rows of cells whose values along an axis are plotted
+ * @property {string} along the axis of that plot, "" is the node's own
+ * @property {[number, number, number, number]|null} area box of cells: first column and row, those behind the last
+ * @property {[number, number, number, number]|null} line columns and rows of the ends of a line
+ * @property {""|"cards"|"table"} list how the members of a group are shown, "" is what suits
+ * @property {string} sort column of that table, with "-" from the largest on
+ * @property {string} filter text that its rows have
+ * @property {string} pane which of three planes is shown where there is room for one
  */
 
 /** @type {Omit<State, "path">} */
@@ -60,6 +68,14 @@ export const DEFAULTS = Object.freeze({
   range: null,
   row: 0,
   column: 0,
+  points: Object.freeze([]),
+  along: "",
+  area: null,
+  line: null,
+  list: "",
+  sort: "",
+  filter: "",
+  pane: "",
 });
 
 // Names of parameters of this page and the tile API; axes with these names use `isel=name:position`.
@@ -71,8 +87,7 @@ const RESERVED = new Set([
   "follow",
   "box",
   "range",
-  "row",
-  "column",
+  ...["row", "column", "points", "along", "area", "line", "list", "sort", "filter", "pane"],
   "isel",
   "sel",
   "method",
@@ -123,7 +138,7 @@ export function parse(address) {
   const opacity = Number(query.get("opacity") ?? DEFAULTS.opacity);
   return {
     path: pathOf(address.pathname),
-    view: ["image", "plot", "values", "browse"].includes(view) ? view : "",
+    view: ["image", "planes", "plot", "values", "browse"].includes(view) ? view : "",
     field: query.get("field") ?? "",
     plane: axes.length === 2 ? axes : null,
     flip: flipped(query.get("flip")),
@@ -143,6 +158,14 @@ export function parse(address) {
     range: onlyIf(([first, last]) => first >= 0 && first < last, integers(query.get("range"), 2)),
     row: index(query.get("row")),
     column: index(query.get("column")),
+    points: (query.get("points") ?? "").split(";").map((text) => integers(text, 2)).filter((point) => point?.every((n) => n >= 0)),
+    along: query.get("along") ?? "",
+    area: onlyIf(([x0, y0, x1, y1]) => x0 >= 0 && y0 >= 0 && x0 < x1 && y0 < y1, integers(query.get("area"), 4)),
+    line: onlyIf((ends) => ends.every((n) => n >= 0), integers(query.get("line"), 4)),
+    list: ["cards", "table"].includes(query.get("list")) ? query.get("list") : "",
+    sort: query.get("sort") ?? "",
+    filter: query.get("filter") ?? "",
+    pane: query.get("pane") ?? "",
   };
 }
 
@@ -226,12 +249,17 @@ export function format(state) {
   if (state.range) query.append("range", state.range.join(","));
   put("row", state.row);
   put("column", state.column);
+  if (state.points.length) query.append("points", state.points.map((point) => point.join(",")).join(";"));
+  put("along", state.along);
+  if (state.area) query.append("area", state.area.join(","));
+  if (state.line) query.append("line", state.line.join(","));
+  for (const name of ["list", "sort", "filter", "pane"]) put(name, state[name]);
   return pageAddress(state.path, query);
 }
 
 /** @param {string} path @param {URLSearchParams} [query] */
 export function pageAddress(path, query = new URLSearchParams()) {
-  const text = query.toString().replaceAll("%2C", ",").replaceAll("%2F", "/").replaceAll("%3A", ":");
+  const text = query.toString().replaceAll("%2C", ",").replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%3B", ";");
   return `${ROOT}/${path ? `view/${encodePath(path)}` : ""}${text && `?${text}`}`;
 }
 

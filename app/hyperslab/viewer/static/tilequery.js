@@ -22,7 +22,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  *   steps are size and unit of a cell along rows and columns
  * @property {number} minzoom @property {number} maxzoom
  * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
- * @property {boolean} omero whether the metadata describes the channels
+ * @property {boolean} omero whether the metadata describes the channels @property {boolean} rgb whether they are a photograph's
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
  * @property {{name: string, path: string}[]} labels @property {string[]} colormaps @property {any[]} problems
  * @property {{path: string, x: number, y: number, width: number, height: number}[]|null} [images] of a mosaic
@@ -67,6 +67,22 @@ export function planesOf(info) {
 export const planeLabel = ([vertical, horizontal]) =>
   vertical.length === 1 && horizontal.length === 1 ? horizontal + vertical : `${horizontal} × ${vertical}`;
 
+/** Whether values are measured in a unit, as floats: a colour map shows more of them than grey does. */
+const isMeasured = ({ dtype, meaning, channel_axis: axis, kind }) =>
+  /^[<>|]?f/.test(dtype) && Boolean(meaning?.unit) && !axis && kind === "array";
+
+/** Whether measured values lie on both sides of zero, which a diverging map then has in its middle. */
+export function isDiverging(info) {
+  const window = info.channels[0]?.window;
+  return isMeasured(info) && window?.start < 0 && window.end > 0;
+}
+
+/** The colour map that suits the values; "" is none. @param {TileInfo} info */
+const naturalMap = (info) => (isDiverging(info) ? "RdBu_r" : isMeasured(info) ? "viridis" : "");
+
+/** The colour map that was chosen, or else suits. @param {State} state @param {TileInfo} info */
+export const mapOf = (state, info) => state.colormap || naturalMap(info);
+
 const MAX_COMPOSITED = 6;
 
 /** Whether a few channels without metadata are composited in default colours (not photographs). */
@@ -77,7 +93,7 @@ const isComposited = ({ channel_axis: axis, omero, channels }) =>
 const isOneColoured = (state) => Boolean(state.colormap || state.labels);
 
 /** Whether a colour map applies, which needs a single channel. */
-const isMapped = (state, info) => Boolean(state.colormap) && activeIndices(state, info).length === 1;
+const isMapped = (state, info) => Boolean(mapOf(state, info)) && activeIndices(state, info).length === 1;
 
 /**
  * The channels as the node describes them; one without a colour where it has no channel axis.
@@ -88,11 +104,12 @@ export function defaultChannels(info, composited = isComposited(info)) {
   const list = info.channels.length
     ? info.channels
     : [{ index: 0, active: true, color: "", window: { start: low, end: high } }];
+  const largest = Math.max(Math.abs(list[0].window.start), Math.abs(list[0].window.end));
   return list.map(({ index, active, color, window, inverted }) => ({
     index,
     active: active || Boolean(composited),
     color: info.channel_axis ? color : "",
-    window: [window.start, window.end],
+    window: isDiverging(info) ? [-largest, largest] : [window.start, window.end],
     inverted: Boolean(inverted),
   }));
 }
@@ -119,10 +136,11 @@ export function tileQuery(state, info) {
   appendOrientation(query, state, info);
   if (state.field) query.append("field", state.field);
   if (info.decode) query.append("decode", info.decode);
-  if (state.channels || (isComposited(info) && !isOneColoured(state))) appendChannels(query, state, info);
+  const composited = isComposited(info) && !isOneColoured(state);
+  if (state.channels || composited || (isDiverging(info) && !state.labels)) appendChannels(query, state, info);
   if (state.component) query.append("component", state.component);
   if (state.labels) query.append("labels", "1");
-  if (isMapped(state, info)) query.append("colormap_name", state.colormap);
+  if (isMapped(state, info) && !state.labels) query.append("colormap_name", mapOf(state, info));
   if (state.gamma !== 1) query.append("gamma", String(state.gamma));
   return query.toString();
 }
@@ -183,4 +201,15 @@ function rangeText([start, stop], size) {
 function channelText(list, size) {
   if (list.length === size && size > 1) return ":";
   return list.length === 1 ? String(list[0]) : `[${list.join(",")}]`;
+}
+
+/** The picture of a plane, for `Picture`. @param {State} state @param {TileInfo} info @returns {import("./osd.js").Frame} */
+export function frameOf(state, info) {
+  const { path, width, height, pixels_per_cell: scale, tile_size: tileSize, minzoom, maxzoom, version } = info;
+  const flip = planeOf(state, info).map((name) => flipOf(state, info).includes(name));
+  // under its own address, a tile that has changed is not taken from a cache
+  const query = [tileQuery(state, info), version && `v=${encodeURIComponent(version)}`].filter(Boolean).join("&");
+  const gaps = info.kind !== "labels" && !state.labels && !info.images; // there, what is not drawn is no gap
+  const blank = activeIndices(state, info).length === 0;
+  return { path, query, width, height, scale, flip, tileSize, minzoom, maxzoom, blank, gaps: gaps && !blank };
 }

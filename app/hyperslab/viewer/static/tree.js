@@ -24,6 +24,7 @@ export function createTree(host, onopen) {
     entries.filter((e) => e.isIntersecting).forEach((e) => detail(e.target)),
   );
   let current = "";
+  let narrowed = "";
 
   function treeItem(path, name, kind, level) {
     const chevron = h(
@@ -32,7 +33,7 @@ export function createTree(host, onopen) {
       icon("chevron"),
     );
     const sign = icon(kind === "group" ? "group" : "array");
-    const about = h("span", { class: "tree-about" });
+    const about = h("span", { class: "tree-about", "aria-hidden": "true" }); // the name is what an item is called
     const link = h(
       "a",
       { class: "tree-row", href: pageAddress(path), tabindex: -1, onclick: (event) => follow(event, path) },
@@ -43,16 +44,12 @@ export function createTree(host, onopen) {
     );
     link.style.setProperty("--level", String(level));
     const children = kind === "group" ? h("ul", { role: "group", hidden: true }) : null;
-    const element = h(
-      "li",
-      { role: "treeitem", "aria-level": level + 1, "aria-label": name, "data-path": path },
-      link,
-      children,
-    );
-    if (children) element.setAttribute("aria-expanded", "false");
+    const row = h("div", { role: "treeitem", "aria-level": level + 1 }, link);
+    const element = h("li", { role: "none", "data-path": path }, row, children);
+    if (children) row.setAttribute("aria-expanded", "false");
     else chevron.classList.add("leaf");
     seen.observe(element);
-    const item = { path, level, element, link, sign, about, children, loaded: null, open: false, found: false };
+    const item = { path, level, element, row, link, sign, about, children, loaded: null, open: false, found: false, told: "", summary: "" };
     items.set(path, item);
     return item;
   }
@@ -70,7 +67,8 @@ export function createTree(host, onopen) {
     describe(item.path).then(
       (document) => {
         setIcon(item.sign, iconOf(document));
-        item.about.textContent = document.kind === "array" ? summary(document) : meaning(document);
+        item.summary = document.kind === "array" ? summary(document) : meaning(document);
+        item.about.textContent = item.told || item.summary;
         item.link.title = `${item.path}\n${summary(document)}`;
       },
       (problem) => {
@@ -117,7 +115,7 @@ export function createTree(host, onopen) {
   }
 
   /** Add a found node with the groups above it. */
-  function add(path, kind) {
+  function add(path, kind, told = "") {
     const names = path.split("/");
     let list = root;
     for (const [level, name] of names.entries()) {
@@ -127,6 +125,7 @@ export function createTree(host, onopen) {
         item.found = true;
         place(item, list);
       }
+      if (at === path) items.get(at).told = told;
       list = items.get(at).children;
       if (!list) return; // it has become something else
     }
@@ -152,7 +151,7 @@ export function createTree(host, onopen) {
       { type: "button", class: "text-button", onclick: () => (entry.remove(), load(path, list, level, cursor)) },
       "Show more",
     );
-    const entry = h("li", { class: "tree-note", role: "none" }, more);
+    const entry = h("li", { class: "tree-note", role: "none" }, h("div", { role: "treeitem", "aria-level": level + 1 }, more));
     entry.style.setProperty("--level", String(level));
     return [entry];
   }
@@ -172,7 +171,7 @@ export function createTree(host, onopen) {
 
   function unfold(item, wanted) {
     item.children.hidden = !wanted;
-    item.element.setAttribute("aria-expanded", String(wanted));
+    item.row.setAttribute("aria-expanded", String(wanted));
   }
 
   function toggle(path) {
@@ -203,7 +202,7 @@ export function createTree(host, onopen) {
   }
 
   function mark(item, chosen) {
-    item.element.setAttribute("aria-selected", String(chosen));
+    item.row.setAttribute("aria-selected", String(chosen));
     if (chosen) item.link.setAttribute("aria-current", "page");
     else item.link.removeAttribute("aria-current");
     item.link.tabIndex = -1;
@@ -212,14 +211,18 @@ export function createTree(host, onopen) {
   /** Show nodes with a text in their path, and expand groups above nodes with it in their name. */
   function narrow(text) {
     const [shown, leading] = [new Set(), new Set()];
-    for (const { path } of items.values()) {
-      if (!path.toLowerCase().includes(text)) continue;
+    for (const item of items.values()) {
+      const { path } = item;
+      if (text !== narrowed) item.told = ""; // that was of another text
+      item.about.textContent = item.told || item.summary;
+      if (!path.toLowerCase().includes(text) && !item.told) continue;
       shown.add(path);
       for (let above = parentOf(path); above; above = parentOf(above)) {
         shown.add(above);
-        if (text && isNamed(path, text)) leading.add(above);
+        if (text && (item.told || isNamed(path, text))) leading.add(above);
       }
     }
+    narrowed = text;
     for (const item of items.values()) {
       item.element.classList.toggle("filtered", !shown.has(item.path));
       if (item.children) unfold(item, item.open || leading.has(item.path));
@@ -230,7 +233,7 @@ export function createTree(host, onopen) {
   root.addEventListener("keydown", (event) => {
     const rows = [...root.querySelectorAll(".tree-row")].filter((row) => row.offsetParent !== null);
     const at = rows.indexOf(document.activeElement);
-    const item = items.get(document.activeElement.closest("[role=treeitem]")?.dataset.path);
+    const item = items.get(document.activeElement.closest("[data-path]")?.dataset.path);
     const goTo = (row) => row?.focus();
     const actions = {
       ArrowDown: () => goTo(rows[at + 1]),
@@ -241,7 +244,7 @@ export function createTree(host, onopen) {
       ArrowLeft: () =>
         item?.children?.hidden === false
           ? collapse(item)
-          : goTo(item?.element.parentElement.closest("[role=treeitem]")?.querySelector(".tree-row")),
+          : goTo(item?.element.parentElement.closest("[data-path]")?.querySelector(".tree-row")),
     };
     if (!actions[event.key]) return;
     event.preventDefault();

@@ -16,14 +16,16 @@ export function isNamed(path, text) {
 /**
  * @param {object} tree
  * @param {(text: string) => boolean} tree.narrow shows what has a text in its path, and says whether there is any
- * @param {(path: string, kind: string) => void} tree.add brings in a node that is not loaded
+ * @param {(path: string, kind: string, told?: string) => void} tree.add brings in a node that is not loaded; `told`: the
+ *   attribute by which it was found
  * @param {() => void} tree.forget takes away what was brought in
  */
 export function createFilter({ narrow, add, forget }) {
   const input = h("input", {
     type: "search",
-    placeholder: "Filter",
-    "aria-label": "Filter the tree by name",
+    placeholder: "Filter: name, or units:K",
+    title: "Text in names and attributes, or an attribute as name:value",
+    "aria-label": "Filter the tree by name or attributes",
     oninput: () => changed(),
   });
   const note = h("p", { class: "hint tree-hint", role: "status", hidden: true });
@@ -62,8 +64,10 @@ export function createFilter({ narrow, add, forget }) {
     do {
       const page = await search(wanted, cursor, signal);
       if (signal.aborted) return "";
-      const named = page.matches.filter(({ path }) => isNamed(path, wanted)); // what lies in one shows as that is opened
-      for (const { path, kind } of named.slice(0, MAX_FOUND - found)) add(path, kind);
+      const named = page.matches.filter(({ path, attribute }) => attribute || isNamed(path, wanted)); // what lies in one shows as that is opened
+      for (const { path, kind, attribute } of named.slice(0, MAX_FOUND - found)) {
+        add(path, kind, attribute && `${attribute.name}: ${attribute.value}`);
+      }
       found += named.length;
       problems.push(...page.problems);
       any = narrow(wanted);

@@ -11,6 +11,7 @@ import { groupSnippets, snippetsFor } from "./snippets.js";
 import { createTable } from "./table.js";
 import { positionsOf } from "./tilequery.js";
 import { heldToken } from "./token.js";
+import { createVolume } from "./volume.js";
 
 /**
  * @typedef {object} Shown
@@ -21,6 +22,8 @@ import { heldToken } from "./token.js";
  * @property {import("./inspector.js").Panel[]} [panels]
  * @property {Partial<import("./keys.js").Actions>} actions what the keys do
  * @property {() => {row: number, column: number}|null} [corner] first visible row and column
+ * @property {() => import("./download.js").Source|null} [source] what can be downloaded
+ * @property {() => void} [png] saves a picture of the view
  * @property {() => void} [named] coordinates of the axes have become known
  * @property {() => void} [themed] the colours of the page have changed
  * @property {() => void} [close]
@@ -50,7 +53,7 @@ export function createViews(context) {
       onopen: context.open,
       onproblem: context.onproblem,
     });
-    const { element, dock, planes, channels, overlay, picture, home } = imageView;
+    const { element, dock, planes, channels, overlay, picture, home, picks } = imageView;
     return {
       elements: [element],
       update: (state, before) => imageView.update(state, info, before),
@@ -59,7 +62,9 @@ export function createViews(context) {
       panels: imageView.panels(info),
       corner: imageView.corner,
       named: imageView.named,
-      themed: channels.redraw,
+      themed: imageView.redraw,
+      source: () => (info.images || !imageView.ready() ? null : { ...imageView.sight(), whole: "" }),
+      png: imageView.savePng,
       close: imageView.hide,
       settled: imageView.quiet,
       actions: {
@@ -71,17 +76,41 @@ export function createViews(context) {
         plane: planes.cycle,
         channel: channels.toggle,
         labels: overlay.toggle,
+        series: picks.plotHere,
+        area: () => picks.draw("area"),
+        line: () => picks.draw("line"),
+        smooth: () => imageView.smooth.click(),
       },
+    };
+  }
+
+  /** @returns {Shown} */
+  function planes(document, info) {
+    const made = createVolume(document, info, context.store, context);
+    return {
+      elements: [made.element],
+      update: made.update,
+      texts: () => (made.ready() ? snippetsFor(made.sight()) : null),
+      source: () => ({ ...made.sight(), whole: "" }),
+      panels: made.panels,
+      named: made.named,
+      themed: made.redraw,
+      close: made.close,
+      settled: made.settled,
+      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel },
     };
   }
 
   /** @returns {Shown} */
   function plot(document, info, { field }) {
     const made = createPlot({ document, info, field }, context.store, context.onproblem);
+    const sight = () => ({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode });
     return {
       elements: [made.element],
       update: made.update,
-      texts: () => snippetsFor({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode }),
+      texts: () => snippetsFor(sight()),
+      source: () => ({ ...sight(), whole: "" }),
+      png: made.savePng,
       named: made.named,
       themed: made.redraw,
       close: made.close,
@@ -100,18 +129,20 @@ export function createViews(context) {
     const { store, onproblem } = context;
     const table = createTable(document, store, () => positionsOf(store.get(), info), info, onproblem);
     const dock = createDock(store, { settled: () => Promise.resolve() });
+    const sight = () => {
+      const { field } = store.get();
+      const { decode } = info;
+      const objects = hasObjects(document, field);
+      return { decode, path: document.path, select: table.select(), field, rank: document.shape.length, objects };
+    };
     return {
       elements: [table.element, dock.element],
       update: (state, before) => {
         dock.update(state, info);
         table.update(state, before);
       },
-      texts: () => {
-        const { field } = store.get();
-        const { decode } = info;
-        const sight = { decode, path: document.path, select: table.select(), field, rank: document.shape.length };
-        return snippetsFor({ ...sight, objects: hasObjects(document, field) });
-      },
+      texts: () => snippetsFor(sight()),
+      source: () => ({ ...sight(), whole: "" }),
       named: dock.refresh,
       close: dock.stop,
       actions: { step: dock.step, play: () => dock.toggle(), move: (x, y) => y && table.turnPage(Math.sign(y)) },
@@ -132,14 +163,15 @@ export function createViews(context) {
 
   /** @returns {Shown} */
   function browse(group) {
+    const made = createBrowse(group, context.store, context.open);
     return {
-      elements: [createBrowse(group, context.open)],
-      update: () => {},
+      elements: [made.element],
+      update: made.update,
       texts: () => groupSnippets(group.path),
       links: () => (heldToken() ? [] : [{ title: "HTTP API", href: `${ROOT}/docs`, external: false }]),
       actions: {},
     };
   }
 
-  return { image, plot, values, browse };
+  return { image, planes, plot, values, browse };
 }

@@ -1,0 +1,129 @@
+/** Colour bar of a picture of one channel: name of the map, unit and ticks; its ends are dragged to set the limits. */
+
+import { pictureAddress, url } from "./api.js";
+import { h, onDrag } from "./dom.js";
+import { formatNumber, niceBelow, rounded } from "./format.js";
+import { channelsOf, mapOf } from "./tilequery.js";
+
+const COLOURS = 256;
+const TICKS = 4;
+
+/** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
+export function createColorBar(store) {
+  const name = h("span", { class: "colorbar-name" });
+  const band = h("canvas", { width: COLOURS, height: 1, class: "colorbar-band", "aria-hidden": "true" });
+  const handles = [0, 1].map(handle);
+  const ticks = h("div", { class: "colorbar-ticks", "aria-hidden": "true" });
+  const element = h(
+    "div",
+    { class: "colorbar", role: "group", "aria-label": "Colour bar", hidden: true, "data-testid": "colorbar" },
+    name,
+    h("div", { class: "colorbar-bar", ondblclick: () => store.update({ channels: null }, "channels reset") }, band, handles),
+    ticks,
+  );
+  let info = null;
+  /** @type {import("./state.js").ChannelState|null} */
+  let channel = null;
+  let painted = "";
+
+  function handle(side) {
+    let from = null;
+    const knob = h("div", {
+      class: `colorbar-handle ${["low", "high"][side]}`,
+      role: "slider",
+      tabindex: 0,
+      "aria-label": `${["Lower", "Upper"][side]} limit of the colours`,
+      onkeydown: (event) => onKey(event, side),
+    });
+    onDrag(knob, (event) => {
+      knob.focus();
+      if (event.type === "pointerdown") from = { x: event.clientX, window: channel.window };
+      const [low, high] = from.window;
+      place(side, from.window[side] + ((event.clientX - from.x) * (high - low)) / (band.clientWidth || 1));
+    });
+    return knob;
+  }
+
+  function onKey(event, side) {
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const [low, high] = channel.window;
+    const step = (high - low) / (event.shiftKey ? 10 : 100);
+    place(side, channel.window[side] + by * (isInteger() ? Math.max(1, Math.round(step)) : step));
+  }
+
+  const isInteger = () => /^[<>|]?[iu]\d/.test(info.dtype);
+
+  function place(side, value) {
+    const window = [...channel.window];
+    window[side] = isInteger() ? Math.round(value) : rounded(value, channel.window, 4);
+    if (!Number.isFinite(window[side]) || window[0] >= window[1] || String(window) === String(channel.window)) return;
+    const { index } = channel;
+    const channels = channelsOf(store.get(), info).map((each) => (each.index === index ? { ...each, window } : each));
+    store.update({ channels }, `window ${index}`);
+  }
+
+  /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} newInfo */
+  function update(state, newInfo) {
+    info = newInfo;
+    const active = channelsOf(state, info).filter((each) => each.active);
+    element.hidden = active.length !== 1 || state.labels || info.kind === "labels" || !info.channels.length;
+    if (element.hidden) return;
+    [channel] = active;
+    const [low, high] = channel.window;
+    const colormap = mapOf(state, info);
+    const own = info.channel_axis ? info.channels.find(({ index }) => index === channel.index)?.label : "grey";
+    const unit = info.meaning?.unit ?? "";
+    name.textContent = [colormap || own || "", unit].filter(Boolean).join(" · ");
+    handles.forEach((knob, side) => {
+      knob.setAttribute("aria-valuemin", formatNumber(side ? low : Math.min(low, channel.window[0])));
+      knob.setAttribute("aria-valuemax", formatNumber(high));
+      knob.setAttribute("aria-valuenow", formatNumber(channel.window[side]));
+      knob.setAttribute("aria-valuetext", `${formatNumber(channel.window[side])} ${unit}`.trim());
+    });
+    ticks.replaceChildren(
+      ...ticksOf(low, high).map((value) => {
+        const tick = h("span", { class: "colorbar-tick" }, formatNumber(value));
+        tick.style.left = `${((value - low) / (high - low)) * 100}%`;
+        return tick;
+      }),
+    );
+    void paint(state, colormap);
+  }
+
+  /** The colours, as the service draws them for the same style. */
+  async function paint(state, colormap) {
+    const query = new URLSearchParams({ size: String(COLOURS) });
+    if (info.channel_axis) query.set("c", String(channel.index));
+    if (colormap) query.set("colormap_name", colormap);
+    else if (info.channel_axis && channel.color) query.set("color", channel.color);
+    if (channel.inverted) query.set("invert", "1");
+    if (state.gamma !== 1) query.set("gamma", String(state.gamma));
+    if (info.field) query.set("field", info.field);
+    const address = url("tile", info.path, `/legend.png?${query}`);
+    if (address === painted) return;
+    painted = address;
+    const image = new Image();
+    image.src = await pictureAddress(address).catch(() => ""); // an unknown map is told of by the picture
+    await image.decode().catch(() => null);
+    if (painted !== address || !image.naturalWidth) return;
+    band.getContext("2d").drawImage(image, 0, 0, COLOURS, 1);
+  }
+
+  /** What a picture of the bar shows. */
+  const facts = () =>
+    element.hidden ? null : { band, name: name.textContent, window: channel.window, ticks: ticksOf(...channel.window) };
+  return { element, update, facts };
+}
+
+/** Round values within limits. */
+function ticksOf(low, high) {
+  let step = niceBelow((high - low) / TICKS);
+  if (!(step > 0)) return [];
+  while (high / step - low / step > TICKS + 1) step *= 2;
+  const first = Math.ceil(low / step - 1e-9);
+  const count = Math.floor(high / step + 1e-9) - first + 1;
+  return Array.from({ length: count }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}

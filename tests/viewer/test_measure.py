@@ -1,0 +1,323 @@
+"""What people read off the page and take away: colour bar, plots of chosen values, downloads, members, planes.
+
+One load of the page for each of its kinds, with real pointers and keys, on a desktop in the dark and on a phone in the
+light; the numbers are numpy's.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from playwright.sync_api import Page, expect
+
+from tests.server import running_server
+from tests.tools import node_modules
+from tests.viewer.support import Viewer, pixels
+
+DAYS = np.arange(40)
+SHAPE = (40, 60, 80)
+rng = np.random.default_rng(7)
+STORED = np.round(rng.normal(0, 900, SHAPE)).astype("<i2")
+STORED[:, 5, 6] = -9999
+WAVE = (rng.normal(size=(12, 20, 30)) + 1j * rng.normal(size=(12, 20, 30))).astype("<c8")
+LONG = np.sin(np.arange(20_000) / 500).astype("<f4").reshape(-1, 1, 1) * np.ones((1, 4, 4), "<f4")
+KELVIN = np.linspace(200, 300, 4 * 50 * 70, dtype="<f4").reshape(4, 50, 70)
+VOLUME = (rng.integers(0, 4000, (20, 40, 60))).astype("<u2")
+PHOTO = rng.integers(0, 255, (30, 40, 3)).astype("u1")
+VALUES = np.where(STORED == -9999, np.nan, STORED * 0.01)
+AXE = "() => axe.run(document, {resultTypes: ['violations'], rules: {'scrollable-region-focusable': {enabled: true}}})"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("measure")
+    root = zarr.open_group(folder, mode="w", zarr_format=2)
+
+    def write(
+        path: str, values: Any, names: list[str], chunks: tuple[int, ...] | None = None, **attributes: Any
+    ) -> None:
+        fill = attributes.get("_FillValue", 0)
+        array = root.create_array(
+            path, shape=values.shape, chunks=chunks or values.shape, dtype=values.dtype, fill_value=fill
+        )
+        array[...] = values
+        array.attrs.update({"_ARRAY_DIMENSIONS": names, **attributes})
+
+    packed: dict[str, Any] = {"scale_factor": 0.01, "_FillValue": -9999, "units": "degC", "long_name": "anomaly"}
+    write("air/anomaly", STORED, ["time", "lat", "lon"], **packed)
+    write("air/time", DAYS, ["time"], units="days since 2024-02-01", calendar="standard")
+    write("air/lat", np.linspace(-59, 59, 60), ["lat"], units="degrees_north")
+    write("air/lon", np.linspace(0, 158, 80), ["lon"], units="degrees_east")
+    write("wave", WAVE, ["t", "y", "x"])
+    write("long", LONG, ["t", "y", "x"], (2000, 4, 4))
+    write("kelvin", KELVIN, ["t", "y", "x"], units="K")
+    write("volume", VOLUME, ["z", "y", "x"])
+    write("photo", PHOTO, ["y", "x", "c"])
+    many = zarr.open_group(folder / "many", mode="w", zarr_format=2)
+    for i in range(230):
+        each = many.create_array(f"a{i:04}", shape=(i + 1,), chunks=(i + 1,), dtype="f4")
+        each.attrs.update({"units": "K" if i % 10 == 0 else "kg", "long_name": f"thing {i}"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with running_server({"data": folder}) as server:
+        yield server.url
+
+
+def audit(page: Page) -> None:
+    """No serious fault by axe-core, and no control without a name."""
+    page.evaluate((node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate(AXE)["violations"]
+    serious = [
+        (each["id"], each["nodes"][0]["html"][:160]) for each in found if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def screen_of(page: Page, viewer: Viewer, cell: tuple[int, int]) -> tuple[float, float]:
+    """Where a cell (column, row) of the picture is on the screen: found by what the page says of points of it."""
+    box = page.get_by_test_id("picture").bounding_box()
+    assert box is not None
+    found: list[tuple[float, float, dict[str, int]]] = []
+    for share in (0.4, 0.6):
+        x, y = box["x"] + share * box["width"], box["y"] + share * box["height"]
+        found.append((x, y, viewer.values_under(round(x), round(y))[0]))
+    (x0, y0, a), (x1, y1, b) = found
+    across, down = [name for name in a if a[name] != b[name]][::-1][:2]
+    column = x0 + (cell[0] - a[across]) * (x1 - x0) / (b[across] - a[across])
+    row = y0 + (cell[1] - a[down]) * (y1 - y0) / (b[down] - a[down])
+    return column, row
+
+
+def table_of(page: Page, button: str) -> np.ndarray[Any, Any]:
+    """The numbers of the CSV file of the plot, without its head and places."""
+    with page.expect_download() as saved:
+        page.get_by_test_id("series").get_by_role("button", name=button, exact=True).click()
+    lines = Path(saved.value.path()).read_text(encoding="utf-8").splitlines()
+    return np.array([[float(cell) for cell in line.split(",")[2:]] for line in lines[1:]])
+
+
+def ready(page: Page) -> None:
+    page.locator('[data-testid="series"][aria-busy="false"]').wait_for()
+
+
+def test_points_boxes_and_lines_of_a_picture_are_plotted(viewer: Viewer) -> None:
+    """CF decoded, flipped latitude, NaN: by clicks, drags and keys, and again from the address."""
+    viewer.open_image("/view/data/air/anomaly")
+    page = viewer.page
+    expect(page.get_by_test_id("colorbar")).to_contain_text("RdBu_r · degC")
+    page.mouse.click(500, 300)
+    viewer.wait_for_query(r"\?.*points=\d+,\d+")
+    ready(page)
+    page.mouse.move(640, 330)
+    page.keyboard.press("s")
+    viewer.wait_for_query(r"\?.*points=\d+,\d+;\d+,\d+")
+    ready(page)
+    points = [tuple(map(int, text.split(","))) for text in re.findall(r"\d+,\d+", viewer.query.partition("points=")[2])]
+    expected = np.stack([VALUES[:, y, x] for x, y in points], axis=1)
+    assert np.allclose(table_of(page, "CSV"), expected, equal_nan=True)
+    expect(page.get_by_test_id("series")).to_contain_text(f"lon {points[0][0]}, lat {points[0][1]}")
+    with page.expect_download() as picture:
+        page.get_by_test_id("series").get_by_role("button", name="PNG").click()
+    assert pixels(Path(picture.value.path()).read_bytes()).shape[0] > 400
+    page.get_by_test_id("series-plot").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_test_id("series-reading")).to_contain_text("time 1 (2024-02-02)")
+
+    page.keyboard.press("b")
+    page.mouse.move(480, 200)
+    page.mouse.down()
+    page.mouse.move(600, 260, steps=4)
+    page.mouse.up()
+    viewer.wait_for_query(r"\?.*area=")
+    ready(page)
+    x0, y0, x1, y1 = map(int, re.findall(r"\d+", viewer.query.partition("area=")[2])[:4])
+    box = VALUES[:, y0:y1, x0:x1].reshape(40, -1)
+    ranged = np.stack([np.nanmean(box, 1), np.nanmin(box, 1), np.nanmax(box, 1)], axis=1)
+    assert np.allclose(table_of(page, "CSV")[:, -3:], ranged)
+    page.mouse.move(300, 400)
+    page.get_by_test_id("series-plot").hover(position={"x": 200, "y": 60})
+    expect(page.get_by_test_id("series-reading")).to_contain_text("time ")
+    audit(page)
+
+    page.keyboard.press("k")
+    page.keyboard.press("k")  # across what is visible
+    viewer.wait_for_query(r"\?.*line=")
+    ready(page)
+    ends = [int(text) for text in re.findall(r"\d+", viewer.query.partition("line=")[2])[:4]]
+    viewer.open_image(f"/view/data/air/anomaly?line={','.join(map(str, ends))}&time=7")
+    ready(page)
+    count = ends[2] - ends[0] + 1
+    assert np.allclose(table_of(page, "CSV")[:, 0], VALUES[7, ends[1], ends[0] : ends[0] + count], equal_nan=True)
+
+
+def test_a_series_of_complex_and_of_many_values(viewer: Viewer) -> None:
+    """The displayed component; in one request of bins where there are more samples than pixels."""
+    viewer.open_image("/view/data/wave?component=phase&points=3,4;20,11")
+    ready(viewer.page)
+    expected = np.angle(WAVE[:, [4, 11], [3, 20]].astype("c16"))
+    assert np.allclose(table_of(viewer.page, "CSV"), expected)
+    viewer.open_image("/view/data/long?points=1,2")
+    ready(viewer.page)
+    asked = [address for address in viewer.tab.asked if "/v1/slice/data/long" in address]
+    assert len(asked) == 1
+    assert "reduce=minmax" in asked[0]
+    assert np.allclose(table_of(viewer.page, "CSV")[:, 0], LONG[:, 2, 1])
+
+
+def test_the_colour_bar_shows_and_sets_the_limits(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/kelvin")
+    page = viewer.page
+    bar = page.get_by_test_id("colorbar")
+    expect(bar).to_contain_text("viridis · K")
+    upper = bar.get_by_role("slider", name="Upper limit")
+    before = float(upper.get_attribute("aria-valuenow") or "nan")
+    place = upper.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 5, place["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(place["x"] - 60, place["y"] + 10, steps=4)
+    page.mouse.up()
+    viewer.wait_for_query(r"\?.*rescale=")
+    viewer.settle()
+    dragged = float(upper.get_attribute("aria-valuenow") or "nan")
+    assert dragged < before - 5
+    upper.press("ArrowRight")
+    expect(upper).not_to_have_attribute("aria-valuenow", str(dragged))
+    bar.locator(".colorbar-bar").dblclick()
+    expect(page).not_to_have_url(re.compile("rescale="))
+    page.keyboard.press("m")
+    page.get_by_role("searchbox", name="Filter colour maps").fill("vir")
+    page.keyboard.press("Enter")
+    viewer.wait_for_query(r"\?.*colormap_name=viridis")
+    viewer.expected = "400|failed to load"
+    viewer.open("/view/data/kelvin?colormap_name=virdis")
+    expect(page.locator(".strip")).to_contain_text("did you mean viridis?")
+
+
+def test_channels_of_a_photograph_are_its_colours(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/photo")
+    page = viewer.page
+    for name in ("Red", "Green", "Blue"):
+        expect(page.get_by_role("group", name=name)).to_be_visible()
+    expect(page.get_by_role("button", name="As labels")).to_be_hidden()
+    switch = page.get_by_role("button", name="RGB", exact=True)
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    viewer.press("RGB", r"\?.*c=0", exact=True)
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_test_id("colorbar")).to_be_visible()
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_test_id("colorbar")).to_be_hidden()
+
+
+def test_what_is_displayed_is_taken_away(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/volume?z=3&points=5,6&area=4,5,20,30")
+    page = viewer.page
+    page.keyboard.press("x")
+    dialog = page.get_by_role("dialog", name="Download")
+    expect(dialog.get_by_test_id("download-size")).to_have_text("40 × 60 · 4.7 KiB · 1 chunk")
+    audit(page)
+
+    def saved(name: str) -> bytes:
+        dialog.get_by_role("button", name=name, exact=True).click()
+        with page.expect_download() as found:
+            dialog.get_by_role("button", name="Save", exact=True).click()
+        return Path(found.value.path()).read_bytes()
+
+    assert np.array_equal(np.load(io.BytesIO(saved("npy"))), VOLUME[3])
+    dialog.get_by_role("combobox", name="Part").select_option("box")
+    assert np.array_equal(np.loadtxt(io.BytesIO(saved("CSV")), delimiter=","), VOLUME[3, 5:30, 4:20])
+    assert saved("TIFF")[:4] == b"II*\0"
+    dialog.get_by_role("tab", name="hyperslab get").click()
+    expect(dialog.locator("pre")).to_contain_text("--select '3,5:30,4:20' -o 'volume.tiff'")
+    dialog.get_by_role("combobox", name="Part").select_option("whole")
+    assert np.array_equal(np.frombuffer(saved("raw"), "<u2"), VOLUME.ravel())
+    view = pixels(saved("PNG"))
+    assert view.std() > 10
+    expect(dialog).to_be_hidden()
+
+
+def test_three_planes_share_a_cross_hair(viewer: Viewer) -> None:
+    viewer.open("/view/data/volume?view=planes")
+    page = viewer.page
+    page.locator('.planes-view[aria-busy="false"]').wait_for()
+    value = page.get_by_test_id("cross-value")
+    expect(value).to_have_text(str(VOLUME[10, 20, 30]))
+    audit(page)
+    place = page.get_by_test_id("pane").first.bounding_box()
+    assert place is not None
+    page.mouse.click(place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.45)
+    viewer.wait_for_query(r"\?.*y=")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("]")
+    viewer.wait_for_query(r"\?.*z=11")
+    at = {name: int(text) for name, text in re.findall(r"[?&]([xyz])=(\d+)", viewer.query)}
+    expect(value).to_have_text(str(VOLUME[at["z"], at["y"], at["x"]]))
+
+
+def test_many_members_are_a_table(viewer: Viewer) -> None:
+    """In few requests, and without a card for each."""
+    viewer.open("/view/data/many")
+    page = viewer.page
+    rows = page.get_by_test_id("members").locator("tbody tr")
+    expect(rows).to_have_count(230)
+    assert viewer.tab.count("/v1/metadata/data/many?table") == 1
+    assert page.locator(".card").count() == 0
+    page.get_by_role("button", name="Size").click()
+    page.get_by_role("button", name="Size").click()
+    viewer.wait_for_query(r"\?.*sort=-nbytes")
+    expect(rows.first).to_contain_text("a0229")
+    page.get_by_role("searchbox", name="Filter the members").fill("units:K")
+    viewer.wait_for_query(r"\?.*filter=units:K")
+    expect(rows).to_have_count(23)
+    audit(page)
+    page.get_by_role("searchbox", name="Filter the tree").fill("long_name:thing 17")
+    expect(page.get_by_role("treeitem", name="a0017")).to_be_visible()
+    page.locator("#stage").click(position={"x": 5, "y": 5})
+    page.keyboard.press("g")
+    viewer.wait_for_query(r"\?.*list=cards")
+    expect(page.locator(".card").first).to_be_visible()
+
+
+def test_a_phone_reads_and_takes_as_much(phone: Viewer) -> None:
+    """One plane at a time; the date beside the slider."""
+    phone.open_image("/view/data/air/anomaly")
+    page = phone.page
+    expect(page.locator(".dock-place")).to_have_text("2024-02-01")
+    place = page.get_by_test_id("picture").bounding_box()
+    assert place is not None
+    page.touchscreen.tap(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    phone.wait_for_query(r"\?.*points=")
+    ready(page)
+    expect(page.get_by_test_id("series-plot")).to_be_visible()
+    audit(page)
+    phone.open("/view/data/volume?view=planes")
+    page.locator('.planes-view[aria-busy="false"]').wait_for()
+    expect(page.get_by_test_id("pane").nth(1)).to_be_hidden()
+    page.get_by_role("button", name="yz", exact=True).tap()
+    expect(page.get_by_test_id("pane").nth(1)).to_be_visible()
+    phone.wait_for_query(r"\?.*pane=yz")
+
+
+def test_every_control_has_a_name_and_keys_are_listed(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/kelvin")
+    viewer.page.keyboard.press("?")
+    dialog = viewer.page.get_by_role("dialog", name="Keys")
+    listed = set(dialog.locator("kbd").all_inner_texts())
+    assert {*"pslbkmnruxcfdgqvit?/0"} <= listed
+    controls = viewer.page.locator("button:visible, input:visible, select:visible, [role=slider]:visible")
+    names = controls.evaluate_all(
+        "all => all.map((e) => e.getAttribute('aria-label') || e.textContent || e.labels?.[0]?.textContent || e.title)"
+    )
+    assert [name for name in names if not name.strip()] == []
