@@ -1,11 +1,11 @@
 """The examples of the documentation, run as they stand there.
 
-A page is read from the top, in a folder of its own. ``sh`` blocks go to bash, ``python`` blocks to one interpreter for
-all pages, each of which begins without names.
-A ``text`` block right behind one of them is what it prints: ``…`` stands for anything, white space for none. A ``sh``
-block of ``hyperslab serve`` starts a service, whose address then stands in for the documented one; before it, and where
-it has no arguments, that is the demo, which all pages share. A block behind a comment that begins with ``not run`` is
-for people alone, and ``python`` behind one that begins with ``written by`` runs where other packages are installed.
+A page is read from the top; all pages share a folder. ``sh`` blocks go to bash, ``python`` blocks to one interpreter
+for all pages, each of which begins without names. A ``text`` block right behind one of them is what it prints: ``…``
+stands for anything, white space for none. A ``sh`` block of ``hyperslab serve`` starts a service, whose address then
+stands in for the documented one; before it, and where it has no arguments, that is the demo, which all pages share. A
+block behind a comment that begins with ``not run`` is for people alone, and ``python`` behind one that begins with
+``written by`` runs where other packages are installed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _INTERPRETER = """
 import contextlib, io, json, os, sys, traceback
 there = None
 for line in sys.stdin:
-    folder, code = json.loads(line)
-    if folder != there:
-        os.chdir(there := folder)
-        names = {"__name__": "__main__"}
+    folder, page, code = json.loads(line)
+    if page != there:
+        os.chdir(folder)
+        there, names = page, {"__name__": "__main__"}
     printed, failed = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         try:
@@ -82,18 +82,20 @@ def is_as_shown(shown: str, printed: str) -> bool:
 
 
 class Runner:
-    """Runs the examples of one page in ``folder``, which is the present folder; a context that ends what it began.
+    """Runs the examples of one ``page`` in ``folder``, which is the present folder; a context that ends what it began.
 
     ``demo`` is the address of a service of the demo.
     """
 
-    def __init__(self, folder: Path, demo: str, python: Interpreters) -> None:
+    def __init__(self, folder: Path, page: str, demo: str, python: Interpreters) -> None:
         self._folder = folder
+        self._page = page
         self._demo = demo
         self._python = python
         self._replaced = {_DOCUMENTED: demo}
         self._services: dict[str, ExitStack] = {}
         self._programs = _programs(folder / ".bin")
+        (folder / ".bin" / "names").unlink(missing_ok=True)  # of the page before
 
     def __enter__(self) -> Runner:
         return self
@@ -112,7 +114,7 @@ class Runner:
             code = code.replace(documented, actual)
         if example.language == "sh":
             return self._run_sh(code, example)
-        return self._python.run(self._folder, code, elsewhere=example.elsewhere)
+        return self._python.run(self._folder, self._page, code, elsewhere=example.elsewhere)
 
     def _serve(self, code: str) -> None:
         arguments = shlex.split(code.partition("\n")[0].partition(" #")[0])[2:]
@@ -157,12 +159,12 @@ class Interpreters(AbstractContextManager["Interpreters"]):
             with process:  # it ends when its stdin is closed
                 pass
 
-    def run(self, folder: Path, code: str, *, elsewhere: bool) -> str:
-        """What the code prints in a folder; raises `AssertionError` where it fails."""
+    def run(self, folder: Path, page: str, code: str, *, elsewhere: bool) -> str:
+        """What the code of a page prints in a folder; raises `AssertionError` where it fails."""
         process = self._running.get(elsewhere) or self._start(elsewhere)
         assert process.stdin is not None
         assert process.stdout is not None
-        print(json.dumps([str(folder), code]), file=process.stdin, flush=True)
+        print(json.dumps([str(folder), page, code]), file=process.stdin, flush=True)
         printed, failed = json.loads(process.stdout.readline())
         assert failed is None, failed
         return str(printed)
@@ -178,7 +180,7 @@ class Interpreters(AbstractContextManager["Interpreters"]):
 
 def _programs(folder: Path) -> str:
     """A folder with ``hyperslab`` and ``python`` as an activated environment has them."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name, arguments in {"hyperslab": "-m hyperslab ", "python": ""}.items():
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')

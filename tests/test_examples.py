@@ -1,4 +1,4 @@
-"""What the tutorials, the recipes and the pages for operators show works, and prints what they say."""
+"""What the documentation shows works, one page after the other in one folder, and prints what it says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tools import ROOT
 DOCS: Final = ROOT / "docs"
 PAGES: Final = sorted(
     str(page.relative_to(DOCS))
-    for part in ("tutorials", "recipes", "operate")
+    for part in ("start", "tutorials", "recipes", "operate")
     for page in (DOCS / part).glob("*.md")
     if list(examples(page))
 )
@@ -40,12 +40,19 @@ def python() -> Iterator[Interpreters]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reader")
+
+
 @pytest.fixture
-def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters) -> Iterator[Runner]:
-    monkeypatch.chdir(tmp_path)
+def runner(
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters
+) -> Iterator[Runner]:
+    monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(tmp_path, demo, python) as started:
+    with Runner(folder, page, demo, python) as started:
         yield started
 
 

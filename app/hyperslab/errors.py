@@ -497,7 +497,7 @@ class WriteForbidden(Forbidden, code="write-forbidden", title="This token does n
 
     action: str = "write"
     path: str = ""
-    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
+    sentence = "the action {action!r} at {path!r} is not allowed with this token or link"
 
 
 class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not permit reading"):
@@ -505,7 +505,7 @@ class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not
 
     action: str
     path: str
-    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
+    sentence = "the action {action!r} at {path!r} is not allowed with this token or link"
 
 
 class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other origins may not write"):
@@ -574,18 +574,21 @@ class StoredTooLarge(BrokenData, code="stored-too-large", title="Stored value to
 
 
 class StoreError(HyperslabError, code="store-failed", title="Store request failed", status=502):
-    """``written`` and ``failed`` are chunk keys of an incomplete write, which is safe to repeat."""
+    """``key``: empty if all of the store fails. ``place``: the bucket and its endpoint. ``written`` and ``failed`` are
+    chunk keys of an incomplete write, which is safe to repeat."""
 
     store: str
     key: str
     reason: str
     written: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    sentence = "store {store!r}, key {key!r}: {reason}"
+    place: str | None = None
 
     def __str__(self) -> str:
+        key = f", key {self.key!r}" if self.key else ""
+        place = f" ({self.place})" if self.place else ""
         part = f" ({len(self.written)} chunks were written, {len(self.failed)} were not)" if self.failed else ""
-        return super().__str__() + part
+        return f"store {self.store!r}{key}: {self.reason}{place}{part}"
 
 
 class StoreTimeout(StoreError, code="store-timeout", title="Store request timed out", status=504):

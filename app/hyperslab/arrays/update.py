@@ -123,7 +123,7 @@ class ChunkWriter:
             stored = [key(coords) for coords in [*self.written][:1000]]
             failed = [key(coords) for coords in parts if coords not in self.written][:1000]
             if isinstance(error, StoreError):
-                raise type(error)(error.store, error.key, error.reason, stored, failed) from error
+                raise type(error)(error.store, error.key, error.reason, stored, failed, error.place) from error
             kind = PartlyConflicting if isinstance(error, WriteConflict) else PartlyWritten
             raise kind(self.array.mount.name, failed[0] if failed else "", str(error), stored, failed) from error
 

@@ -70,9 +70,9 @@ class Connection:
     """Clients of a bucket. ``base`` is the prefix of all keys (``""`` or ending in ``/``).
 
     ``without_retries`` is for conditional puts. ``conditional_put`` is None if it has to be detected. ``missing``: HTTP
-    statuses that mean an absent key. ``in_order``:
-    listings are sorted and can start at any key. ``signs``: URLs can be signed, to be requested without obstore.
-    ``listing_url`` makes a signed URL of a query to the bucket, on S3.
+    statuses that mean an absent key. ``in_order``: listings are sorted and can start at any key. ``signs``: URLs can be
+    signed, to be requested without obstore. ``place``: the bucket and its endpoint, for messages. ``listing_url`` makes
+    a signed URL of a query to the bucket, on S3.
     """
 
     kind: Kind
@@ -84,6 +84,7 @@ class Connection:
     missing: Set[int]
     in_order: bool
     signs: bool
+    place: str
     listing_url: Callable[[str], str] | None = None
 
 
@@ -93,13 +94,17 @@ def connect(config: StoreConfig, width: int) -> Connection:
     if kind == "memory":
         reject_unknown(config.options, (), "memory://")
         base = _base(config.url.replace("://", ":///", 1))
-        return Connection(kind, base, _MEMORY, _MEMORY, False, True, {404}, in_order=True, signs=False)
+        return Connection(
+            kind, base, _MEMORY, _MEMORY, False, True, {404}, in_order=True, signs=False, place=config.url
+        )
     reject_unknown(config.options, _OWN | _CLIENT | _OBSTORE_OPTIONS[kind], f"{kind}://")
     options = _environment_options(kind) | dict(config.options)
     choices = {"auto": None, "true": True, "false": False}
     if options.get("conditional_put", "auto") not in choices:
         raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
+    at = urlsplit(options.get("endpoint") or options.get("base_url") or "")
+    place = f"bucket {urlsplit(config.url).netloc!r}"
     in_order = kind == "s3" and not flag(options, "s3_express", False)
     return Connection(
         kind=kind,
@@ -111,6 +116,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
         missing=missing_statuses(options),
         in_order=in_order,
         signs=kind == "s3" and not {"anonymous", "skip_signature", *_TRANSPORT} & options.keys(),
+        place=f"{place} at {at.scheme}://{at.netloc.rpartition('@')[2]}" if at.netloc else place,
         listing_url=partial(_listing_url, config) if in_order and not _TRANSPORT & options.keys() else None,
     )
 

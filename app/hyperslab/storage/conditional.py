@@ -95,7 +95,7 @@ class ConditionalPuts:
                         current, found = self._current(key, path) if in_doubt else (None, None)
                         if current is not None and found == token:  # an earlier attempt was applied
                             return current
-                    raise translate(self.store, key, error) from error
+                    raise translate(self.store, key, error, self.connection.place) from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def overwrite(self, key: str, path: str, data: memoryview) -> str:
@@ -129,7 +129,7 @@ class ConditionalPuts:
         except OBSTORE_ERRORS as error:
             if means_no_access(error) and status_of(error) in self.connection.missing:
                 return None, None
-            raise translate(self.store, key, error) from error
+            raise translate(self.store, key, error, self.connection.place) from error
         return version_of(self.connection, result.meta), result.attributes.get(_TOKEN)
 
 
@@ -226,7 +226,7 @@ def honours_conditions(connection: Connection, store: str) -> bool:
     except OBSTORE_ERRORS as error:
         if status_of(error) in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED):
             return False
-        raise translate(store, f"{HIDDEN}/", error) from error
+        raise translate(store, f"{HIDDEN}/", error, connection.place) from error
 
 
 @contextmanager

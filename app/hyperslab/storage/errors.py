@@ -1,7 +1,7 @@
 """Translation of obstore's exceptions.
 
-HTTP status and error code are parsed from the text, as obstore has few classes. The text itself contains addresses and
-headers and is only logged, as the cause of the exception.
+HTTP status and error code are parsed from the text, as obstore has few classes. The text itself contains headers and is
+only logged, as the cause of the exception.
 """
 
 from __future__ import annotations
@@ -109,15 +109,17 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def translate(store: str, key: str, error: Exception) -> HyperslabError:
-    """The error for an exception of obstore; a 404 means a missing bucket."""
+def translate(store: str, key: str, error: Exception, place: str) -> HyperslabError:
+    """The error for an exception of obstore; a 404 means a missing bucket. ``place``: the bucket and its endpoint. What
+    is wrong with all of the bucket has no key."""
     text = str(error)
     if isinstance(error, InvalidPathError) or (isinstance(error, ValueError) and "parse path" in text):
         return BadPath(key, "the object store cannot hold this name")
     credentials = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/oauth2/token")
     if any(service in text for service in credentials):
-        return StoreDenied(store, key, "no credentials were configured and none were found")
-    return _kind_of(error)(store, key, _reason(error))
+        return StoreDenied(store, "", "no credentials were configured and none were found", place=place)
+    is_whole = network_kind_of(error) == "Connect" or means_no_bucket(error) or isinstance(error, FileNotFoundError)
+    return _kind_of(error)(store, "" if is_whole else key, _reason(error), place=place)
 
 
 def _kind_of(error: Exception) -> type[StoreError]:
@@ -138,7 +140,7 @@ def _kind_of(error: Exception) -> type[StoreError]:
 
 
 def _reason(error: Exception) -> str:
-    """Reason of an error, without addresses."""
+    """Reason of an error, without its text, which may have headers."""
     text, kind = str(error), network_kind_of(error)
     if means_no_bucket(error) or isinstance(error, FileNotFoundError):
         return "the bucket does not exist"

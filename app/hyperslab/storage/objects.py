@@ -96,7 +96,9 @@ class ObjectStore(Store):
         self._listings: S3Listings | None = None
         if self._connection.listing_url is not None:
             http = urllib3.PoolManager(maxsize=8, timeout=config.timeout, retries=False)
-            self._listings = S3Listings(config.name, self._connection.listing_url, http, config.retries)
+            self._listings = S3Listings(
+                config.name, self._connection.listing_url, http, config.retries, self._connection.place
+            )
         self._bucket_seen = float("-inf")
         self._probing = Lock()
 
@@ -309,7 +311,7 @@ class ObjectStore(Store):
             try:
                 obstore.put(self._client, self._path(key), body, chunk_size=_PART_BYTES, max_concurrency=2)
             except OBSTORE_ERRORS as error:
-                raise translate(self.name, key, error) from error
+                raise translate(self.name, key, error, self._connection.place) from error
 
     def _delete(self, key: str, if_version: str | None) -> bool:
         conditional = if_version is not None and self._detect()
@@ -471,7 +473,7 @@ class ObjectStore(Store):
             try:
                 return request()
             except OBSTORE_ERRORS as error:
-                raise translate(self.name, key, error) from error
+                raise translate(self.name, key, error, self._connection.place) from error
             except BaseException as error:
                 if is_panic(error):
                     raise StoreError(self.name, key, "the object store's answer cannot be understood") from error

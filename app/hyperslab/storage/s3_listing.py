@@ -36,12 +36,14 @@ class ListedPage:
 
 @dataclass(frozen=True, slots=True)
 class S3Listings:
-    """Requests of ListObjectsV2, to the URL that ``url_of`` makes of a query. [Amazon S3 API reference]"""
+    """Requests of ListObjectsV2, to the URL that ``url_of`` makes of a query; ``place`` names the bucket and its
+    endpoint. [Amazon S3 API reference]"""
 
     store: str
     url_of: Callable[[str], str]
     http: urllib3.PoolManager
     retries: int
+    place: str
 
     def pages(self, prefix: str, after: str | None = None, *, deeper: bool = True) -> Iterator[ListedPage]:
         """Pages of the objects below a prefix, in order, after a key; without those of ``deeper`` prefixes, or with."""
@@ -74,7 +76,8 @@ class S3Listings:
                 break
         denied = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         kind = StoreDenied if denied else StoreError
-        raise kind(self.store, prefix, f"the object store answered {status or 'nothing'} to a listing")
+        key, said = (prefix, status) if status else ("", "nothing")
+        raise kind(self.store, key, f"the object store answered {said} to a listing", place=self.place)
 
 
 def _page(root: ElementTree.Element, space: str, prefix: str) -> ListedPage:
