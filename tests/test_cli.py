@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -12,9 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -546,3 +549,60 @@ def _npy(values: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, values)
     return file.getvalue()
+
+
+def test_a_new_token_is_printed_alone_and_then_the_table_with_its_hash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ["--allow", "read,write", "--path", "lab/2026/**", "--path", "demo", "--expires", "90d"]
+    assert run(["token", "new", "microscope", *rules]) == 0
+    token, empty, header, *members = capsys.readouterr().out.splitlines()
+
+    assert re.fullmatch("[A-Za-z0-9_.-]{24,}", token)
+    assert (empty, header) == ("", "[tokens.microscope]")
+    table = tomllib.loads("\n".join(members))
+    assert table["hash"] == f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+    assert (table["allow"], table["paths"]) == (["read", "write"], ["lab/2026/**", "demo"])
+    assert 89 < (table["expires"] - datetime.now(UTC)).days + 1 <= 90
+    config = tmp_path / "hyperslab.toml"
+    config.write_text("\n".join([header, *members]))
+    assert run(["token", "check", token, "--config", str(config)]) == 0
+    assert capsys.readouterr().out.startswith("microscope: read, write at lab/2026/**, demo; until 20")
+    assert run(["token", "check", "--config", str(config)]) == 0
+    assert token not in capsys.readouterr().out
+    assert run(["token", "check", f"{token}x", "--config", str(config)]) == 1
+    assert only_line(capsys.readouterr().err) == "hyperslab: no such token"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--allow", "read,all"], "'all' is no action"),
+        (["--path", "lab/a*"], "'lab/a*'"),
+        (["--expires", "soon"], "'soon' is no duration"),
+    ],
+)
+def test_a_token_that_cannot_be_is_refused(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["token", "new", "anna", *arguments]) == 2
+    assert says in only_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[tokens.a]\nhash = 'sha256:12'", "tokens.a.hash"),
+        ("[tokens.a]\nallow = ['read']", "tokens.a.hash"),
+        ("anonymous = {allow = ['all']}", "anonymous.allow"),
+        ("anonymous = {paths = ['a/b*']}", "anonymous.paths"),
+        ("tokens_file = '/no/such/file'", "tokens_file"),
+        ("link_keys = {'a b' = 'x'}", "link_keys"),
+        ("[identity]\nissuer = 'here'\naudience = 'x'", "identity.issuer"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_with_their_names(
+    tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "hyperslab.toml"
+    config.write_text(text)
+    assert run(["check", "--config", str(config)]) == 2
+    assert says in only_line(capsys.readouterr().err)

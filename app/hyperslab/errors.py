@@ -497,7 +497,7 @@ class WriteForbidden(Forbidden, code="write-forbidden", title="This token does n
 
     action: str = "write"
     path: str = ""
-    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
+    sentence = "the action {action!r} at {path!r} is not allowed with this token or link"
 
 
 class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not permit reading"):
@@ -505,7 +505,7 @@ class ReadForbidden(Forbidden, code="read-forbidden", title="This token does not
 
     action: str
     path: str
-    sentence = "this needs the action {action!r} at {path!r}, which who asks does not have"
+    sentence = "the action {action!r} at {path!r} is not allowed with this token or link"
 
 
 class ForeignOrigin(Forbidden, code="foreign-origin", title="Pages of other origins may not write"):

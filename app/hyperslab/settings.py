@@ -427,6 +427,11 @@ class Settings(_Model):
             raise ValueError(f"{path!r} is no prefix such as '/arrays' or '/lab/arrays', of letters, digits and -._~")
         return path
 
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether some reads need a token."""
+        return any((self.read_tokens, self.tokens, self.tokens_file, self.anonymous, self.identity))
+
     def masked(self) -> dict[str, Any]:
         """JSON-ready values with secrets masked."""
         return self.model_dump(mode="json")

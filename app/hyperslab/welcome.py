@@ -20,7 +20,7 @@ def welcome(settings: Settings, base: str, *, demo: bool) -> str:
     for name, store in settings.stores.items():
         lines += [f"  {name:{width}}  {public_url(store.url)}{'  (writable)' if store.writable else ''}"]
         lines += [f"  {'':{width}}  {line}" for line in surveys[name].lines()] if name in surveys else []
-    token = " (with a token in HYPERSLAB_TOKEN)" if settings.read_tokens else ""
+    token = " (with a token in HYPERSLAB_TOKEN)" if settings.asks_for_tokens else ""
     authorization = ' -H "Authorization: Bearer $HYPERSLAB_TOKEN"' if token else ""
     lines += ["", f"Look     {base}/", f"Read on  {base}/docs", f"Try{token}"]
     examples = [

@@ -61,7 +61,7 @@ def test_a_killed_conversion_is_gone_on_with(tmp_path: Path) -> None:
         assert child.exitcode in (0, -signal.SIGKILL), seed
         if not (dst / "zarr.json").exists():
             assert not (dst / "0" / "zarr.json").exists() or (dst / ".hyperslab.conversion").exists(), seed
-            with pytest.raises(CannotConvert, match=r"half-made|holds no array|nothing is there"):
+            with pytest.raises((CannotConvert, FileNotFoundError), match=r"half-made|holds no array|nothing is there"):
                 convert(str(dst), str(tmp_path / "other"))
         elif not (dst / ".hyperslab.conversion").exists():
             convert(src, str(dst), **OPTIONS, replace=True)

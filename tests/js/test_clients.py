@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import zarr
@@ -42,10 +43,12 @@ def run(folder: Path, program: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_zarrita_reads_through_made_up_consolidated_metadata(
+def test_zarrita_reads_through_a_link_and_made_up_consolidated_metadata(
     store: Path, programs: Path, server: ServerFactory
 ) -> None:
-    found = run(programs, "zarrita.mjs", f"{server({'data': store}).url}/zarr/data", "a b/cube")
+    url, token = server({"data": store}, read_tokens=["zarrita"]).url, {"X-API-Key": "zarrita"}
+    made = httpx.post(f"{url}/v1/link", json={"path": "data", "expires": "1h"}, headers=token).json()
+    found = run(programs, "zarrita.mjs", f"{made['prefix']}/zarr/data", "a b/cube")
 
     assert found["attributes"] == {"unit": "mm"}
     assert found["contents"] == ["/", "/a b", "/a b/cube"]

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import numpy as np
 import pytest
 import zarr
@@ -58,6 +59,7 @@ const done = () => requestAnimationFrame(() => (document.title = `failed ${{fail
 viewer.addHandler("open", () => viewer.world.getItemAt(0).whenFullyLoaded(done));
 </script>
 """
+TOKEN = "others" * 6
 NEUROGLANCER = """
 import json, sys
 import neuroglancer
@@ -110,15 +112,17 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A signed link to a store of a service that asks for a token: viewers that nobody changed can send none."""
     folder = tmp_path_factory.mktemp("others")
     root = zarr.open_group(folder, mode="w", zarr_format=2)
     array = root.create_array("picture", shape=PICTURE.shape, chunks=(128, 150), dtype="u1")
     array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
     array[...] = PICTURE
-    with running_server({"data": {"url": str(folder), "writable": True}}) as server:
-        with closing(RemoteStream(f"{server.url}/v1/stream/data/run", {"arrays": [IMAGE]})) as stream:
+    with running_server({"data": {"url": str(folder), "writable": True}}, read_tokens=[TOKEN]) as server:
+        with closing(RemoteStream(f"{server.url}/v1/stream/data/run", {"arrays": [IMAGE]}, token=TOKEN)) as stream:
             stream.append(PICTURE)  # which is in no chunk
-        yield server.url
+        asked, headers = {"path": "data", "expires": "1h"}, {"X-API-Key": TOKEN}
+        yield httpx.post(f"{server.url}/v1/link", json=asked, headers=headers).json()["prefix"]
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def is_service(url: str) -> bool:
 def service_of(url: str, writable: bool, job: str) -> Service:  # noqa: ARG001 - part of the key
     """The service over one place, named ``at``: one for each process and ``job``, as another job may find another
     folder of the same name."""
-    config = StoreConfig("at", url, writable=writable, durability="rename")
+    config = StoreConfig(url, url, writable=writable, durability="rename")
     mount = MountedStore("at", open_store(config), writable=writable)
     return build([mount], cache_bytes=8 << 20)
 

@@ -65,7 +65,7 @@ def request_id(scope: Scope) -> str:
 
 def write_line(kind: str, facts: dict[str, Any]) -> None:
     """Write a line."""
-    words = [f"{name}={json.dumps(fact, ensure_ascii=False)}" for name, fact in facts.items()]
+    words = [f"{name}={json.dumps(fact)}" for name, fact in facts.items()]
     log.info("%s %s %s", timestamp(time.time()), kind, " ".join(words), extra={"audit": kind, **facts})
 
 
