@@ -137,7 +137,7 @@ class Runner:
         prelude = (
             f'PATH={shlex.quote(self._programs)}:$PATH; curl() {{ command curl -sS {strict}"$@"; }}\n'
             "[ ! -e .bin/names ] || source .bin/names\n"
-            "trap 'declare -p | grep -E \"^declare -- ([a-z]|TOKEN)\" > .bin/names || :' EXIT\n"
+            "trap 'declare -p | grep \"^declare -- [a-z]\" > .bin/names || :' EXIT\n"
         )
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", prelude + code],

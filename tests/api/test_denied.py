@@ -20,6 +20,8 @@ from tests.faults import DenyMissing, FaultProxy
 from tests.s3 import S3Bucket, S3Server
 from tests.storage.support import Quiet, fill_bucket, serve
 
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+
 
 class NoListing(Quiet):
     """Answers 403 for missing keys."""
@@ -61,6 +63,13 @@ def folder(tmp_path: Path) -> Path:
         array[:2] = [1, 2]
         if of == 2:
             zarr.consolidate_metadata(str(root), zarr_format=2)
+    scale = [{"type": "scale", "scale": [1, 1]}]
+    datasets = [{"path": path, "coordinateTransformations": scale} for path in ("0", "missing")]
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    multiscales = [{"version": "0.4", "axes": axes, "datasets": datasets}]
+    image = zarr.create_group(str(root / "image"), zarr_format=2, attributes={"multiscales": multiscales})
+    image.create_array("0", data=np.arange(16, dtype="u1").reshape(4, 4) + 1, attributes={DIMENSIONS: ["y", "x"]})
+    zarr.save_array(str(root / "alone"), np.arange(4), zarr_format=2)
     return root
 
 
@@ -107,6 +116,21 @@ def test_an_operator_may_have_denied_chunks_read_as_missing(denying: StoreConfig
             assert data.http.get(f"/v1/slice/data/v{of}?format=json").json() == [1, 2, 7, 7]
             assert read(data, f"zarr/data/v{of}", slice(None)) == [1, 2, 7, 7]
         assert problem(data.http.get("/v1/metadata/data/nothing")) == (404, "node-not-found")
+
+
+def test_pictures_and_other_formats_look_for_what_may_be_denied(denying: StoreConfig) -> None:
+    """Label images, coordinates, the groups above: none of them is there, and the store denies them all."""
+    with reading(denying) as data:
+        for path, levels in (("image", ["data/image/0"]), ("image/0", ["data/image/0"])):
+            found = data.http.get(f"/v1/tile/data/{path}/info.json")
+            assert found.status_code == 200, found.text
+            assert [level["path"] for level in found.json()["levels"]] == levels
+            assert len(found.json()["problems"]) == (path == "image")
+            assert data.http.get(f"/v1/tile/data/{path}/0/0/0.png").status_code == 200
+        assert data.http.get("/zarr3/data/image/0/zarr.json").json()["shape"] == [4, 4]
+        assert data.http.get("/zarr3/data/alone/zarr.json").json()["shape"] == [4]
+        answer = data.http.get("/v1/slice/data/image/0?sel=y:1.5")
+        assert problem(answer) == (422, "no-coordinate")
 
 
 def read(data: Served, path: str, selection: slice) -> list[int]:

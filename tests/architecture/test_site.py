@@ -15,6 +15,11 @@ from hyperslab.client import RemoteArray, RemoteGroup, RemoteStream
 from hyperslab.client.node import Attributes
 from tests.architecture.sources import ROOT
 
+PARTS = ("start", "tutorials", "recipes")
+IN_SERVER = {"hyperslab", "numpy", "fastapi", "urllib3", "PIL", "tifffile"}
+IMPORTED_AS = {"hdmf_zarr": "hdmf-zarr", "pynwb": "hdmf-zarr", "mdio": "multidimio", "IPython": "jupyterlab"}
+IMPORTED_AS |= {"pandas": "anndata", "scipy": "anndata", "napari_ome_zarr": "napari-ome-zarr"}
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -63,3 +68,17 @@ def test_a_recipe_is_short_and_answers_one_question(page: Path) -> None:
 
     assert re.match(r"# How do I .+\?\n", text)
     assert len(text.split()) <= 300
+
+
+@pytest.mark.parametrize(
+    "page", sorted(page for part in PARTS for page in (ROOT / "docs" / part).glob("*.md")), ids=lambda page: page.stem
+)
+def test_a_page_says_first_what_has_to_be_installed(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    imported = {IMPORTED_AS.get(name, name) for name in re.findall(r"^(?:import|from) (\w+)", code, flags=re.MULTILINE)}
+    first = "\n".join(text.splitlines()[:8])
+    named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"pip install ([^`\n]*)", first))))
+
+    named |= {"xarray"} if "convert" in named else set()
+    assert imported - sys.stdlib_module_names - IN_SERVER - named == set()

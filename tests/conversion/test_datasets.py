@@ -74,7 +74,7 @@ def write(path: Path, form: Any, variables: list[dict[str, Any]], calendar: str)
             names[:] = np.array(["", "é", "long text"], object)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(file=files(), zarr_format=st.sampled_from([2, 3]))
 def test_xarray_opens_the_group_equal_to_the_file(
     tmp_path_factory: pytest.TempPathFactory, file: dict[str, Any], zarr_format: Any

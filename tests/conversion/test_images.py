@@ -58,7 +58,7 @@ def write(path: Path, kind: str, axes: str, values: np.ndarray, stored: dict[str
     return expected
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(picture=pictures(), zarr_format=st.sampled_from([2, 3]), shards=st.sampled_from([None, True]))
 def test_an_image_has_the_values_and_metadata_of_its_tiff(
     tmp_path_factory: pytest.TempPathFactory, picture: dict[str, Any], zarr_format: Any, shards: Any

@@ -61,7 +61,7 @@ def test_a_killed_conversion_is_gone_on_with(tmp_path: Path) -> None:
         assert child.exitcode in (0, -signal.SIGKILL), seed
         if not (dst / "zarr.json").exists():
             assert not (dst / "0" / "zarr.json").exists() or (dst / ".hyperslab.conversion").exists(), seed
-            with pytest.raises(CannotConvert, match=r"half-made|holds no array|nothing is there"):
+            with pytest.raises((CannotConvert, FileNotFoundError), match=r"half-made|holds no array|nothing is there"):
                 convert(str(dst), str(tmp_path / "other"))
         elif not (dst / ".hyperslab.conversion").exists():
             convert(src, str(dst), **OPTIONS, replace=True)
@@ -114,6 +114,30 @@ def test_what_another_conversion_left_is_not_gone_on_with(tmp_path: Path, monkey
     convert(str(tmp_path / "b.npy"), str(tmp_path / "out"), chunks=(10, 10), replace=True)
 
     assert (zarr.open_array(tmp_path / "out", mode="r")[...] == 2).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dst", ["a", "a/", ".", "../{}/a"])
+def test_a_source_is_not_replaced_by_itself(tmp_path: Path, dst: str) -> None:
+    np.save(tmp_path / "a.npy", np.ones((4, 4), "u1"))
+    convert(str(tmp_path / "a.npy"), str(tmp_path / "a"))
+    before = stored(tmp_path / "a")
+
+    with pytest.raises(CannotConvert, match="another place"):
+        convert(str(tmp_path / "a"), f"{tmp_path}/{dst.format(tmp_path.name)}", replace=True)
+
+    assert stored(tmp_path / "a") == before
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_a_tiff_that_is_cut_short_is_said_and_nothing_opens(tmp_path: Path, compression: str | None) -> None:
+    values = np.random.default_rng(0).integers(0, 255, (4, 60, 60), "u1")
+    tifffile.imwrite(tmp_path / "a.tif", values, photometric="minisblack", compression=compression)
+    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:9000])
+
+    with pytest.raises(CannotConvert, match=r"a\.tif .*cut short"):
+        convert(str(tmp_path / "a.tif"), str(tmp_path / "out"), axes="zyx")
+
+    assert not (tmp_path / "out" / "zarr.json").exists()
 
 
 @pytest.mark.parametrize("replace", [False, True])

@@ -190,3 +190,17 @@ def test_what_packbits_cuts_off_is_told_as_it_will_be_read(last: int, read: list
 
     assert readable.tolist() == read
     assert array.codec.lossless == (last == 63)
+
+
+@pytest.mark.parametrize("name", ["int8", "uint16", "int64"])
+def test_a_fill_value_of_integers_with_a_fraction_of_zero_is_read_as_zarr_python_reads_it(
+    tmp_path: Path, name: str
+) -> None:
+    zarr.create_array(str(tmp_path), shape=(4,), chunks=(2,), dtype=name, fill_value=7)
+    document = json.loads((tmp_path / "zarr.json").read_bytes()) | {"fill_value": 3.0}
+    (tmp_path / "zarr.json").write_text(json.dumps(document))
+    array: Any = from_document(document, "zarr.json").array
+
+    assert array.fill == zarr.open_array(str(tmp_path), mode="r")[0] == 3
+    with pytest.raises(BrokenData, match="fill_value"):
+        from_document({**document, "fill_value": 3.5}, "zarr.json")

@@ -152,7 +152,7 @@ class FaceReader(KeyReader):
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return MadeKey(node.mount, path, self._consolidated(node))
         if document is None:
-            document = self._documents(node, self._catalog.find_node).get(name)
+            document = self._documents(node, self._catalog.find_readable).get(name)
         if document is None:
             raise KeyNotFound(path)
         if isinstance(node, GroupNode) and name == V3:
@@ -160,7 +160,7 @@ class FaceReader(KeyReader):
         return MadeKey(node.mount, path, dump_json(document))
 
     def _documents(self, node: Node, find: Callable[[str], Node | None] | None = None) -> dict[str, Any]:
-        find = find or self._catalog.find_node
+        find = find or self._catalog.find_readable
         if self._format == 3:
             return {V3: self._v3_document(node, find)}
         if node.zarr_format == 2:

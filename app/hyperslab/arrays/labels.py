@@ -15,7 +15,16 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadParameter, BadPath, LabelNotFound, NoCoordinate, NodeNotFound, TooLarge, WrongKind
+from hyperslab.errors import (
+    BadParameter,
+    BadPath,
+    LabelNotFound,
+    NoCoordinate,
+    NodeNotFound,
+    StoreDenied,
+    TooLarge,
+    WrongKind,
+)
 from hyperslab.wire.labels import Method, Positions, each_position, label_text, parse_label, positions
 
 MAX_VALUES: Final = 1 << 22
@@ -116,7 +125,7 @@ class Coordinates:
             raise missing
         try:
             node = self._catalog.with_inherited(self._catalog.open_array(f"{folder}/{name}"))
-        except (NodeNotFound, WrongKind, BadPath) as error:
+        except (NodeNotFound, WrongKind, BadPath, StoreDenied) as error:
             raise missing from error
         if node.metadata.shape != (size,) or node.metadata.dtype.fields:
             missing.reason = f"{node.path} is no coordinate of {size} values: choose by position"

@@ -17,7 +17,7 @@ from hyperslab.client.text import Progress, report
 from hyperslab.conversion.making import Design, Made, Options, default_memory, design, levels_of, run
 from hyperslab.conversion.model import KINDS, Array, Axis, CannotConvert, Image, Source, Undetermined, close_files
 from hyperslab.conversion.outputs import SUFFIXES, write_file
-from hyperslab.conversion.places import Place, ServicePlace, StorePlace, Target, is_service, open_place
+from hyperslab.conversion.places import Place, ServicePlace, StorePlace, Target, is_service, open_place, place_of
 from hyperslab.conversion.sources import open_source
 from hyperslab.storage.config import scheme
 
@@ -76,6 +76,8 @@ def convert(
         memory=default_memory() if memory is None else memory,
         is_remote=is_service(dst) or scheme(dst) not in ("", "file", "local"),
     )
+    if f"{place_of(src)}/".startswith(f"{place_of(dst)}/"):
+        raise CannotConvert(f"{src} lies in {dst}: the destination must be another place")
     try:
         source = open_source(src, axes=axes, pattern=pattern, token=token, zarr_format=zarr_format)
         if dst.endswith(SUFFIXES):

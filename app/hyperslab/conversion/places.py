@@ -86,6 +86,13 @@ def open_place(url: str, job: str, *, token: str | None = None) -> Place:
     return StorePlace(url, job)
 
 
+def place_of(url: str) -> str:
+    """The place of a path or URL in one spelling, to be compared."""
+    if is_service(url):
+        return Address.parse(url).url("metadata")
+    return str(Path(local_path(url)).resolve()) if scheme(url) in ("", "file", "local") else url.rstrip("/")
+
+
 def is_service(url: str) -> bool:
     """Whether a URL is that of a node of a service, by its form."""
     if not url.startswith(("http://", "https://")):
@@ -103,7 +110,7 @@ def is_service(url: str) -> bool:
 def service_of(url: str, writable: bool, job: str) -> Service:  # noqa: ARG001 - part of the key
     """The service over one place, named ``at``: one for each process and ``job``, as another job may find another
     folder of the same name."""
-    config = StoreConfig("at", url, writable=writable, durability="rename")
+    config = StoreConfig(url, url, writable=writable, durability="rename")
     mount = MountedStore("at", open_store(config), writable=writable)
     return build([mount], cache_bytes=8 << 20)
 

@@ -427,7 +427,8 @@ def _parse_v3(value: Any, data_type: Any, dtype: DType) -> Item:
         case "U":
             _check(value, isinstance(value, str) and 4 * len(value) <= dtype.itemsize, "a string that fits")
         case "i" | "u" | "m" | "M":
-            _check(value, type(value) is int or (dtype.kind in "mM" and value == "NaT"), "an integer")
+            is_number = type(value) in (int, float)  # 1.0 is read as zarr-python does
+            _check(value, is_number or (dtype.kind in "mM" and value == "NaT"), "an integer")
     return parse_item(value, dtype)
 
 

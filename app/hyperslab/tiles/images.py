@@ -13,7 +13,16 @@ from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.dtypes import kind_of
-from hyperslab.errors import BadMetadata, BadPath, BrokenData, FieldUnknown, Impossible, NodeNotFound, WrongKind
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    FieldUnknown,
+    Impossible,
+    NodeNotFound,
+    StoreDenied,
+    WrongKind,
+)
 from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
 from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
@@ -25,8 +34,9 @@ _MEASURED: Final = 16
 """The number of a mosaic's images whose shapes are looked at."""
 _MOST_NUMBERED: Final = 4096
 """The most images of a collection that are looked for by number."""
-_UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData)
-"""Errors of one level or image that leave the others usable. A failing store is not among them: it is not absence."""
+_UNREADABLE: Final = (NodeNotFound, WrongKind, BadPath, BrokenData, StoreDenied)
+"""Errors of one level or image that leave the others usable. A failing store is not among them: it is not absence; but
+some buckets deny what is missing."""
 
 
 class _Open(NamedTuple):

@@ -13,7 +13,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadPath, BrokenData, NodeNotFound, WrongKind
+from hyperslab.errors import BadPath, BrokenData, NodeNotFound, StoreDenied, WrongKind
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Axis, Image
 from hyperslab.tiles.query import MAX_ASPECT
@@ -75,7 +75,7 @@ def _steps(image: Image, axis: Axis, catalog: Catalog, reader: Reader, problems:
         if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
             return unknown
         values = reader.read(reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape)))[0]
-    except (NodeNotFound, WrongKind, BadPath):
+    except (NodeNotFound, WrongKind, BadPath, StoreDenied):  # the last: also what some buckets say of a missing key
         return unknown
     except BrokenData as error:
         problems.append(f"the coordinates {path} cannot be read: {error}")
