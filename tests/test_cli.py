@@ -129,7 +129,7 @@ def test_a_store_is_named_before_an_equals_sign_or_after_the_end_of_its_url(
         (["serve", "/no/such/folder"], 1, "store 'folder': looked for a folder of Zarr arrays at /no/such/folder"),
         (["serve", "/usr/bim"], 1, "did you mean /usr/bin?"),
         (["info", "/no/such/folder"], 1, "at /no/such/folder"),
-        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "b.tif"], 1, ".npy, .csv, .json, .raw, .bin"),
+        (["get", "http://127.0.0.1:1/v1/metadata/a", "-o", "b.gif"], 1, ".npy, .csv, .json, .raw, .bin, .tif, .tiff"),
         (["put", "http://127.0.0.1:1/v1/metadata/a", "x.npy", "--create", "--select", "0"], 1, "no selection"),
         (["nonsense"], 2, "nonsense"),
         (["get"], 2, "URL"),

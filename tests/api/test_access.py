@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 import zarr
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from hyperslab.access import ACTIONS, Principal, allows, digest, rule, sees
+from hyperslab.api.app import ROUTERS
+from hyperslab.api.middleware import access
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings
 
@@ -369,3 +372,10 @@ def test_a_change_by_one_who_may_not_read_tells_nothing_of_the_node(tmp_path: Pa
 
     assert (answer.status, answer.body) == (204, b"")
     assert json.loads((tmp_path / "lab" / ".zattrs").read_text()) == {"title": HIDDEN_WORD, "x": 1}
+
+
+def test_every_route_of_nodes_is_one_that_rules_know() -> None:
+    paths = [route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    routes = {path.split("/")[2] for path in paths if path.startswith("/v1/") and path != "/v1/"}
+
+    assert routes - {"link"} == access.ROUTES.keys()  # the endpoint of links asks by itself

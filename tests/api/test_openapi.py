@@ -151,6 +151,10 @@ EXAMPLES = {
     ],
     "post /v1/stream/{path}/frames": [Example(200, "/v1/stream/data/s/frames", b"", FRAMES)],
     "post /v1/stream/{path}/skip": [as_json(204, "/v1/stream/data/s/skip", {"frames": 1})],
+    "post /v1/link": [
+        as_json(201, "/v1/link", {"path": "data/a", "allow": ["read"], "expires": "7d"}),
+        as_json(422, "/v1/link", {"path": "data/a", "expires": "for ever"}),
+    ],
     "get /v1/tile/{path}/info.json": [Example(200, "/v1/tile/data/a/info.json"), Example(404, "/v1/tile/data/a/x")],
     "get /v1/tile/{path}/{z}/{x}/{y}.{form}": [
         *(Example(200, f"/v1/tile/data/a/0/0/0.{kind}") for kind in ("png", "jpg", "webp", "npy", "raw")),

@@ -112,12 +112,17 @@ async def received_body(
         yield body
 
 
-async def json_object(request: Exchange, path: str, *kinds: str, writes: bool = True) -> dict[str, Any]:
-    """The JSON object in the body of a write to ``path``, of a media type of ``kinds`` or JSON; read only if the store
-    is writable, or the request ``writes`` nothing."""
+def check_is_json(request: Exchange, *kinds: str) -> None:
+    """Raise `UnsupportedMediaType` for a body that says it is neither JSON nor of another of ``kinds``."""
     kind = media_type(request)
     if kind not in (None, JSON, *kinds):
         raise UnsupportedMediaType(kind or "", [JSON, *kinds])
+
+
+async def json_object(request: Exchange, path: str, *kinds: str, writes: bool = True) -> dict[str, Any]:
+    """The JSON object in the body of a write to ``path``, of a media type of ``kinds`` or JSON; read only if the store
+    is writable, or the request ``writes`` nothing."""
+    check_is_json(request, *kinds)
     mount, _ = request.service.catalog.locate(path)
     if writes:
         mount.check_writable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,13 +17,16 @@ from hyperslab.api.middleware.access import OUTER_ROOT, PRINCIPAL, unauthorized
 from hyperslab.api.params import NoQuery
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routing import Route
-from hyperslab.api.upload import parse_json_body, received_body
+from hyperslab.api.upload import check_is_json, parse_json_body, received_body
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.errors import BadDefinition, NodeNotFound, WriteForbidden, shown
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import JSON
 
 router = APIRouter(default_response_class=Response, route_class=Route)
+
+FORM: Final = "application/x-www-form-urlencoded"
+"""What curl says of a body without being told."""
 
 
 class LinkDefinition(BaseModel):
@@ -64,6 +67,7 @@ async def post_link(
     """For one who may do there what it allows. Routes follow the prefix: `{prefix}/zarr/{path}`,
     `{prefix}/view/{path}`. A link ends at the latest with the token or the link by which it was made."""
     asked = exchange(request)
+    check_is_json(asked, FORM)
     async with received_body(asked, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         wanted, seconds = _parsed(parse_json_body(body))
     path = normalise_path(wanted.path)
