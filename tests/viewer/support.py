@@ -78,7 +78,11 @@ class Viewer:
 
     def picture(self) -> Pixels:
         """What the canvas shows, without what lies over it."""
-        return pixels(self.page.locator("canvas").first.screenshot())
+        over = self.page.locator(".picture-frame > :not(.picture)")
+        over.evaluate_all("all => all.forEach((one) => (one.style.opacity = 0))")
+        shown = pixels(self.page.locator(".picture canvas").first.screenshot())
+        over.evaluate_all("all => all.forEach((one) => (one.style.opacity = ''))")
+        return shown
 
     def values_under(self, x: int, y: int) -> tuple[dict[str, int], list[float]]:
         """Axes and values that the page names for a point of the screen."""

@@ -34,9 +34,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     write_array(folder / "instants", np.resize(np.array(["2020-02-01T10:20:30.5", "NaT"], "<M8[ns]"), 40))
     write_array(folder / "integers", np.full((40, 40), 2**62 + 1, "<i8"))
     write_array(folder / "unsigned", np.full((40, 40), 2**64 - 1, "<u8"))
-    for name, shape in (("vast", [10**6] * 2), ("vaster", [2**40] * 2), ("tall", [2**53, 3]), ("wide", [3, 2**53])):
+    for name, shape, chunks in (
+        *(("vast", [10**6] * 2, [1024] * 2), ("vaster", [2**40] * 2, [1024] * 2), ("dotted", [10**6] * 2, [512] * 2)),
+        *(("tall", [2**53, 3], [2**22, 3]), ("wide", [3, 2**53], [3, 2**22])),
+    ):  # of chunks of "dotted", which are small, enough can be read for a sample of the whole
         write_plain(folder / name, np.zeros((1, 1), "u1"), "|u1")
-        document = json.loads((folder / name / ".zarray").read_text()) | {"shape": shape, "chunks": [512] * 2}
+        document = json.loads((folder / name / ".zarray").read_text()) | {"shape": shape, "chunks": chunks}
         (folder / name / ".zarray").write_text(json.dumps(document | {"fill_value": 90}))
         (folder / name / "0.0").unlink()
     with running_server({"odd": folder}) as server:
@@ -287,6 +290,12 @@ def test_of_a_vast_array_without_a_pyramid_a_part_is_shown_and_said_to_be_one(vi
     viewer.wait_for_query(r"\?.*box=")
     viewer.page.keyboard.press("0")
     viewer.wait_for_query(r"\?rescale=0,255$")
+    sampled = viewer.page.get_by_text("Single cells are shown, not means")
+    expect(sampled).to_be_hidden()
+    viewer.open_image("/view/odd/dotted?rescale=0,255")
+    expect(sampled).to_be_visible()
+    viewer.open_image("/view/odd/dotted?rescale=0,255&box=500000,500000,600")
+    expect(sampled).to_be_hidden()
 
 
 @pytest.mark.parametrize("box", ["1e300,1e300,1e-300", "-1e300,20,1e300", "20,20,1e-9", "0,0,1e12"])

@@ -199,6 +199,11 @@ export class Picture {
     for (const [name, place] of Object.entries(places)) this.bounds.style[name] = `${place}px`;
   }
 
+  /** Whether pixels of what is drawn are single cells instead of means. @param {number} below zooms that are so */
+  isSampled(below) {
+    return Boolean(this.shown?.lastDrawn.some(({ tile }) => tile.level < below));
+  }
+
   /** Whether the visible part is complete and empty. */
   showsNothing() {
     if (!this.shown || this.busy || !this.shown.getFullyLoaded() || this.element.dataset.failedTiles !== "0") return false;

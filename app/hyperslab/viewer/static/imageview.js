@@ -85,6 +85,7 @@ export function createImageView(store, events) {
     picks.buttons,
   );
   const nothing = h("div", { class: "nothing-seen", role: "status", hidden: true }, h("span", {}, "No values here"));
+  const sampled = h("div", { class: "sampled", role: "status", hidden: true }, "Single cells are shown, not means: zoom in to see all");
   const frame = h(
     "div",
     { class: "picture-frame" },
@@ -98,6 +99,7 @@ export function createImageView(store, events) {
     marks.element,
     margins.element,
     nothing,
+    sampled,
   );
   const element = h("div", { class: "image-view", "data-view": "image", "aria-busy": "true" }, frame, measure.element, dock.element);
 
@@ -166,6 +168,7 @@ export function createImageView(store, events) {
     scaleBar.update(context.state, context.info, picture.scale);
     margins.update(context.info, picture);
     marks.update();
+    sampled.hidden = !picture.isSampled(context.info.sampled_below);
     remember();
   }
 

@@ -20,7 +20,7 @@ import { appendActive, appendPositions, planeText } from "./state.js";
  * @property {[number, number]} pixels_per_cell along rows and columns
  * @property {{flip: string[], aspect: number, steps: [number|null, string|null][]}} natural what the coordinates say;
  *   steps are size and unit of a cell along rows and columns
- * @property {number} minzoom @property {number} maxzoom
+ * @property {number} minzoom @property {number} maxzoom @property {number} sampled_below zooms that show single cells
  * @property {{path: string, shape: number[]}[]} levels @property {Record<string, number>} selection
  * @property {boolean} omero whether the metadata describes the channels @property {boolean} rgb whether they are a photograph's
  * @property {Channel[]} channels @property {string|null} channel_axis @property {[number, number]} rescale_auto
