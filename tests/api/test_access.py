@@ -216,7 +216,7 @@ def told(answer: Answer) -> tuple[Any, ...]:
     varies = {b"server-timing", b"last-modified", b"x-request-id"}
     body = bytes(answer.body)
     if b"multistatus" in body:
-        body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: part.partition(b"</D:href>")[0]))
+        body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: bytes(part).partition(b"</D:href>")[0]))
     return answer.status, {k: v for k, v in answer.headers.items() if k not in varies}, body
 
 

@@ -99,7 +99,7 @@ class Provider:
                     {**kind.to_jwk(key.public_key(), as_dict=True), "kid": name, "use": "sig", "alg": algorithm}
                 )
             if client.jwk_set_cache is not None:
-                client.jwk_set_cache.put({"keys": found})  # type: ignore[arg-type]
+                client.jwk_set_cache.put({"keys": found})
             return {"keys": found}
 
         return fetch_data

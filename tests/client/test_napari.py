@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import dask.array
 import numpy as np
@@ -54,7 +55,8 @@ def test_an_image_becomes_its_channels_and_its_labels(served: Served, route: str
 
 
 def test_nothing_is_read_before_it_is_shown(served: Served) -> None:
-    ((array, options, _),) = read_layers(f"{served.url}/v1/metadata/data/plain")
+    layers: list[Any] = read_layers(f"{served.url}/v1/metadata/data/plain")
+    ((array, options, _),) = layers
 
     def sent() -> float:
         lines = served.http.get("/metrics").text.splitlines()
@@ -73,7 +75,8 @@ def test_nothing_is_read_before_it_is_shown(served: Served) -> None:
 
 
 def test_a_photograph_stays_one_layer(served: Served) -> None:
-    ((array, options, kind),) = read_layers(f"{served.url}/v1/metadata/data/photo")
+    layers: list[Any] = read_layers(f"{served.url}/v1/metadata/data/photo")
+    ((array, options, kind),) = layers
 
     assert (array.shape, options["rgb"], options["scale"], kind) == ((30, 20, 3), True, [1.0, 1.0], "image")
 

@@ -51,7 +51,8 @@ ENCODING: dict[str, Any] = {
 
 
 def calendar(name: str) -> xarray.DataArray:
-    return xarray.date_range("2001-01-30", periods=5, freq="30D", calendar=name, use_cftime=True)
+    found: xarray.DataArray = xarray.date_range("2001-01-30", periods=5, freq="30D", calendar=name, use_cftime=True)
+    return found
 
 
 FIELD = np.random.default_rng(5).normal(280, 9, (5, 4, 6))
@@ -159,8 +160,8 @@ def test_other_processes_compute_a_mean(data: tuple[Served, Path]) -> None:
     local = xarray.open_zarr(data[1] / "v3", consolidated=False)
     with (
         dask.config.set({"distributed.worker.daemon": True}),
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        Client(cluster),  # type: ignore[no-untyped-call]
     ):
         mean = xarray.open_dataset(url(data, "v3"), engine="hyperslab", chunks={}).packed.mean("time").load()
 

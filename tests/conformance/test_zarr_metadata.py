@@ -204,9 +204,11 @@ TABLES: Final = {
 
 _READ: Final = "decoding needs no such parameter, and zarr-python reads it"
 _REFERENCES: Final = "as TensorStore and zarr-python read it: see deviations.py"
+TIMES_OF_A_SECOND: Final = [named(f"numpy.{name}", unit="s", scale_factor=1) for name in ("datetime64", "timedelta64")]
+_WHOLE: Final = "JSON has one kind of number: 6.0 is 6"
 FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
     "members": {
-        "JSON has one kind of number: 6.0 is 6": [{"shape": [8, 6.0]}],
+        _WHOLE: [{"shape": [8, 6.0]}, {"fill_value": 3.0}],
         "releases of zarr-python wrote null, or read it": [
             *({member: None} for member in ("attributes", "dimension_names", "storage_transformers"))
         ],
@@ -217,6 +219,10 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
         ]
     },
     "data types": {
+        _WHOLE: [
+            *({"data_type": f"{sign}int{bits}", "fill_value": 1.0} for sign in ("", "u") for bits in (8, 16, 32, 64)),
+            *({"data_type": kind, "fill_value": 1.0} for kind in TIMES_OF_A_SECOND),
+        ],
         "zarr-python reads it": [{"data_type": "bool", "fill_value": value} for value in (0, 1)],
         "releases of zarr-python wrote it": [
             {"data_type": "r8", "fill_value": "AA=="},
