@@ -68,7 +68,7 @@ def test_values_under_the_pointer_are_decoded_until_the_user_wants_stored_ones(v
     assert "noleap 60 (2000-03-02)" in viewer.page.locator(".probe-where").inner_text()
     ends = viewer.page.get_by_role("spinbutton", name=re.compile("Contrast limits")).all()
     assert [float(box.input_value()) for box in ends] == pytest.approx([290.01, 295.0], abs=0.1)
-    assert len(np.unique(viewer.picture()[450:], axis=0)) > 50
+    assert len(np.unique(viewer.picture()[450:].reshape(-1, 3), axis=0)) > 50
 
     viewer.press("Stored", r"t\?decode=none&noleap=60$")
 
