@@ -29,14 +29,16 @@ httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0  # nor is a server that takes m
 gc.set_threshold(20_000, 20, 50)  # to collect tests makes millions of objects, and no cycles
 
 LONGEST = (
-    *("streams/test_streams", "consistency/test_changes", "consistency/test_replicas", "test_cli"),
-    *("consistency/test_late_requests", "test_examples", "consistency/test_replicas_race", "streams/test_races"),
-    *("viewer/test_other_viewers", "api/test_corpus", "consistency/test_readers", "streams/test_deletion"),
-    *("viewer/test_odd_pictures", "conformance/test_hostile", "storage/test_objects", "viewer/test_snippets"),
-    *("viewer/test_decoded", "viewer/test_orientation", "viewer/test_looks", "viewer/test_page", "viewer/test_follow"),
-    *("test_shutdown", "viewer/test_token", "conformance/test_odd_stores", "viewer/test_recipes", "viewer/test_views"),
-    *("architecture/test_site", "interop/test_matrix", "consistency/test_kill_server", "arrays/test_keys"),
-    *("streams/test_kills", "consistency/test_kill", "conformance/test_v3", "api/test_metrics_of_workers"),
+    *("viewer/test_measure", "viewer/test_orientation", "viewer/test_odd_pictures", "storage/test_objects"),
+    *("consistency/test_changes", "test_examples", "streams/test_streams", "viewer/test_follow", "api/test_corpus"),
+    *("test_cli", "test_shutdown", "viewer/test_snippets", "consistency/test_replicas", "architecture/test_site"),
+    *("viewer/test_page", "viewer/test_recipes", "viewer/test_other_viewers", "viewer/test_image"),
+    *("viewer/test_looks", "consistency/test_late_requests", "viewer/test_token", "api/test_metrics_of_workers"),
+    *("conformance/test_odd_stores", "streams/test_races", "streams/test_kills", "consistency/test_kill_server"),
+    *("viewer/test_docs_page", "viewer/test_state", "interop/test_other_clients", "consistency/test_kill"),
+    *("api/test_access", "arrays/test_keys", "arrays/test_cf_xarray", "conformance/test_v3", "interop/test_faces"),
+    *("client/test_xarray", "consistency/test_replicas_race", "consistency/test_readers", "streams/test_deletion"),
+    *("conformance/test_hostile", "viewer/test_decoded", "viewer/test_views", "interop/test_matrix"),
 )
 """Files of tests that take longest, which come first: in the end, no process of several has one left."""
 

@@ -32,10 +32,10 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 222
-TEST_LINES = 54_580
-DOCUMENT_WORDS = 53_127
+TEST_LINES = 54_582
+DOCUMENT_WORDS = 53_123
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 27_402
+USER_WORDS = 27_398
 """Of all pages but those for developers, without examples."""
 DECISIONS = 21
 
