@@ -247,7 +247,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
     else:
         dtype = np.dtype(dtype.str if dtype.names is None else dtype).newbyteorder("=")
         definition |= _fill_members(variable.attrs, attributes, dtype, zarr_format)
-        if MISSING in variable.attrs and "fill_value" not in definition:
+        if MISSING in variable.attrs and definition.get("fill_value") is None:
             notes.append(f"left out the attribute {MISSING!r} of {where}, which is no value of it")
     stored = variable.encoding.get("chunksizes") or variable.encoding.get("preferred_chunks")
     if isinstance(stored, Mapping):
@@ -265,12 +265,11 @@ def _fill_members(
     """The fill value of an array for the missing value in the attributes of a variable, which becomes xarray's in
     ``attributes``; none if it is no value of the dtype."""
     attributes.pop(MISSING, None)
-    if MISSING not in stored:  # with v2 xarray takes any other fill value for that of missing values
-        return {"fill_value": None} if zarr_format == 2 else {}
     try:
         item = np.asarray(stored[MISSING], dtype).reshape(())
-    except (ValueError, TypeError, OverflowError):
-        return {}
+    except (LookupError, ValueError, TypeError, OverflowError):
+        # with v2 xarray takes any other fill value for that of missing values
+        return {"fill_value": None} if zarr_format == 2 else {}
     written = format_fill(item.item(), dtype)
     if zarr_format == 3 and written is not None:
         attributes[MISSING] = written
