@@ -342,7 +342,7 @@ class Catalog:
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
         if attributes and mount.is_remote and above:
-            found = replace(found, nodes=tuple([_with_copy(child, group.prefix, above) for child in found.nodes]))
+            found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
         if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
             names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(group.prefix).entries]
             kinds = {kind: name for name in names if (kind := CONVERTIBLE.get(PurePosixPath(name).suffix.lower()))}
@@ -558,17 +558,22 @@ def _known_children(mount: MountedStore, prefix: str, above: Sequence[tuple[str,
     return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
 
-def _with_copy(child: ChildInfo, prefix: str, above: Sequence[tuple[str, _Consolidated]]) -> ChildInfo:
-    """A child of a group with its attributes in the first consolidated metadata that name it, if any do."""
-    for root, known in above:
-        inner, documents = f"{prefix[len(root) :]}{child.name}/", known.documents
-        text = documents.get(inner + V3)
-        if text is not None:
-            return replace(child, copied=_inner(parse_json(text, limit=len(text))))
-        if inner + ".zarray" in documents or inner + ".zgroup" in documents:
-            text = documents.get(inner + ".zattrs", b"{}")
-            return replace(child, copied=parse_json(text, limit=len(text)))
-    return child
+def _with_copies(
+    children: Sequence[ChildInfo], prefix: str, above: Sequence[tuple[str, _Consolidated]]
+) -> Iterator[ChildInfo]:
+    """The children of a group, each with its attributes in the first consolidated metadata that name it."""
+    for child in children:
+        copied: Mapping[str, Any] | None = None
+        for root, known in above:
+            inner, documents = f"{prefix[len(root) :]}{child.name}/", known.documents
+            if (text := documents.get(inner + V3)) is not None:
+                copied = _inner(parse_json(text, limit=len(text)))
+            elif inner + ".zarray" in documents or inner + ".zgroup" in documents:
+                text = documents.get(inner + ".zattrs", b"{}")
+                copied = parse_json(text, limit=len(text))
+            if copied is not None:
+                break
+        yield child if copied is None else replace(child, copied=copied)
 
 
 def _inner(members: Mapping[str, Any]) -> Mapping[str, Any]:
