@@ -416,12 +416,14 @@ Kind = Literal["array", "group"]
 @dataclass(frozen=True, slots=True)
 class ChildInfo:
     """A child of a group; ``documents``: versions of all its documents by key (None: absent), if asked for; ``read``:
-    those that were read to tell its kind."""
+    those that were read to tell its kind; ``copied``: its attributes in consolidated metadata, where each look at the
+    store is a request."""
 
     name: str
     kind: Kind
     documents: Mapping[str, str | None] = field(default_factory=dict, repr=False, compare=False)
     read: Mapping[str, Stored] = field(default_factory=dict, repr=False, compare=False)
+    copied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

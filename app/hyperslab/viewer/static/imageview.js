@@ -7,7 +7,7 @@ import { createColormaps } from "./colormaps.js";
 import { createComponent } from "./component.js";
 import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
-import { Picture } from "./image.js";
+import { Picture, sampledNote } from "./image.js";
 import { createLabels } from "./labels.js";
 import { createMargins } from "./margins.js";
 import { createMarks } from "./marks.js";
@@ -85,7 +85,7 @@ export function createImageView(store, events) {
     picks.buttons,
   );
   const nothing = h("div", { class: "nothing-seen", role: "status", hidden: true }, h("span", {}, "No values here"));
-  const sampled = h("div", { class: "sampled", role: "status", hidden: true }, "Single cells are shown, not means: zoom in to see all");
+  const sampled = sampledNote();
   const frame = h(
     "div",
     { class: "picture-frame" },
@@ -154,13 +154,13 @@ export function createImageView(store, events) {
   picture.viewer.addHandler("canvas-double-click", plotSoon.cancel); // which zooms
 
   let own = null; // the last box that came from the picture itself
+  let sought = ""; // the box where the view comes to rest: tiles that come late change nothing of it
 
-  const remember = debounce(200, () => {
+  const remember = debounce(100, () => {
     const box = picture.atHome() ? null : picture.box();
     own = box;
     if (String(box) !== String(store.get().box)) store.update({ box }, "follow");
     events.onsight();
-    tellNothing();
   });
 
   function moved() {
@@ -169,7 +169,10 @@ export function createImageView(store, events) {
     margins.update(context.info, picture);
     marks.update();
     sampled.hidden = !picture.isSampled(context.info.sampled_below);
-    remember();
+    tellNothing();
+    const box = String(picture.atHome() ? null : picture.box());
+    if (box !== sought) remember();
+    sought = box;
   }
 
   function home() {

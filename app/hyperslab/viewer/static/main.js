@@ -307,6 +307,7 @@ listen({
   help: help.toggle,
 });
 closeTreeOutside(stage);
+document.getElementById("header").addEventListener("click", store.write, { capture: true }); // links are copied there
 document.addEventListener("themechange", () => current?.shown?.themed?.());
 store.watch((state) => void show(state));
 void show(store.get());

@@ -104,7 +104,7 @@ export function createViews(context) {
   /** @returns {Shown} */
   function plot(document, info, { field }) {
     const made = createPlot({ document, info, field }, context.store, context.onproblem);
-    const sight = () => ({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode });
+    const sight = () => ({ path: document.path, select: made.select(), field, rank: document.shape.length, decode: info.decode });
     return {
       elements: [made.element],
       update: made.update,

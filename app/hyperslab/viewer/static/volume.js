@@ -8,7 +8,7 @@ import { createDock } from "./dock.js";
 import { say } from "./decoded.js";
 import { clamp, debounce, h } from "./dom.js";
 import { positionOn } from "./format.js";
-import { Picture } from "./image.js";
+import { Picture, sampledNote } from "./image.js";
 import { planeText } from "./state.js";
 import { channelsOf, frameOf, planeLabel, positionsOf, selectText } from "./tilequery.js";
 import { throttle } from "./timing.js";
@@ -66,7 +66,8 @@ export function createVolume(document, own, store, events) {
   function createPane(plane, label) {
     const canvas = h("div", { class: "picture", role: "img", tabindex: 0, "aria-label": `Plane ${label} of ${own.path}`, "data-testid": "pane" });
     const lines = ["across", "down"].map((name) => h("div", { class: `cross ${name}`, hidden: true }));
-    const body = h("div", { class: "pane", "data-plane": label }, canvas, lines, h("span", { class: "pane-name" }, label));
+    const sampled = sampledNote();
+    const body = h("div", { class: "pane", "data-plane": label }, canvas, lines, h("span", { class: "pane-name" }, label), sampled);
     const picture = new Picture(canvas, {
       onMove: () => lay(),
       onResize: () => queueMicrotask(() => picture.home(true)),
@@ -75,6 +76,7 @@ export function createVolume(document, own, store, events) {
       onPart: () => {},
     });
     const pane = { element: body, picture, plane, label, info: null, update, lay };
+    picture.viewer.addHandler("update-viewport", () => (sampled.hidden = !pane.info || !picture.isSampled(pane.info.sampled_below)));
     const show = throttle(SHOW_EVERY, (frame) => picture.show(frame));
     canvas.addEventListener("frame", () => (lay(), events.onsight()));
     canvas.addEventListener("focus", () => (active = pane));
