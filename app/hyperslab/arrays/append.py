@@ -14,7 +14,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
 from hyperslab.arrays.extent import LARGEST, extent, larger, remembered, with_own
-from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
+from hyperslab.arrays.lease import Turn, alone, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
@@ -25,6 +25,7 @@ from hyperslab.engine.indexing import ChunkProjection
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.selection import Selection, normalise
 from hyperslab.errors import AppendConflict, BadBody, BadDefinition, BadParameter, PartlyConflicting, WriteConflict
+from hyperslab.storage.base import VersionConflict
 from hyperslab.wire import IDEMPOTENCY_KEY, pack_objects
 
 
@@ -67,37 +68,37 @@ class Appender:
         """
         mount, prefix = self._catalog.locate_writable(path)
         key = None if idempotency_key is None else _Key(idempotency_key, at, digest_of(values))
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:
-            announced = ""
-            for _ in attempts():
-                array = self._catalog.open_array(path, fresh=True)
-                check_dtype(array, made_for)
-                rank = len(array.metadata.shape)
-                if not -rank <= axis < rank:
-                    raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
-                axis %= rank
-                repeated = None if key is None else key.find(array, axis, values)
-                if repeated is not None:
-                    follow_node(array)
-                    return repeated
-                if check is not None and array.version != announced:
-                    check(array)
-                if at is not None and at != array.metadata.shape[axis]:
-                    raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
-                grown = _LongerArray(array, values, axis)
-                version = self._announce(grown, turn)
-                if version is not None:
-                    announced = version
-                    continue
-                appended = self._append_once(grown, key, turn)
-                if appended is not None:
-                    return appended
-                turn.take_again()
-        raise WriteConflict(path, f"other writers changed the metadata {MAX_TRIES} times")
+        announced = ""  # version of the node for which the condition still holds
 
-    def _announce(self, grown: _LongerArray, turn: Turn) -> str | None:
+        def attempt() -> AppendResult:
+            nonlocal axis, announced
+            array = self._catalog.open_array(path, fresh=True)
+            check_dtype(array, made_for)
+            rank = len(array.metadata.shape)
+            if not -rank <= axis < rank:
+                raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+            axis %= rank
+            repeated = None if key is None else key.find(array, axis, values)
+            if repeated is not None:
+                follow_node(array)
+                return repeated
+            if check is not None and array.version != announced:
+                check(array)
+            if at is not None and at != array.metadata.shape[axis]:
+                raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
+            grown = _LongerArray(array, values, axis)
+            version = self._announce(grown)
+            if version is None:
+                return self._append_once(grown, key, turn)
+            announced = version
+            return attempt()
+
+        with node_lock(mount, prefix), alone(mount, prefix) as turn:
+            return retried(path, attempt, turn.take_again)
+
+    def _announce(self, grown: _LongerArray) -> str | None:
         """Record in the metadata how far data may reach. None if it already does; else the new version of the node, for
-        which the condition of the append still holds."""
+        which the condition of the append still holds. Raises `VersionConflict`."""
         array = grown.array
         self._reader.plan(grown.after, grown.region, writing=True)
         reserved = extent(array.metadata)
@@ -107,27 +108,24 @@ class Appender:
             return None
         # what lies beyond the shape along the other axes is still there
         version = put_metadata(array, with_own(array.metadata, extent=larger(grown.ahead, reserved)))
-        if version is None:
-            turn.take_again()
-        return array.version.replace(array.metadata_version, version or "changed by another writer", 1)
+        return array.version.replace(array.metadata_version, version, 1)
 
-    def _append_once(self, grown: _LongerArray, key: _Key | None, turn: Turn) -> AppendResult | None:
-        """One attempt; None if another writer came first, in the metadata or a chunk at the old edge."""
+    def _append_once(self, grown: _LongerArray, key: _Key | None, turn: Turn) -> AppendResult:
+        """Raises `VersionConflict` if another writer came first, in the metadata or a chunk at the old edge."""
         array, metadata, axis, length = grown.array, grown.metadata, grown.axis, grown.length
         if length == 0 and key is None:
             return AppendResult(array, axis, grown.offset, 0, repeated=False)
         try:
             self._write(grown, turn)
-            reserved = extent(array.metadata)
-            if reserved is not None and min(LARGEST, metadata.shape[axis] + length) > reserved[axis]:
-                metadata = with_own(metadata, extent=larger(reserved, grown.ahead))
-            if key is not None:
-                done = [*remembered(metadata), key.entry(axis, grown.offset, length)]
-                metadata = with_own(metadata, appends=done[-64:])
-            if not publish_metadata(array, metadata):
-                return None
-        except (WriteConflict, PartlyConflicting):
-            return None
+        except (WriteConflict, PartlyConflicting) as conflict:
+            raise VersionConflict(array.document_key, None) from conflict
+        reserved = extent(array.metadata)
+        if reserved is not None and min(LARGEST, metadata.shape[axis] + length) > reserved[axis]:
+            metadata = with_own(metadata, extent=larger(reserved, grown.ahead))
+        if key is not None:
+            done = [*remembered(metadata), key.entry(axis, grown.offset, length)]
+            metadata = with_own(metadata, appends=done[-64:])
+        publish_metadata(array, metadata)
         array = self._catalog.open_array(array.path, fresh=True)
         return AppendResult(array, axis, grown.offset, length, repeated=False)
 

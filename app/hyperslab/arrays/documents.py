@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
+from hyperslab.arrays.lease import retried
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, distinct, dump_copy, json_floats, parse_json, parse_object
 from hyperslab.engine.metadata import (
@@ -38,6 +38,7 @@ from hyperslab.errors import (
     StoredTooLarge,
     StoreError,
     StoreFull,
+    WriteConflict,
     shown,
 )
 from hyperslab.storage.base import ABSENT, Absent, Entry, Stored, VersionConflict
@@ -58,25 +59,19 @@ def put_document(mount: MountedStore, key: str, text: bytes, if_version: str | A
     return version
 
 
-def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
-    """Store an array's new document if it has not changed since it was opened; returns its version, or None if it has.
-
-    Raises `BadDefinition` for assumed metadata, which cannot change.
-    """
+def put_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str:
+    """Store an array's new document, and return its version. Raises `VersionConflict` if it has changed since it was
+    opened, and `BadDefinition` for assumed metadata, which cannot change."""
     array.mount.check_not_assumed(array.prefix)
     only_consolidated = array.metadata_version.startswith("consolidated-")
     condition = ABSENT if only_consolidated else array.metadata_version
-    with suppress(VersionConflict):
-        return put_document(array.mount, array.document_key, metadata.to_bytes(), condition)
-    return None
+    return put_document(array.mount, array.document_key, metadata.to_bytes(), condition)
 
 
-def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> str | None:
+def publish_metadata(array: ArrayNode, metadata: ArrayMetadata) -> None:
     """As `put_metadata`, followed by consolidated metadata. Raises `ConsolidatedBehind` if only the latter failed."""
-    version = put_metadata(array, metadata)
-    if version is not None:
-        follow(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
-    return version
+    put_metadata(array, metadata)
+    follow(array.mount, array.prefix, [array.prefix + (V3 if array.zarr_format == 3 else ".zarray")])
 
 
 def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) -> None:
@@ -269,7 +264,8 @@ def _follow_in(
     inner, known = prefix[len(root) :], set[str]()
     if not key.endswith(V3) and mount.store.stat(key) is None:
         return
-    for _ in attempts():
+
+    def attempt() -> None:
         with mount.store.lock(key):
             (version,) = mount.store.versions("", [key])
             copies = None if version is None else _copies(mount, key, version)
@@ -283,7 +279,7 @@ def _follow_in(
             absent = [name for name, found in seen.items() if found is None]
             gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in known}
             gone.update(below if leaving else ())
-            known |= seen.keys() - {*absent}
+            known.update(seen.keys() - {*absent})
             after = {name: text for name, text in before.items() if name not in gone}
             for name, found in seen.items():
                 document = None if found is None else parse_object(found.data, limit=MAX_CONSOLIDATED_BYTES)
@@ -300,13 +296,19 @@ def _follow_in(
             ordered = sorted(after, key=lambda name: name.removesuffix(f"/{V3}"))
             members = b",".join([after[name] for name in ordered])
             text = copies.around[0] + b"{" + members + b"}" + copies.around[1]
-            with suppress(VersionConflict, InDoubt):  # the next attempt reads the present state
+            try:
                 stored = put_document(mount, key, text, version)
-                mount.copies.put(key, stored, Copies(copies.around, after, stored), 2 * len(text) + 200 * len(after))
-                now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
-                if now == [None if found is None else found.version for found in seen.values()]:
-                    return
-    raise StoreError(mount.name, key, f"other writers came first {MAX_TRIES} times")
+            except InDoubt as error:
+                raise VersionConflict(key, None) from error
+            mount.copies.put(key, stored, Copies(copies.around, after, stored), 2 * len(text) + 200 * len(after))
+            now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
+            if now != [None if found is None else found.version for found in seen.values()]:
+                raise VersionConflict(key, stored)  # the next attempt reads the present state
+
+    try:
+        retried(key, attempt)
+    except WriteConflict as error:
+        raise StoreError(mount.name, key, error.reason) from error
 
 
 class Copies(NamedTuple):

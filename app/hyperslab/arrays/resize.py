@@ -14,7 +14,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_own
-from hyperslab.arrays.lease import MAX_TRIES, Turn, alone, attempts, node_lock
+from hyperslab.arrays.lease import Turn, alone, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.read import Reader
@@ -63,25 +63,32 @@ class Resizer:
         the metadata, or have changed the shape alone after the check. `TooLarge` as in `publish`.
         """
         mount, prefix = self._catalog.locate_writable(path)
+
+        def attempt() -> ArrayNode:
+            nonlocal attributes
+            array, patched = self._catalog.open_array(path, fresh=True), False
+            if check is not None:
+                check(array)
+            wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
+            if attributes is not None:
+                self._change_attributes(array, attributes, wanted)
+                attributes, patched = None, True
+                if array.zarr_format == 3:  # attributes and shape share a document
+                    array = self._catalog.open_array(path, fresh=True)
+            try:
+                if wanted != array.metadata.shape:
+                    self.publish(array, array.metadata.with_shape(wanted), turn)
+            except VersionConflict as conflict:
+                if patched and check is not None:  # the tags of the check have changed
+                    reason = "the attributes are changed; the shape is not, another writer came first"
+                    raise WriteConflict(path, reason) from conflict
+                raise
+            documents.follow_node(array)
+            return self._catalog.open_array(path, fresh=True)
+
         # wait for appends in progress
         with node_lock(mount, prefix), alone(mount, prefix) as turn:
-            for _ in attempts():
-                array = self._catalog.open_array(path, fresh=True)
-                if check is not None:
-                    check(array)
-                wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
-                if attributes is not None and not self._change_attributes(array, attributes, wanted):
-                    continue
-                if attributes is not None and array.zarr_format == 3:  # attributes and shape share a document
-                    array = self._catalog.open_array(path, fresh=True)
-                if wanted == array.metadata.shape or self.publish(array, array.metadata.with_shape(wanted), turn):
-                    documents.follow_node(array)
-                    return self._catalog.open_array(path, fresh=True)
-                if attributes is not None and check is not None:  # the tags of the check have changed
-                    raise WriteConflict(path, "the attributes are changed; the shape is not, another writer came first")
-                attributes = None
-                turn.take_again()
-        raise WriteConflict(path, f"other writers changed the metadata {MAX_TRIES} times")
+            return retried(path, attempt, turn.take_again)
 
     def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
         """Clear cells outside the shape before a larger one, or one without a record of them, is stored. Raises
@@ -90,10 +97,10 @@ class Resizer:
         if left is not None:
             Clearer(self._reader, array, turn.check).clear_outside(left)
 
-    def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> bool:
-        """Store new metadata (with another shape only) and clear cells outside it; False if the metadata has changed
-        meanwhile. The caller holds the node lock. Raises `TooLarge`, before anything is stored, if the shape cuts
-        chunks too large to be decoded."""
+    def publish(self, array: ArrayNode, metadata: ArrayMetadata, turn: Turn) -> None:
+        """Store new metadata (with another shape only) and clear cells outside it. The caller holds the node lock.
+        Raises, before anything is stored, `VersionConflict` if the metadata has changed meanwhile, and `TooLarge` if
+        the shape cuts chunks too large to be decoded."""
         before, now = array.metadata.shape, metadata.shape
         left = larger(before, extent(array.metadata))
         Clearer(self._reader, replace(array, metadata=metadata), turn.check).check_decodable(left)
@@ -104,31 +111,25 @@ class Resizer:
             clearer.clear_whole(now)
             clearer.fill_doubt(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
-            return documents.publish_metadata(array, with_own(metadata, extent=None)) is not None
-        if documents.publish_metadata(array, with_own(metadata, extent=left)) is None:
-            return False
-        with suppress(WriteConflict, Overloaded):  # the shrink is recorded: the next growth clears the rest
+            documents.publish_metadata(array, with_own(metadata, extent=None))
+            return
+        documents.publish_metadata(array, with_own(metadata, extent=left))
+        with suppress(
+            WriteConflict, VersionConflict, Overloaded
+        ):  # the shrink is recorded: the next growth clears the rest
             turn.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:
                 self.clear_beyond(array, turn)
                 documents.publish_metadata(array, with_own(array.metadata, extent=None))
-        return True
 
-    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> bool:
-        """Apply a merge patch if the shape could be stored too; False if the attributes have changed since.
-
-        A failed update of ``.zmetadata`` is repeated with that of the shape.
-        """
+    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> None:
+        """Apply a merge patch if the shape could be stored too. Raises `VersionConflict` if the attributes have changed
+        since. A failed update of ``.zmetadata`` is repeated with that of the shape."""
         if wanted != array.metadata.shape:
             array.mount.check_not_assumed(array.prefix)
-        try:
+        with suppress(ConsolidatedBehind):
             documents.merge_attributes(array.mount, array, patch)
-        except VersionConflict:
-            return False
-        except ConsolidatedBehind:
-            pass
-        return True
 
 
 def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool) -> Shape:
@@ -250,12 +251,17 @@ class Clearer:
     def _set_to_fill(self, coords: Coords, version: str | None) -> None:
         """Conditional put of fill values without a read, on top of ``version``, or of the next one."""
         store, key = self._array.mount.store, self._array.chunk_key(coords)
-        for _ in attempts():
+
+        def attempt() -> None:
+            nonlocal version
             self._check()
-            with suppress(WriteConflict):
-                return ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords)
-            (version,) = store.versions(self._array.prefix, [key])
-        raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
+            try:
+                ChunkWriter(self._reader, self._array, {coords: version}, fences=True).replace(coords)
+            except WriteConflict as conflict:
+                (version,) = store.versions(self._array.prefix, [key])
+                raise VersionConflict(key, version) from conflict
+
+        retried(key, attempt)
 
     def _stored(self, before: Shape) -> Iterator[tuple[Coords, str]]:
         """Stored chunks of an array of the shape ``before`` that its present shape removes or cuts, and their

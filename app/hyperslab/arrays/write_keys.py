@@ -155,8 +155,10 @@ class KeyWriter:
             self._resizer.clear_beyond(array, turn)
             return None
         key = prefix + mount.metadata_key
-        if not self._resizer.publish(array, new, turn):
-            raise WriteConflict(key, "another writer came first")
+        try:
+            self._resizer.publish(array, new, turn)
+        except VersionConflict as conflict:
+            raise WriteConflict(key, "another writer came first") from conflict
         (version,) = mount.store.versions(prefix, [key])
         return version or ""
 

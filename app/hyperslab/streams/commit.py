@@ -16,7 +16,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import publish_metadata
 from hyperslab.arrays.extent import LARGEST, with_own
-from hyperslab.arrays.lease import MAX_TRIES, alone, attempts, node_lock
+from hyperslab.arrays.lease import alone, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -107,7 +107,8 @@ class Committer:
         """Store the shape and the mark of a level, or if ``final`` the shape alone, unless another replica has stored
         as many rows. ``new``: the level has just been created, and has no mark."""
         level = array.levels[mark.level]
-        for _ in attempts():
+
+        def attempt() -> None:
             if final and self.is_final(level):
                 return
             if new:
@@ -119,9 +120,10 @@ class Committer:
             metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
             beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
             metadata = with_own(metadata, extent=None if final else beyond, stream=None if final else asdict(mark))
-            if done or publish_metadata(node, metadata) is not None:
-                return
-        raise WriteConflict(level.path, f"other writers changed the metadata {MAX_TRIES} times")
+            if not done:
+                publish_metadata(node, metadata)
+
+        retried(level.path, attempt)
 
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""

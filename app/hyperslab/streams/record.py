@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
+from hyperslab.arrays.lease import retried
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.jsontext import dump_json, parse_json
@@ -25,7 +25,6 @@ from hyperslab.errors import (
     InDoubt,
     StaleEpoch,
     StreamNotFound,
-    WriteConflict,
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
@@ -141,7 +140,8 @@ class Records:
         del document["version"]
         condition: str | Absent = ABSENT if record.version is None else record.version
         key, text = f"{prefix}{FOLDER}/stream.json", dump_json(document)
-        for _ in attempts():
+
+        def attempt() -> Record:
             try:
                 return replace(record, version=mount.store.put(key, text, if_version=condition))
             except InDoubt as error:
@@ -150,21 +150,23 @@ class Records:
                     return now
                 if (None if now is None else now.version) != record.version:
                     raise VersionConflict(key, None) from error
-        raise WriteConflict(key, f"the answers to {MAX_TRIES} writes were lost")
+                raise
+
+        return retried(key, attempt, after=InDoubt)
 
     def change(self, stream: Stream, change: Callable[[Record], Record] = lambda record: record) -> Stream:
         """The stream after a ``change`` of its record, by default as it is now. Raises `StreamNotFound` if it is gone
         or replaced."""
         mount, prefix = stream.mount, stream.prefix
 
-        def once() -> Stream:
+        def attempt() -> Stream:
             record = self.get(mount, prefix)
             if record is None or record.id != stream.record.id:
                 raise StreamNotFound(stream.path)
             changed = change(record)
             return replace(stream, record=record if changed == record else self.put(mount, prefix, changed))
 
-        return retried(stream.path, once)
+        return retried(stream.path, attempt)
 
     def put_settings(self, mount: MountedStore, prefix: str, stream: str, settings: StreamSettings) -> None:
         mount.store.put(f"{prefix}{FOLDER}/{stream}.json", dump_json(settings.to_document()))

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
-from hyperslab.arrays.lease import MAX_TRIES, alone, attempts
+from hyperslab.arrays.lease import alone, retried
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
@@ -273,9 +274,9 @@ class Streams:
     def _finish(self, stream: Stream, *, pad: bool, drop: bool) -> None:
         def check_whole() -> None:
             for array in stream.plan.arrays if not (pad or drop) else ():
-                partial = self._writers.of(stream, array).fence.read().end % array.frame_nbytes
-                if partial:
-                    raise PartialFrame(array.path, partial, array.frame_nbytes)
+                begun = self._writers.of(stream, array).fence.read().end % array.frame_nbytes
+                if begun:
+                    raise PartialFrame(array.path, begun, array.frame_nbytes)
 
         check_whole()
         stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
@@ -329,10 +330,7 @@ class Streams:
 
     def _create_nodes(self, stream: Stream) -> None:
         """Create all nodes that do not exist, and mark the arrays; again after a lost answer."""
-        for _ in attempts():
-            with suppress(InDoubt):
-                return self._create_each(stream)
-        raise WriteConflict(stream.path, f"the answers to {MAX_TRIES} writes were lost")
+        retried(stream.path, partial(self._create_each, stream), after=InDoubt)
 
     def _create_each(self, stream: Stream) -> None:
         plan = stream.plan

@@ -6,18 +6,18 @@ head: who loses one reads the progress again and starts over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.lease import MAX_TRIES, attempts, retried
+from hyperslab.arrays.lease import retried
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.jsontext import dump_json
@@ -47,6 +47,8 @@ from hyperslab.streams.record import Ranges, Record, Records, State, Stream
 from hyperslab.streams.sessions import Fragment, Session, Sessions
 from hyperslab.streams.tail import Buffer, Tail
 from hyperslab.streams.tails import Tails
+
+T = TypeVar("T")
 
 _MAX_WAITING: Final = 2
 """Groups of rows in the tail of an array from which on a request commits them itself (benchmark ``streams``)."""
@@ -145,17 +147,30 @@ class ArrayFence:
 
         self.change(changed)
 
-    def turns(self, *states: State, known: Progress | None = None) -> Iterator[AbstractContextManager[Progress]]:
-        """Contexts of attempts to change the tail while the stream is in one of ``states``, until the caller leaves the
-        loop. Each gives the progress, and ends quietly if another sender came first.
+    def change_tail(self, work: Callable[[Progress], T], *states: State, known: Progress | None = None) -> T:
+        """The result of ``work`` on the progress, which changes the tail while the stream is in one of ``states``; see
+        `retried`.
 
         In a folder the lock of those who append is held. The stream's record is read again, and the progress, except
         for the first attempt if it is ``known``. What fails is recorded as the array's error.
         """
-        for _ in attempts():
-            yield self._turn(states, known)
-            known = None
-        raise WriteConflict(self.stream.path, f"other writers came first {MAX_TRIES} times")
+
+        def attempt() -> T:
+            nonlocal known
+            first, known = known, None
+            with nullcontext() if first else self.lock():
+                record = self.stream.record if first else self.change()
+                record.check_epoch(self.epoch)
+                if record.state not in states:
+                    raise CompletedUpload(self.stream.path)
+                try:
+                    with self.recording_failure():
+                        return work(first or self.read())
+                finally:  # the next reader looks versions up
+                    for prefix in (self.array.tails, self.array.notes):
+                        self.mount.versions.forget(prefix)
+
+        return retried(self.stream.path, attempt)
 
     def exclude_earlier(self, closed: bool | None) -> None:
         """Wait until appends and commits that saw an earlier state of the stream have ended, or in other replicas make
@@ -189,20 +204,6 @@ class ArrayFence:
                 self.change(failed)
             raise
 
-    @contextmanager
-    def _turn(self, states: Sequence[State], known: Progress | None) -> Iterator[Progress]:
-        with nullcontext() if known else self.lock():
-            record = self.stream.record if known else self.change()
-            record.check_epoch(self.epoch)
-            if record.state not in states:
-                raise CompletedUpload(self.stream.path)
-            try:
-                with suppress(VersionConflict), self.recording_failure():
-                    yield known or self.read()
-            finally:  # the next reader looks versions up
-                for prefix in (self.array.tails, self.array.notes):
-                    self.mount.versions.forget(prefix)
-
 
 class ArrayCommits:
     """Moves rows of one array from its tail to chunks."""
@@ -215,14 +216,17 @@ class ArrayCommits:
         there, whose bytes are ``data``, or which are missing. Starts over if another replica came first, or an answer
         was lost: what is stored then is written again."""
         remote, stream = self._mount.is_remote, self._fence.stream
+
+        def attempt() -> None:
+            try:
+                self._commit_once(whole, rows, data, final)
+            except HyperslabError as error:
+                if remote and is_race(error):
+                    raise VersionConflict(self._array.path, None) from error
+                raise
+
         with self._fence.lock("commit"), self._shared.sessions.committing(stream.plan, concurrently=remote):
-            for _ in attempts():
-                try:
-                    return self._commit_once(whole, rows, data, final)
-                except HyperslabError as error:
-                    if not (remote and is_race(error)):
-                        raise
-        raise WriteConflict(stream.path, f"other writers came first {MAX_TRIES} times")
+            retried(stream.path, attempt)
 
     def commit_later(self, progress: Progress) -> None:
         """Commit complete groups in the background, or at once if too many wait."""
@@ -239,35 +243,37 @@ class ArrayCommits:
 
     def flush(self) -> None:
         """Commit all whole rows."""
-        for turn in self._fence.turns("open", "closed"):
-            with turn as progress:
-                progress.check()
-                self.commit(whole=False)
-                return
+
+        def work(progress: Progress) -> None:
+            progress.check()
+            self.commit(whole=False)
+
+        self._fence.change_tail(work, "open", "closed")
 
     def finish(self, *, pad: bool) -> None:
         """Commit everything, and the last shapes; ``pad`` fills up a partial frame, which is dropped without."""
         array = self._array
-        for turn in self._fence.turns("finishing"):
-            with turn as progress:
-                progress.check()
-                tail, end = progress.tail, progress.end
-                if tail is None:
-                    return  # an earlier attempt has come so far
-                tail.check_sender(None, closing=True)
-                beyond = end % array.frame_nbytes
-                if beyond and pad:
-                    padded = array.frame_nbytes - beyond
-                    tail.append(end, array.fill_bytes(end, padded).tobytes())
-                    self._fence.change_array(padded=padded)
-                    end += padded
-                elif beyond:
-                    tail.cut(end - beyond)
-                    end -= beyond
-                if end % array.row_nbytes:
-                    tail.append_missing(end, -end % array.row_nbytes, "not sent")
-                self.commit(whole=False, final=True)
-                return
+
+        def work(progress: Progress) -> None:
+            progress.check()
+            tail, end = progress.tail, progress.end
+            if tail is None:
+                return  # an earlier attempt has come so far
+            tail.check_sender(None, closing=True)
+            beyond = end % array.frame_nbytes
+            if beyond and pad:
+                padded = array.frame_nbytes - beyond
+                tail.append(end, array.fill_bytes(end, padded).tobytes())
+                self._fence.change_array(padded=padded)
+                end += padded
+            elif beyond:
+                tail.cut(end - beyond)
+                end -= beyond
+            if end % array.row_nbytes:
+                tail.append_missing(end, -end % array.row_nbytes, "not sent")
+            self.commit(whole=False, final=True)
+
+        self._fence.change_tail(work, "finishing")
 
     def may_omit(self) -> bool:
         """Whether stored objects whose rows are all missing need not be stored."""
@@ -355,23 +361,25 @@ class ArrayWriter:
     def skip(self, frames: int, reason: str, at: int | None) -> None:
         """Record frames from ``at`` on (None: the next ones) as missing. Raises as `send`."""
         array, size = self.array, self.array.frame_nbytes
-        for turn in self.fence.turns("open", "closed"):
-            with turn as progress:
-                tail, end = self._writable(progress), progress.end
-                if at is not None and at * size != end:
-                    (known,) = self._shared.missing(self.fence.stream, progress)
-                    if any(first <= at and at + frames <= last for first, last in known):
-                        return
-                    raise MismatchingUploadOffset(array.path, end, at * size)
-                if end % size:
-                    begun = "a frame has begun, and is not whole"
-                    raise MismatchingUploadOffset(array.path, end, end - end % size, begun)
-                progress.check_offset(end, frames * size)
-                tail.put_note(end // size, b"")
-                self._append_missing(tail, end, end + frames * size, reason)
-                after = replace(progress, end=end + frames * size)
-                break
-        self._announce(after)
+
+        def work(progress: Progress) -> Progress | None:
+            tail, end = self._writable(progress), progress.end
+            if at is not None and at * size != end:
+                (known,) = self._shared.missing(self.fence.stream, progress)
+                if any(first <= at and at + frames <= last for first, last in known):
+                    return None
+                raise MismatchingUploadOffset(array.path, end, at * size)
+            if end % size:
+                begun = "a frame has begun, and is not whole"
+                raise MismatchingUploadOffset(array.path, end, end - end % size, begun)
+            progress.check_offset(end, frames * size)
+            tail.put_note(end // size, b"")
+            self._append_missing(tail, end, end + frames * size, reason)
+            return replace(progress, end=end + frames * size)
+
+        after = self.fence.change_tail(work, "open", "closed")
+        if after is not None:
+            self._announce(after)
 
     def complete(self) -> None:
         """Take no more bytes."""
@@ -389,17 +397,18 @@ class ArrayWriter:
         """Store a fragment at the end. If the tail of the ``known`` progress is the newest, it is not read again: a
         change of an outdated one fails."""
         size, is_newest = self.array.frame_nbytes, known.tail is not None and known.tail.is_newest
-        for turn in self.fence.turns("open", "closed", known=known if is_newest else None):
-            with turn as progress:
-                tail = self._writable(progress)
-                progress.check_offset(fragment.at, len(fragment.data))
-                if fragment.note or fragment.at % size == 0:
-                    tail.put_note(fragment.at // size, fragment.note)
-                rows = max(progress.rows, self._append_bytes(tail, fragment.at, fragment.data))
-                if progress.settings.ack == "chunk":
-                    self.commits.commit(whole=False)
-                after = replace(progress, end=fragment.stop, rows=rows)
-                break
+
+        def work(progress: Progress) -> Progress:
+            tail = self._writable(progress)
+            progress.check_offset(fragment.at, len(fragment.data))
+            if fragment.note or fragment.at % size == 0:
+                tail.put_note(fragment.at // size, fragment.note)
+            rows = max(progress.rows, self._append_bytes(tail, fragment.at, fragment.data))
+            if progress.settings.ack == "chunk":
+                self.commits.commit(whole=False)
+            return replace(progress, end=fragment.stop, rows=rows)
+
+        after = self.fence.change_tail(work, "open", "closed", known=known if is_newest else None)
         self._announce(after)
         return after
 
