@@ -6,11 +6,15 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import httpx
 import numpy as np
 import pytest
 import zarr
@@ -19,11 +23,14 @@ from fastapi.routing import APIRoute
 
 from hyperslab.access import ACTIONS, Principal, allows, digest, rule, sees
 from hyperslab.api.app import ROUTERS
+from hyperslab.api.links import Links
 from hyperslab.api.middleware import access
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings
+from tests.server import running_server
 
 TOKEN = "t" * 32
+KEY = "a key for the tests of links"
 EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "0"))
 
 
@@ -95,8 +102,11 @@ def make(root: Path) -> None:
         for name in ("g", "h"):
             inner = group.create_group(name)
             inner.attrs["title"] = HIDDEN_WORD
-            array = inner.create_array("a", shape=(4, 4), chunks=(2, 2), dtype="u2")
+            names: Any = {"dimension_names": ["y", "x"]} if zarr_format == 3 else {}
+            attributes = {} if names else {"_ARRAY_DIMENSIONS": ["y", "x"]}
+            array = inner.create_array("a", shape=(4, 4), chunks=(2, 2), dtype="u2", attributes=attributes, **names)
             array[:] = np.arange(16).reshape(4, 4)
+            inner.create_array("y", shape=(4,), chunks=(4,), dtype="i2")[:] = np.arange(4) * 10
             image = inner.create_group("im")
             axes = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
             image.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
@@ -106,8 +116,11 @@ def make(root: Path) -> None:
             zarr.consolidate_metadata(root / store, zarr_format=2)
 
 
-PATHS = ("", *(f"{s}{p}" for s in ("lab", "lab3") for p in ("", "/g", "/h", "/g/a", "/h/a", "/g/im", "/h/im/0", "/a")))
-PATHS = (*PATHS, "lab/nothing", "lab/g/nothing", "nothing", "nothing/a")
+PATHS = (
+    "",
+    *(f"{s}{p}" for s in ("lab", "lab3") for p in ("", "/g", "/h", "/g/a", "/h/a", "/g/y", "/g/im", "/h/im/0", "/a")),
+)
+PATHS = (*PATHS, "lab/g/st", "lab/nothing", "lab/g/nothing", "nothing", "nothing/a")
 ROUTES = (
     *("/v1/metadata/{}", "/v1/metadata/{}?limit=1", "/v1/metadata/{}?search=a", "/v1/slice/{}?format=json"),
     *("/v1/chunk/{}/0.0", "/v1/plan/{}", "/v1/tile/{}/info.json", "/v1/tile/{}/0/0/0.png", "/v1/tile/{}.dzi"),
@@ -115,13 +128,12 @@ ROUTES = (
     *("/v1/stream/{}", "/zarr/{}/", "/zarr/{}", "/zarr/{}/.zarray", "/zarr/{}/.zgroup", "/zarr/{}/.zattrs"),
     *("/zarr/{}/.zmetadata", "/zarr/{}/zarr.json", "/zarr/{}/0.0", "/zarr/{}/c/0/0", "/zarr2/{}/.zmetadata"),
     *("/zarr2/{}/.zarray", "/zarr2/{}/0.0", "/zarr3/{}/zarr.json", "/zarr3/{}/c/0/0", "/zarr2/{}/", "/zarr3/{}/"),
-    *(
-        "/v1/slice/{}?format=json&sel=y:1",
-        "/v1/metadata/{}?table=true&limit=3",
-        "PROPFIND /zarr/{}",
-        "POST /v1/points/{}",
-        "/v1/metadata/{}?limit=0",
-    ),
+    *("/v1/slice/{}?format=json&sel=y:10", "/v1/slice/{}?format=tiff", "/v1/slice/{}?reduce=minmax&format=json"),
+    *("/v1/metadata/{}?table=true&limit=3", "/v1/metadata/{}?limit=0", "/v1/metadata/{}?search=topsecret"),
+    *("/v1/metadata/{}?decode=cf", "/v1/changes/{}", "/v1/changes/{}?since=lab=0-0-0", "/v1/stream/{}/frames?key=a"),
+    *("/v1/tile/{}/legend.png", "/v1/tile/{}/histogram.json", "/v1/tile/{}_files/0/0_0.png", "/view/{}"),
+    *("PROPFIND /zarr/{}", "POST /v1/points/{}", "POST /v1/points/{}?sel=y:10", "POST /v1/link?{}", "/v1", "/docs"),
+    *("/openapi.json", "/metrics", "/readyz"),
 )
 CHANGES: Mapping[str, tuple[str, ...]] = {
     "PUT /v1/slice/{}": ("write",),
@@ -143,7 +155,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
 
 
 def random_patterns(chance: random.Random) -> list[str]:
-    pool = [*filter(None, PATHS), "lab/*", "lab/*/a", "*/g", "**/im", "lab3/**/0", "lab/g/**", "lab/*/*"]
+    pool = [*filter(None, PATHS), "lab/*", "lab/*/a", "*/g", "**/im", "lab3/**/0", "lab/g/**", "lab/*/*", "*/*/y"]
     return chance.sample(pool, chance.randint(1, 3))
 
 
@@ -175,11 +187,17 @@ async def ask(app: FastAPI, target: str, headers: Mapping[str, str], body: bytes
     return Answer(start["status"], dict(start["headers"]), b"".join(each.get("body", b"") for each in parts))
 
 
+def stores_of(root: Path) -> dict[str, Any]:
+    return {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
+
+
+def rules_of(token: str, patterns: Sequence[str], allow: Sequence[str] = ("read",)) -> dict[str, Any]:
+    return {"hash": f"sha256:{digest(token.encode()).hex()}", "allow": [*allow], "paths": [*patterns]}
+
+
 def application(root: Path, patterns: Sequence[str], allow: Sequence[str] = ("read",), **more: Any) -> FastAPI:
     """A service in which ``TOKEN`` allows actions at paths."""
-    stores: Any = {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
-    token: Any = {"hash": f"sha256:{digest(TOKEN.encode()).hex()}", "allow": allow, "paths": patterns}
-    return create_app(Settings(stores=stores, tokens={"anna": token}, **more))
+    return create_app(Settings(stores=stores_of(root), tokens={"anna": rules_of(TOKEN, patterns, allow)}, **more))
 
 
 def without_the_hidden(root: Path, target: Path, patterns: Sequence[str]) -> None:
@@ -207,47 +225,113 @@ def without_the_hidden(root: Path, target: Path, patterns: Sequence[str]) -> Non
 NODES = tuple(
     f"{s}{p}"
     for s in ("lab", "lab3")
-    for p in ("", "/g", "/h", "/a", *(f"/{g}/{n}" for g in "gh" for n in ("a", "im", "im/0")))
+    for p in ("", "/g", "/h", "/a", *(f"/{g}/{n}" for g in "gh" for n in ("a", "y", "im", "im/0", "st")))
 )
 
 
 def told(answer: Answer) -> tuple[Any, ...]:
-    """What an answer tells, without what varies from one to the next."""
-    varies = {b"server-timing", b"last-modified", b"x-request-id"}
-    body = bytes(answer.body)
+    """What an answer tells, without what varies from one to the next: times of files, ids of the change feed and of
+    links, and how many chunks are cached."""
+    varies = {b"server-timing", b"last-modified", b"x-request-id", b"date", b"server", b"connection", b"content-length"}
+    varies |= {b"array-chunks"}
+    body = re.sub(
+        rb'/link/a\.[^"]*|\b\w+=[0-9a-f]{8}-[0-9a-f]*-[0-9a-f]+|"(expires":"[^"]*"|cached":\d+)', b"", answer.body
+    )
     if b"multistatus" in body:
         body = b"".join(sorted(body.split(b"<D:response>"), key=lambda part: bytes(part).partition(b"</D:href>")[0]))
-    return answer.status, {k: v for k, v in answer.headers.items() if k not in varies}, body
+    body = re.sub(rb"<D:(getlastmodified|creationdate)>[^<]*", b"", body)
+    headers = {k: re.sub(rb'-\d+-67108864"$', b"", v) for k, v in answer.headers.items() if k not in varies}
+    return answer.status, headers, body
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("stores")
     make(root)
+    time: Any = {"name": "t", "type": "time", "size": None, "chunk": 2}
+    names = [time, *({"name": name, "type": "space", "size": 4, "chunk": 4} for name in "yx")]
+    body = dumped({"arrays": [{"key": "a", "dtype": "|u1", "dimensions": names}]})
+    opening = ask(create_app(Settings(stores=stores_of(root))), "PUT /v1/stream/lab/g/st", {}, body)
+    assert asyncio.run(opening).status == 201
     return root
 
 
-async def compare(app: FastAPI, other: FastAPI, chance: random.Random, patterns: str) -> None:
-    """Every route of every path, cold and now and then from the cache."""
-    for target in [route.format(path) for route in ROUTES for path in PATHS]:
-        headers = {"X-API-Key": TOKEN, "accept": chance.choice(["*/*", "text/html", "application/json"])}
-        body = b'{"coordinates": [[0, 0]]}' if "points" in target else b""
-        for _ in range(1 + (chance.random() < 0.2)):
-            found, expected = await ask(app, target, headers, body), await ask(other, target, headers, body)
-            assert told(found) == told(expected), (patterns, target, headers["accept"])
+Ask = Callable[[str, Mapping[str, str], bytes], Awaitable[Answer]]
+
+
+@asynccontextmanager
+async def workers(settings: Mapping[str, Any]) -> AsyncIterator[Ask]:
+    """Requests to two workers, each of which gets some: two applications, or by hand a server."""
+    if not EXAMPLES:
+        apps = [create_app(Settings(**settings)) for _ in range(2)]
+        turns = count()
+        yield lambda target, headers, body: ask(apps[next(turns) % 2], target, headers, body)
+        return
+    more = {name: value for name, value in settings.items() if name != "stores"}
+    limits = httpx.Limits(max_keepalive_connections=0)  # the kernel chooses a worker for each connection
+    with running_server(settings["stores"], executed=True, workers=2, **more) as server:
+        async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=60) as client:
+
+            async def request(target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+                method, _, path = target.rpartition(" ")
+                sent = {"host": "localhost", "accept-encoding": "identity", **headers}
+                found = await client.request(method or "GET", path, headers=sent, content=body or None)
+                return Answer(found.status_code, {k.lower(): v for k, v in found.headers.raw}, found.content)
+
+            yield request
+
+
+def dumped(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+async def compare(asked: Ask, other: FastAPI, chance: random.Random, token: str, patterns: Sequence[str]) -> None:
+    """Random routes and paths, cold and warm, after one who sees everything, with a token or by a link."""
+    links = Links({"a": KEY})
+    for _ in range(1000 if EXAMPLES else 250):
+        path, target = chance.choice(PATHS), chance.choice(ROUTES)
+        body = dumped({"coordinates": [[0, 0]]}) if "points" in target else b""
+        body = dumped({"path": path, "expires": "1h"}) if "link" in target else body
+        target = target.replace("?{}", "").format(path)
+        headers = {"accept": chance.choice(["*/*", "text/html", "application/json"]), "user-agent": "Mozilla/5.0"}
+        if "/v1/changes" in target:
+            headers["accept"] = "application/json"
+        headers |= {"content-type": "application/json"} if "link" in target else {}
+        if chance.random() < 0.3:
+            await asked(target, {**headers, "X-API-Key": TOKEN}, body)
+        if len(patterns) == 1 and "*" not in patterns[0] and chance.random() < 0.5:
+            method, _, rest = target.rpartition(" ")
+            target = f"{method} /link/{links.sign(patterns[0], ['read'], 4e9, 'anna')}{rest}".strip()
+        else:
+            headers["X-API-Key"] = token
+        if " " not in target and chance.random() < 0.1:
+            target = f"HEAD {target}"
+        for turn in range(chance.choice([1, 1, 2, 3])):
+            found, expected = await asked(target, headers, body), await ask(other, target, headers, body)
+            assert told(found) == told(expected), (patterns, target, headers, body)
+            if turn and b"etag" in expected.headers and "/v1/plan/" not in target:
+                headers["if-none-match"] = expected.headers[b"etag"].decode()
 
 
 def test_what_one_may_not_see_leaves_no_trace(whole: Path, tmp_path: Path) -> None:
     """Answers are those of a service on whose disk the hidden nodes are not."""
     chance = random.Random(36)
-    for round_ in range(max(3, EXAMPLES // 1000)):
-        patterns = random_patterns(chance)
-        twin = tmp_path / f"twin{round_}"
-        without_the_hidden(whole, twin, patterns)
-        app, other = application(whole, patterns), application(twin, patterns)
+    views = {f"{number:032}": random_patterns(chance) for number in range(max(4, EXAMPLES // 1000))}
+    tokens = {f"n{token}": rules_of(token, patterns) for token, patterns in views.items()}
+    more: dict[str, Any] = {"link_keys": {"a": KEY}}
 
-        asyncio.run(compare(app, other, chance, str(patterns)))
-        shutil.rmtree(twin)
+    async def check() -> None:
+        settings = {"stores": stores_of(whole), "tokens": tokens, "read_tokens": [TOKEN], **more}
+        async with workers(settings) as asked:
+            for token, patterns in views.items():
+                twin = tmp_path / token
+                without_the_hidden(whole, twin, patterns)
+                own = {f"n{token}": tokens[f"n{token}"]}
+                other = create_app(Settings(stores=stores_of(twin), tokens=own, **more))
+                await compare(asked, other, chance, token, patterns)
+                shutil.rmtree(twin)
+
+    asyncio.run(check())
 
 
 def test_no_change_is_made_that_is_not_allowed(whole: Path) -> None:
@@ -379,3 +463,41 @@ def test_every_route_of_nodes_is_one_that_rules_know() -> None:
     routes = {path.split("/")[2] for path in paths if path.startswith("/v1/") and path != "/v1/"}
 
     assert routes - {"link"} == access.ROUTES.keys()  # the endpoint of links asks by itself
+
+
+def test_ids_of_changes_count_nothing_that_one_may_not_see(tmp_path: Path) -> None:
+    make(tmp_path)
+    everything = "w" * 32
+    app = application(tmp_path, ["lab/g"], write_tokens=[everything])
+
+    async def put(path: str, value: int) -> None:
+        target = f"PUT /v1/slice/lab/{path}?select={value},{value}"
+        assert (await ask(app, target, {"X-API-Key": everything}, bytes([value, 0]))).status == 204
+
+    async def changes(token: str, since: str = "") -> tuple[list[Any], str]:
+        target = "/v1/changes/lab" + (f"?since={since}" if since else "")
+        answer = await ask(app, target, {"X-API-Key": token, "accept": "application/json"})
+        found = json.loads(answer.body)
+        return [(each["path"], each["boxes"]) for each in found["events"]], found["next"]
+
+    async def told(since: str, most: int) -> None:
+        """Wait until this many changes are in the log."""
+        while len((await changes(everything, since))[0]) < most:
+            await asyncio.sleep(0.01)
+
+    async def check() -> None:
+        (_, first), (_, own), (_, same) = [await changes(each) for each in (everything, TOKEN, TOKEN)]
+        form = re.compile("lab=[0-9a-f]{8}-[0-9a-f]{24}-[0-9a-f]{16}")
+        assert form.fullmatch(own) and form.fullmatch(same) and own != same  # noqa: PT018
+        await put("h/a", 0)
+        await put("g/a", 1)
+        await put("h/a", 2)
+        await told(first, 2)
+        events, own = await changes(TOKEN, own)
+        assert (events, form.fullmatch(own) is not None) == ([("lab/g/a", ["0:2,0:2"])], True)
+        await put("g/a", 3)
+        assert (await changes(TOKEN, own))[0] == [("lab/g/a", ["2:4,2:4"])]
+        unknown = await ask(app, f"/v1/changes/lab?since={first}", {"X-API-Key": TOKEN, "accept": "application/json"})
+        assert [each["unknown"] for each in json.loads(unknown.body)["events"]] == [True]
+
+    asyncio.run(check())

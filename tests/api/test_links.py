@@ -22,10 +22,8 @@ from hyperslab.api.links import Links
 from hyperslab.asgi import create_app
 from hyperslab.cli import run as run_command
 from hyperslab.settings import Settings
-from tests.api.test_access import PATHS, ROUTES, TOKEN, application, ask, make
+from tests.api.test_access import KEY, PATHS, ROUTES, TOKEN, application, ask, make
 from tests.server import served
-
-KEY = "a key for the tests of links"
 
 
 class Guarded(NamedTuple):
@@ -249,6 +247,7 @@ def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.
         ("refusal", "anna", "read", "lab/h", 0, 404),
         ("refusal", "anonymous", "read", "lab/g/a/0.0", 0, 401),
         ("refusal", "unknown", "read", "lab/g/a/0.0", 0, 401),
+        ("failure", "anna", "write", "lab/g/a", 5, 400),
     ]
     assert caplog.records[0].request == "r-1"  # type: ignore[attr-defined]
     assert not any(TOKEN in record.getMessage() for record in caplog.records)

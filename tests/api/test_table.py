@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,12 @@ import zarr
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.arrays import listing, table
+from hyperslab.arrays.catalog import Catalog
+from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.tree import find
+from hyperslab.storage import StoreConfig, open_store
 from tests.api.support import problem, running, serving
+from tests.arrays.counting import CountingStore
 
 ROOT = "/v1/metadata/data"
 TEMPERATURE = {"units": "K", "long_name": "Air temperature", "valid_min": 180.5}
@@ -72,6 +79,39 @@ def test_nodes_are_found_by_names_and_values_of_their_attributes(http: httpx.Cli
     assert found(http, "Water") == {"mass": ("long_name", "mass of water")}
     assert found(http, "title:K") == found(http, "nothing") == {}
     assert [*found(http, "units:")] == ["air", "deep/er/sea", "flux", "mass"]
+
+
+@pytest.mark.parametrize("listable", [True, False], ids=["bucket", "server"])
+def test_a_search_reads_no_more_than_attributes_and_nothing_where_consolidated_metadata_tell_them(
+    folder: Path, tmp_path: Path, listable: bool
+) -> None:
+    """A name needs no document, and an array whose own document is broken has attributes all the same."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    v3 = (tmp_path / "zarr.json").exists()
+    consolidate: Any = {"zarr_format": 3 if v3 else 2}
+    with pytest.warns(UserWarning, match="Consolidated metadata") if v3 else nullcontext():
+        zarr.consolidate_metadata(tmp_path, **consolidate)
+
+    def read_by_search(text: str, **claims: Any) -> tuple[list[str], set[str]]:
+        store = CountingStore(open_store(StoreConfig(name="data", url=str(tmp_path))), **claims)
+        catalog = Catalog([MountedStore("data", store)])
+        group = catalog.open_group("data")
+        list(catalog.children(group, limit=9).nodes)
+        store.gets.clear()
+        matches = find(catalog, group, text, limit=9, page=9)
+        return [child.name for child in matches.nodes], {*store.gets} - {".zmetadata"}
+
+    assert read_by_search("air")[0] == ["data/air"]
+    assert not {key for key in read_by_search("a")[1] if "/" not in key or key.startswith(("air/", "mass/", "scans/"))}
+    if not v3:
+        (tmp_path / "mass" / ".zarray").write_text("{}")
+        names, read = read_by_search("kg m-2")
+        assert names == ["data/mass"]
+        assert {key.rpartition("/")[2] for key in read} == {".zattrs"}
+    if not (v3 and listable):  # each zarr.json tells the kind of its node
+        names, read = read_by_search("degc", cheap_stat=False, listable=listable)
+        assert names == ["data/deep/er/sea"]
+        assert not {key for key in read if key.split("/")[-2:-1] in (["air"], ["flux"], ["mass"], ["sea"])}
 
 
 @pytest.mark.parametrize("remote", [False, True])

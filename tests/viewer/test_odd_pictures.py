@@ -307,7 +307,7 @@ def test_a_link_to_any_place_shows_the_picture(viewer: Viewer, box: str) -> None
 
 @pytest.mark.parametrize("name", ["vaster", "tall", "wide"])
 def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(viewer: Viewer, name: str) -> None:
-    viewer.open(f"/view/odd/{name}?rescale=0,255")
+    viewer.open(f"/view/odd/{name}?view=image&rescale=0,255")
     expect(viewer.page.locator("#toasts")).to_contain_text("Only a part is shown")
     viewer.settle()
 
@@ -319,7 +319,7 @@ def test_of_a_plane_beyond_all_measure_a_part_is_shown_at_every_zoom(viewer: Vie
     picture = viewer.picture()
     assert (picture[picture.shape[0] // 2, picture.shape[1] // 2] == 90).all()
     viewer.page.keyboard.press("0")
-    viewer.wait_for_query(r"\?rescale=0,255$")
+    viewer.wait_for_query(r"\?view=image&rescale=0,255$")
     assert viewer.tab.count(f"/v1/tile/odd/{name}/") < 100
 
 

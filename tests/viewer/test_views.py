@@ -113,11 +113,43 @@ def test_channels_that_nobody_has_described_are_all_shown(viewer: Viewer) -> Non
     assert len(values) >= 2
 
 
-def test_a_few_columns_of_many_values_open_as_a_table(viewer: Viewer) -> None:
-    viewer.open("/view/data/columns")
-
+def test_arrays_much_longer_than_wide_open_as_plots_or_tables(viewer: Viewer) -> None:
+    """As a picture they would be a line. Every line of a plot is read off."""
+    viewer.open("/view/data/columns?range=100,140")
+    viewer.page.locator('.plot[aria-busy="false"]').wait_for()
+    viewer.page.mouse.move(600, 400)
+    index = int(re.findall(r"\d+", viewer.page.locator(".probe-where").inner_text())[1])
+    told = [f"d1 {column}{4 * index + column}" for column in range(4)]
+    expect(viewer.page.locator(".probe-channel")).to_have_text(told)
+    expect(viewer.page.locator(".code")).to_contain_text("select=100:141,:")
+    viewer.press("Values", exact=True)
+    viewer.page.locator("tbody td").first.wait_for()
     assert first_cell(viewer) == ("0", "0", "0")
-    expect(viewer.page.get_by_role("button", name="Image", exact=True)).to_be_visible()
+
+    shapes = {
+        **{
+            (10**6, 2): "plot",
+            (2, 10**6): "plot",
+            (10**5, 3): "plot",
+            (1, 50): "plot",
+            (10**6, 1, 1): "plot",
+            (3, 1): "plot",
+            (9,): "plot",
+        },
+        **{(10**5, 128): "values", (5, 10**5, 3): "values", (2**53, 3): "values"},
+        **{(300, 20): "image", (40, 30, 3): "image", (1, 1): "image"},
+    }
+    static = viewer.page.locator('meta[name="hyperslab-static"]').get_attribute("content")
+    script = """async ([file, shapes]) => {
+      const { viewsOf } = await import(file);
+      return shapes.map((shape) => viewsOf({ kind: "array", dtype: "<f4", attributes: {}, shape }));
+    }"""
+    found = viewer.page.evaluate(script, [f"{static}/nodes.js", [list(shape) for shape in shapes]])
+    assert dict(zip(shapes, (views[0] for views in found), strict=True)) == shapes
+    assert all(
+        {"values", "image" if len(shape) > 1 else "plot"} <= set(views)
+        for shape, views in zip(shapes, found, strict=True)
+    )
 
 
 def test_a_tap_reads_the_value(phone: Viewer) -> None:

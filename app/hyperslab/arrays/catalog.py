@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.chunk_keys import located
@@ -34,6 +34,7 @@ from hyperslab.engine.metadata import (
     parse_attributes,
     parse_consolidated,
     parse_group,
+    parse_object,
 )
 from hyperslab.engine.v3 import Document, describes_node, parse_document
 from hyperslab.errors import (
@@ -54,6 +55,7 @@ _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
 _LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
+T = TypeVar("T")
 
 
 class Catalog:
@@ -142,9 +144,40 @@ class Catalog:
         node = self._readable(path, read) if node is None else node
         return None if node is None else self.whole(node)
 
-    def _readable(self, path: str, open_node: Callable[[], Node], *, fresh: bool = False) -> Node | None:
+    def child_attributes(self, group: GroupNode, child: ChildInfo) -> Mapping[str, Any]:
+        """The attributes of a child of a group as it was listed, by their document alone: the node is not opened, and
+        may be broken. Empty where they cannot be read."""
+        path, mount = join(group.path, child.name), group.mount
+        if child.copied is not None:
+            return child.copied
+        if mount is None or not any([*child.documents.values()][:-1]):
+            node = self.find_readable(path)
+            return {} if node is None else node.attributes
+        v3_key, own_key = [*child.documents][-2:]
+        is_mixed = any([*child.documents.values()][:-2])
+
+        def read() -> Mapping[str, Any]:
+            for key in (v3_key, own_key):
+                version, is_v3 = child.documents[key], key == v3_key
+                if version is None or (is_v3 and group.prefix + child.name in mount.assume_metadata):
+                    continue
+                kept = self._attributes.get((mount.name, key), version, count_miss=False)
+                if kept is not None:
+                    return kept.attributes
+                stored = child.read.get(key) or mount.versions.read([key])[0]
+                if stored is None or (is_v3 and is_mixed and not describes_node(stored.data)):
+                    continue
+                members = parse_object(stored.data, key, limit=MAX_CONSOLIDATED_BYTES)
+                found = _Large(_inner(members) if is_v3 else members, 500 + 4 * len(stored.data))
+                self._attributes.put((mount.name, key), stored.version, found, found.nbytes)
+                return found.attributes
+            return {}
+
+        return self._readable(path, read) or {}
+
+    def _readable(self, path: str, read: Callable[[], T], *, fresh: bool = False) -> T | None:
         try:
-            return open_node()
+            return read()
         except (NodeNotFound, BrokenData, BadPath):
             return None
         except StoreError as error:
@@ -303,10 +336,13 @@ class Catalog:
             stores = listing.Known({name: self.kind_of_store(name) for name in self.mounts})
             return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
-        known = self._known_children(mount, group.prefix, problems)
+        above = [*self._consolidated_above(mount, group.prefix, problems)]
+        known = _known_children(mount, group.prefix, above)
         found = listing.children(
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
+        if attributes and mount.is_remote and above:
+            found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
         if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
             names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(group.prefix).entries]
             kinds = {kind: name for name in names if (kind := CONVERTIBLE.get(PurePosixPath(name).suffix.lower()))}
@@ -324,21 +360,6 @@ class Catalog:
             page = self.children(group, limit=count - len(found), cursor=page.next_cursor)
             found += page.nodes
         return found
-
-    def _known_children(self, mount: MountedStore, prefix: str, problems: list[str]) -> listing.Known:
-        """The direct children below a prefix in assumed metadata and in consolidated documents."""
-        assumed: dict[str, Kind] = {}
-        for path in mount.assume_metadata:
-            name, slash, _ = path[len(prefix) :].partition("/")
-            if path.startswith(prefix) and name:
-                assumed[name] = "group" if slash and name not in assumed else "array"
-        above = self._consolidated_above(mount, prefix, problems)
-        found = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
-        if not assumed and len(found) == 1:  # as large as it may be
-            return found[0]
-        kinds = [assumed, *(each.kinds for each in found)]
-        arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
-        return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
     def count_folders(self, group: GroupNode, most: int) -> int:
         """The number of folders in that of a group, of which each may be a child, up to ``most``; 0 if unknown."""
@@ -520,6 +541,45 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consoli
         nbytes += 2 * len(each) + len(text) + 300  # objects and slots
     children = {inner: listing.Known(siblings) for inner, siblings in kinds.items()}
     return _Consolidated(texts, children), stored.version, nbytes
+
+
+def _known_children(mount: MountedStore, prefix: str, above: Sequence[tuple[str, _Consolidated]]) -> listing.Known:
+    """The direct children below a prefix in assumed metadata and in consolidated documents."""
+    assumed: dict[str, Kind] = {}
+    for path in mount.assume_metadata:
+        name, slash, _ = path[len(prefix) :].partition("/")
+        if path.startswith(prefix) and name:
+            assumed[name] = "group" if slash and name not in assumed else "array"
+    found = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
+    if not assumed and len(found) == 1:  # as large as it may be
+        return found[0]
+    kinds = [assumed, *(each.kinds for each in found)]
+    arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
+    return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
+
+
+def _with_copies(
+    children: Sequence[ChildInfo], prefix: str, above: Sequence[tuple[str, _Consolidated]]
+) -> Iterator[ChildInfo]:
+    """The children of a group, each with its attributes in the first consolidated metadata that name it."""
+    for child in children:
+        copied: Mapping[str, Any] | None = None
+        for root, known in above:
+            inner, documents = f"{prefix[len(root) :]}{child.name}/", known.documents
+            if (text := documents.get(inner + V3)) is not None:
+                copied = _inner(parse_json(text, limit=len(text)))
+            elif inner + ".zarray" in documents or inner + ".zgroup" in documents:
+                text = documents.get(inner + ".zattrs", b"{}")
+                copied = parse_json(text, limit=len(text))
+            if copied is not None:
+                break
+        yield child if copied is None else replace(child, copied=copied)
+
+
+def _inner(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes in a ``zarr.json``."""
+    attributes = members.get("attributes")
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str, bytes], inner: str) -> Node | None:

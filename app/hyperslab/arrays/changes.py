@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from posixpath import commonpath
 from threading import Lock, Thread
 from typing import Final, NamedTuple
@@ -46,9 +46,10 @@ class Entry(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Log:
     """Content of a log: the entries numbered ``next - len(entries)`` to ``next``, exclusive. ``generation`` changes if
-    the log was lost and begun again."""
+    the log was lost and begun again. ``secret``: the key of ids that tell no numbers."""
 
     generation: str
+    secret: str
     next: int
     entries: tuple[Entry, ...]
 
@@ -64,7 +65,7 @@ class Log:
         kept = (*self.entries, *entries)[-MAX_ENTRIES:]
         while sum([len(entry.key) for entry in kept]) > MAX_ENTRIES * 512:
             kept = kept[len(kept) // 2 :]
-        return Log(self.generation, self.next + len(entries), kept)
+        return replace(self, next=self.next + len(entries), entries=kept)
 
 
 class ChangeLog:
@@ -169,11 +170,11 @@ class ChangeLog:
 
 def new_log() -> Log:
     """A log without entries."""
-    return Log(secrets.token_hex(4), 0, ())
+    return Log(secrets.token_hex(4), secrets.token_hex(16), 0, ())
 
 
 def _text(log: Log) -> bytes:
-    return dump_json({"generation": log.generation, "next": log.next, "entries": log.entries})
+    return dump_json({name: getattr(log, name) for name in ("generation", "secret", "next", "entries")})
 
 
 def _parsed(stored: Stored) -> Log:
@@ -181,5 +182,6 @@ def _parsed(stored: Stored) -> Log:
     document = parse_object(stored.data) or {}
     with suppress(KeyError, TypeError, ValueError):
         entries = tuple([Entry(str(k), v and str(v), bool(c), bool(f)) for k, v, c, f in document["entries"]])
-        return Log(str(document["generation"]), max(int(document["next"]), len(entries)), entries[-MAX_ENTRIES:])
+        count = max(int(document["next"]), len(entries))
+        return Log(str(document["generation"]), str(document["secret"]), count, entries[-MAX_ENTRIES:])
     return new_log()

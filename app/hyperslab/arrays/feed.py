@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ _MAX_LEFT: Final = 32
 """Paths without subscribers of which it is kept what was seen."""
 _MAX_STATES: Final = 1000
 """States of a path that are known again."""
+_SALT: Final = 8
+"""Letters of the salt of hashes in an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +78,38 @@ class ChangeFeed:
         writable = mount.writable and mount.store.capabilities.writable
         self._log = ChangeLog(mount.store, self._woken.set, writable=writable)
         self._state: tuple[str | None, Log] = (None, new_log())
-        self._subscribers: dict[object, tuple[str, Deliver]] = {}
+        self._subscribers: dict[object, tuple[str, Deliver, bool]] = {}
         self._lock = Lock()  # of the state, the subscribers, and the order of delivery
         self._running = False
         self._known: _Known = OrderedDict()
         self._scanner = _Scanner(catalog, mount)
 
     @contextmanager
-    def subscription(self, path: str, since: str | None, deliver: Deliver) -> Iterator[str]:
+    def subscription(
+        self, path: str, since: str | None, deliver: Deliver, *, is_partial: bool = False
+    ) -> Iterator[str]:
         """Subscription of ``deliver`` to the changes at and below ``path`` (which begins with the store's name): first
         those since the id ``since``, if given, then new ones. Yields the current id.
+
+        ``is_partial``: the subscriber sees some nodes of the store, so ids tell no numbers, which count all changes.
 
         Raises `BadParameter` for an invalid id, and `StoreError`.
         """
         own = object()
         head, _, position = ("--0" if since is None else since).rpartition("-")
-        if not position.isdecimal():
+        if not (position.isdecimal() or (is_partial and position.isalnum())):
             raise BadParameter("since", since, "expected the id of an event")
         generation, _, state = head.partition("-")
         self._log.watch()
         with self._lock:
             self._scanner.explain(self._advance())
             log = self._state[1]
+            if is_partial and since is not None:
+                numbers = map(str, range(log.next - len(log.entries), log.next + 1))
+                position = self._found(state, position, numbers) or "-1"  # before all that is kept
+                state = self._found(state, state[_SALT:], self._scanner.states(path)) or "lost"
             is_sure = self._scanner.begin(path, None if since is None else state, is_new=not self._follows(path))
-            now = self._scanner.stamped(path, self._id(log.next))
+            now = self._stamped(path, [Change(self._id(log.next), {})], is_partial=is_partial)[0].id
             if since is not None:
                 entries, before = log.since(generation, int(position)), f"{generation}-{position}"
                 missed = _changes_for(path, self._changes(entries or (), before, OrderedDict()))
@@ -106,13 +117,13 @@ class ChangeFeed:
                     missed = [replace(change, id=before) for change in missed]
                     missed.append(Change(self._id(log.next), {"path": path, "unknown": True}))
                 if missed:
-                    deliver(self._stamped(path, missed))
+                    deliver(self._stamped(path, missed, is_partial=is_partial))
             if not self._subscribers:  # the first subscriber has read nothing older than this
                 self._known.clear()
                 with suppress(HyperslabError):
                     node = self._catalog.open_node(path)
                     self._known[node.path] = node
-            self._subscribers[own] = (path, deliver)
+            self._subscribers[own] = (path, deliver, is_partial)
             start = not self._running
             self._running = True
         if start:
@@ -125,8 +136,16 @@ class ChangeFeed:
                 if not self._follows(path):
                     self._scanner.end(path)
 
+    def _hash(self, salt: str, text: str) -> str:
+        key = self._state[1].secret.encode()
+        return hashlib.blake2b(f"{salt}{text}".encode(), key=key, digest_size=8).hexdigest()
+
+    def _found(self, salt: str, hashed: str, texts: Iterable[str]) -> str | None:
+        """The text that has a hash."""
+        return next((text for text in texts if self._hash(salt[:_SALT], text) == hashed), None)
+
     def _follows(self, path: str) -> bool:
-        return any(followed == path for followed, _ in self._subscribers.values())
+        return any(followed == path for followed, *_ in self._subscribers.values())
 
     def _run(self) -> None:
         tick = 0.5 if self._mount.is_remote else 0.02
@@ -137,7 +156,7 @@ class ChangeFeed:
                     if not self._subscribers:
                         self._running = False
                         return
-                    paths = {path for path, _ in self._subscribers.values()}
+                    paths = {path for path, *_ in self._subscribers.values()}
                     self._scanner.explain(self._advance())
                 if foreign := self._scanner.scan(paths):
                     self._report_foreign(foreign)
@@ -177,12 +196,22 @@ class ChangeFeed:
         return entries
 
     def _deliver(self, changes: Sequence[Change]) -> None:
-        for path, deliver in self._subscribers.values():
+        for path, deliver, is_partial in self._subscribers.values():
             if found := _changes_for(path, changes):
-                deliver(self._stamped(path, found))
+                deliver(self._stamped(path, found, is_partial=is_partial))
 
-    def _stamped(self, path: str, changes: Iterable[Change]) -> list[Change]:
-        return [replace(change, id=self._scanner.stamped(path, change.id)) for change in changes]
+    def _stamped(self, path: str, changes: Iterable[Change], *, is_partial: bool) -> list[Change]:
+        """The changes with the ids that a subscriber of a path gets: for one who sees a part, with keyed hashes of
+        state and number, other ones each time."""
+        found = []
+        for change in changes:
+            stamped = self._scanner.stamped(path, change.id)
+            if is_partial:
+                generation, state, number = stamped.split("-")
+                salt = secrets.token_hex(_SALT // 2)
+                stamped = f"{generation}-{salt}{self._hash(salt, state)}-{self._hash(salt, number)}"
+            found.append(replace(change, id=stamped))
+        return found
 
     def _id(self, position: int) -> str:
         return f"{self._state[1].generation}-{position}"
@@ -303,7 +332,11 @@ class _Scanner:
     def stamped(self, path: str, position: str) -> str:
         """An id, from a generation and a position in the log, with the latest state of which all changes are logged."""
         generation, _, number = position.rpartition("-")
-        return f"{generation}-{self._states.get(path, [''])[-2:][0]}-{number}"
+        return f"{generation}-{self.states(path)[-2:][0]}-{number}"
+
+    def states(self, path: str) -> list[str]:
+        """The states of a path that are known."""
+        return self._states.get(path, [""])
 
     def explain(self, entries: Iterable[Entry]) -> None:
         """Take note of log entries: versions that need no report."""

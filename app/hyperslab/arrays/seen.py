@@ -56,6 +56,10 @@ class SeenCatalog(Catalog):
         path = join(group.path, child.name)
         return super().open_child(group, child) if self.view.covers(path) else self.find_readable(path)
 
+    def child_attributes(self, group: GroupNode, child: ChildInfo) -> Mapping[str, Any]:
+        """As `Catalog.child_attributes`; none of a group that only leads to what is seen."""
+        return super().child_attributes(group, child) if self.view.covers(join(group.path, child.name)) else {}
+
     def last_known(self, path: str) -> Node | None:
         """As `Catalog.last_known`; None for a group that only leads to what is seen."""
         return super().last_known(path) if self.view.covers(path) else None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.catalog import Catalog, Node
+from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, HyperslabError, shown
@@ -22,33 +21,51 @@ MAX_SORTED: Final = 20_000
 COLUMNS: Final = ("kind", "shape", "chunks", "dtype", "nbytes", "units")
 """What a row says beside its name and attributes: `sort` takes these too."""
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 _BATCH: Final = 32
 _LEAST: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+class Found(NamedTuple):
+    """Where a text is: in a path, or in the ``attribute`` of this name and value."""
+
+    attribute: tuple[str, str] | None = None
+
+
 class Sought:
     """Text to find nodes by: part of a path, or of a name or a value among the attributes, in any case of letters; or
     ``name:value`` of an attribute. There a value shorter than three characters is a whole word: ``units:K``."""
 
-    text: str
+    def __init__(self, text: str) -> None:
+        self._text = text.lower()
+        name, colon, self._value = (part.strip() for part in self._text.partition(":"))
+        self._name = f".{name}" if colon and name else None
+        self._word = re.compile(rf"(?<!\w){re.escape(self._value)}(?!\w)") if 0 < len(self._value) < _LEAST else None
 
-    def in_path(self, path: str) -> bool:
-        return self.text.lower() in path.lower()
+    def look(self, catalog: Catalog, group: GroupNode, child: ChildInfo, path: str) -> Found | None:
+        """Where the text is in a child of a group: in its ``path``, or else in its attributes, which are read."""
+        if self._text in path.lower():
+            return Found()
+        attribute = self.in_attributes(catalog.child_attributes(group, child))
+        return None if attribute is None else Found(attribute)
+
+    def look_all(
+        self, catalog: Catalog, group: GroupNode, children: Sequence[ChildInfo], folder: str
+    ) -> Iterator[Found | None]:
+        """`look` into each child of a group, by its path below ``folder``."""
+        return in_batches(group, lambda child: self.look(catalog, group, child, join(folder, child.name)), children)
 
     def in_attributes(self, attributes: Mapping[str, Any]) -> tuple[str, str] | None:
         """Name and value of the first attribute that fits, nested ones as ``omero.channels.label``; None if none
         does."""
-        text = self.text.lower()
-        name, colon, value = (part.strip() for part in text.partition(":"))
-        is_short = 0 < len(value) < _LEAST
-        word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
         for own, stored in _leaves(attributes, ""):
             lower, content = own.lower(), stored.lower()
-            if text in lower or text in content:
+            if self._text in lower or self._text in content:
                 return own, stored
-            is_named = bool(colon and name) and f".{lower}".endswith(f".{name}")
-            if is_named and (word.search(content) if is_short else value in content):
+            is_named = self._name is not None and f".{lower}".endswith(self._name)
+            if is_named and (self._value in content if self._word is None else self._word.search(content)):
                 return own, stored
         return None
 
@@ -69,12 +86,11 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
             yield name, value if isinstance(value, str) else dump_json(value).decode("utf-8", "replace")
 
 
-def open_children(catalog: Catalog, group: GroupNode, children: Sequence[ChildInfo]) -> Iterator[Node | None]:
-    """The children of a group, opened a few at a time, at once in a remote store; None for those that are broken."""
-    mount = group.mount
-    for start in range(0, len(children), _BATCH):
-        part, opens = children[start : start + _BATCH], partial(catalog.open_child, group)
-        yield from [*map(opens, part)] if mount is None else mount.each(opens, part)
+def in_batches(group: GroupNode, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """The results of ``work`` on children of a group, a few at a time, at once in a remote store."""
+    for start in range(0, len(items), _BATCH):
+        part = items[start : start + _BATCH]
+        yield from map(work, part) if group.mount is None else group.mount.each(work, part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +145,17 @@ def read_table(catalog: Catalog, group: GroupNode, wanted: Wanted) -> Table:
     sought = None if text is None else Sought(text)
     deadline, rows, problems = time.monotonic() + listing.SEARCH_SECONDS, list[Row](), list[str]()
     most, following = limit if by_name else MAX_SORTED, cursor if by_name else None
+
+    def read(child: ChildInfo) -> Row | None:
+        found = sought is None or sought.look(catalog, group, child, child.name)
+        return _row(catalog, group, child, columns) if found else None
+
     while True:
         page = catalog.children(group, limit=most, cursor=following, deadline=deadline, attributes=True)
         problems += [problem for problem in page.problems if problem not in problems]
         following = page.next_cursor
-        for at, (child, node) in enumerate(zip(page.nodes, open_children(catalog, group, page.nodes), strict=True)):
-            row = _row(catalog, join(group.path, child.name), child, node, columns)
-            if sought is None or sought.in_path(child.name) or (node and sought.in_attributes(node.attributes)):
+        for at, (child, row) in enumerate(zip(page.nodes, in_batches(group, read, page.nodes), strict=True)):
+            if row is not None:
                 rows.append(row)
             is_last = at == len(page.nodes) - 1
             if not is_last and (len(rows) == most or time.monotonic() > deadline):
@@ -153,10 +173,11 @@ def read_table(catalog: Catalog, group: GroupNode, wanted: Wanted) -> Table:
     return Table((), more, tuple(problems), rows=tuple(rows[start : start + limit]), count=len(rows))
 
 
-def _row(catalog: Catalog, path: str, child: ChildInfo, node: Node | None, columns: Sequence[str]) -> Row:
+def _row(catalog: Catalog, group: GroupNode, child: ChildInfo, columns: Sequence[str]) -> Row:
+    node = catalog.open_child(group, child)
     if node is None:
         try:
-            node = catalog.open_node(path)
+            node = catalog.open_node(join(group.path, child.name))
         except HyperslabError as error:
             return Row(child.name, child.kind, problem=str(error))
     attributes = {name: node.attributes[name] for name in columns if name in node.attributes}

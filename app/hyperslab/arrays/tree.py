@@ -13,11 +13,11 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from hyperslab.arrays import listing
-from hyperslab.arrays.catalog import Catalog, Node, described
+from hyperslab.arrays.catalog import Catalog, described
 from hyperslab.arrays.chunk_keys import located
 from hyperslab.arrays.listing import concerns_one
 from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, Kind, MountedStore
-from hyperslab.arrays.table import Sought, open_children
+from hyperslab.arrays.table import Found, Sought
 from hyperslab.errors import BadPath, BrokenData, HyperslabError, NodeNotFound, StoreError
 from hyperslab.storage.base import Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path
@@ -26,13 +26,13 @@ _HERE = "//"
 
 
 class Step(NamedTuple):
-    """A node by its path below the walked group, and the cursor after it; the ``node`` itself if it was to be opened
-    and can be."""
+    """A node by its path below the walked group, and the cursor after it; where it has the text that is ``sought``, if
+    it has."""
 
     path: str
     kind: Kind
     cursor: str
-    node: Node | None = None
+    found: Found | None = None
 
 
 class OutOfTime(Exception):
@@ -52,19 +52,19 @@ def walk(
     cursor: str | None = None,
     problems: list[str] | None = None,
     unserved: list[Unserved] | None = None,
-    opens: bool = False,
+    sought: Sought | None = None,
 ) -> Iterator[Step]:
     """All nodes below a group, after ``cursor``.
 
-    ``page``: size of each listing. ``opens``: nodes are opened, of which time may run out too. ``problems`` receives
-    failed listings and their reasons, with those of single things unless ``unserved`` receives these; None raises them,
-    as the listing of the group itself always does, unless they concern one folder (`listing.concerns_one`). Raises
-    `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
+    ``page``: size of each listing. ``sought``: nodes are looked into, of which time may run out too. ``problems``
+    receives failed listings and their reasons, with those of single things unless ``unserved`` receives these; None
+    raises them, as the listing of the group itself always does, unless they concern one folder
+    (`listing.concerns_one`). Raises `OutOfTime` after ``deadline``, `BadPath` for an invalid cursor.
     """
-    begun = opened = False
+    begun = looked = False
 
     def below(folder: str, after: str | None) -> Iterator[Step]:
-        nonlocal begun, opened
+        nonlocal begun, looked
         while after is not None:
             if begun and time.monotonic() > deadline:
                 raise OutOfTime(f"{folder}{_HERE}{after}")
@@ -73,7 +73,9 @@ def walk(
                 if folder:  # just listed; no need to open it
                     mount, rest = catalog.locate(join(group.path, folder))
                     inner = GroupNode(mount, as_prefix(rest), {}, "")
-                found = catalog.children(inner, limit=page, cursor=after or None, deadline=deadline, attributes=opens)
+                found = catalog.children(
+                    inner, limit=page, cursor=after or None, deadline=deadline, attributes=sought is not None
+                )
             except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
                 one = inner.mount and isinstance(error, StoreError | BadPath) and concerns_one(inner.mount, error)
                 if not folder or not (one or problems is not None):
@@ -87,14 +89,14 @@ def walk(
             if problems is not None:
                 known = problems if unserved is None else [*problems, *described(found.unserved)]
                 problems.extend(problem for problem in found.problems if problem not in known)
-            nodes = open_children(catalog, inner, found.nodes) if opens else repeat(None)
+            looks = repeat(None) if sought is None else sought.look_all(catalog, inner, found.nodes, folder)
             for child, last in zip(found.nodes, [after, *(child.name for child in found.nodes)], strict=False):
-                if opened and time.monotonic() > deadline:
+                if looked and time.monotonic() > deadline:
                     raise OutOfTime(f"{folder}{_HERE}{last}")
-                opened, node = opens, next(nodes)
+                looked, match = sought is not None, next(looks)
                 path = join(folder, child.name)
                 inside = child.kind == "group"
-                yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}", node)
+                yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}", match)
                 if inside:
                     yield from below(path, "")
             after = found.next_cursor
@@ -123,14 +125,13 @@ def find(catalog: Catalog, group: GroupNode, text: str, *, limit: int, page: int
     problems: list[str] = []
     following, sought, attributes = None, Sought(text), dict[str, tuple[str, str]]()
     try:
-        for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems, opens=True):
-            path, found = join(group.path, step.path), None
-            if not sought.in_path(step.path) and step.node is not None:
-                found = sought.in_attributes(step.node.attributes)
-            if found is not None:
-                attributes[path] = found
-            if found is not None or sought.in_path(step.path):
-                matches.append(ChildInfo(path, step.kind))
+        for step in walk(catalog, group, deadline, page=page, cursor=cursor, problems=problems, sought=sought):
+            if step.found is None:
+                continue
+            path = join(group.path, step.path)
+            matches.append(ChildInfo(path, step.kind))
+            if step.found.attribute is not None:
+                attributes[path] = step.found.attribute
             if len(matches) == limit:
                 following = step.cursor
                 break

@@ -32,7 +32,7 @@ class Audited:
         self._named = {"principal": name, "action": action, "path": path}
 
     async def run(self, receive: Receive, send: Send, *, refused: bool) -> None:
-        """Of reads, only refusals have a line."""
+        """Of reads, only refusals have a line; of changes, also those that fail."""
         nbytes, status, request = 0, 0, request_id(self._scope)
 
         async def receive_on() -> Message:
@@ -51,10 +51,10 @@ class Audited:
         try:
             await self._app(self._scope, receive_on, send_on)
         finally:
-            is_change = 0 < status < 400 and (self._named["action"] != "read" or self._named["path"] == LINK)
-            if refused or status in (401, 403) or is_change:
+            is_refusal = refused or status in (401, 403)
+            if is_refusal or self._named["action"] != "read" or self._named["path"] == LINK:
                 facts = {**self._named, "bytes": nbytes, "status": status or 499, "request": request}
-                write_line("change" if is_change else "refusal", facts)
+                write_line("refusal" if is_refusal else "change" if 0 < status < 400 else "failure", facts)
 
 
 def request_id(scope: Scope) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from threading import Event
 from typing import Annotated, Any
 
@@ -92,10 +93,11 @@ class _Inbox:
 
     def put(self, store: str, changes: Sequence[Change]) -> None:
         """Enqueue changes of a store. A long queue becomes one ``unknown`` change of each store."""
-        for change in changes:
-            data = change.data if self._view is None else seen_change(self._view, change.data)
-            if data is not None:
-                self._waiting.append((store, Change(change.id, data)))
+        seen = [(each.id, each.data if self._view is None else seen_change(self._view, each.data)) for each in changes]
+        told = [Change(at, data) for at, data in seen if data is not None]
+        if told:  # the last one stands for those that are not seen, too
+            told[-1] = replace(told[-1], id=changes[-1].id)
+        self._waiting.extend((store, change) for change in told)
         if len(self._waiting) > 1000:
             last = {name: change.id for name, change in self._waiting}
             self._waiting = deque(
@@ -152,7 +154,9 @@ async def _subscription(request: Exchange, path: str, since: str | None) -> Asyn
             def deliver(changes: Sequence[Change], name: str = name) -> None:
                 loop.call_soon_threadsafe(inbox.put, name, changes)
 
-            now = await request.run(subscriptions.enter_context, feeds[name].subscription(path, at, deliver))
+            is_partial = view is not None and not view.covers(name)
+            subscription = feeds[name].subscription(path, at, deliver, is_partial=is_partial)
+            now = await request.run(subscriptions.enter_context, subscription)
             inbox.ids[name] = at or now
         try:
             yield inbox

@@ -96,7 +96,9 @@ function showNames(picture, names, sign) {
 
 async function showSpark(picture, document) {
   if (document.nbytes > SPARK_BYTES) return;
-  const bins = await numbers(document.path, ":", { decode: decodeOf(document, {}, "plot"), bins: SPARK_POINTS });
+  const long = document.shape.indexOf(Math.max(...document.shape));
+  const select = document.shape.map((_, axis) => (axis === long ? ":" : "0")).join(","); // the first of several lines
+  const bins = await numbers(document.path, select, { decode: decodeOf(document, {}, "plot"), bins: SPARK_POINTS });
   const points = bins.filter((_, i) => i % 3 < 2); // the least and the largest of each: no peak is lost
   const canvas = h("canvas", { width: 480, height: 264 });
   picture.replaceChildren(canvas);

@@ -2,12 +2,12 @@
 
 import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
-import { createColorBar } from "./colorbar.js";
+import { createColorBars } from "./colorbar.js";
 import { createColormaps } from "./colormaps.js";
 import { createComponent } from "./component.js";
 import { createDock } from "./dock.js";
 import { debounce, h, iconButton, setIcon, toast } from "./dom.js";
-import { Picture } from "./image.js";
+import { Picture, sampledNote } from "./image.js";
 import { createLabels } from "./labels.js";
 import { createMargins } from "./margins.js";
 import { createMarks } from "./marks.js";
@@ -66,26 +66,26 @@ export function createImageView(store, events) {
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
   const labels = createLabels();
-  const colorBar = createColorBar(store);
+  const colorBars = createColorBars(store);
   const measure = createMeasure(store);
   const marks = createMarks(picture, {
     area: (area) => store.update({ area, line: null }, "area"),
     line: (line) => store.update({ line, area: null, points: [] }, "line"),
     ended: () => picks.tell(),
   });
-  const smooth = iconButton("pixels", "Smooth pixels (u)", () => store.update({ smooth: !store.get().smooth }, "smooth"));
+  const smooth = iconButton("pixels", "Smooth pixels (u)", () => store.update({ smooth: !store.get().smooth }, "smooth"), { "aria-keyshortcuts": "u" });
   const picks = createPicks(store, picture, marks, () => context.info);
   const tools = h(
     "div",
     { class: "tools", role: "toolbar", "aria-label": "View" },
-    iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5)),
-    iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5)),
-    iconButton("fit", "Fit (0)", () => home()),
+    iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5), { "aria-keyshortcuts": "+" }),
+    iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5), { "aria-keyshortcuts": "−" }),
+    iconButton("fit", "Fit (0)", () => home(), { "aria-keyshortcuts": "0" }),
     smooth,
     picks.buttons,
   );
   const nothing = h("div", { class: "nothing-seen", role: "status", hidden: true }, h("span", {}, "No values here"));
-  const sampled = h("div", { class: "sampled", role: "status", hidden: true }, "Single cells are shown, not means: zoom in to see all");
+  const sampled = sampledNote();
   const frame = h(
     "div",
     { class: "picture-frame" },
@@ -95,7 +95,7 @@ export function createImageView(store, events) {
     tools,
     probe.element,
     scaleBar.element,
-    colorBar.element,
+    colorBars.element,
     marks.element,
     margins.element,
     nothing,
@@ -154,13 +154,13 @@ export function createImageView(store, events) {
   picture.viewer.addHandler("canvas-double-click", plotSoon.cancel); // which zooms
 
   let own = null; // the last box that came from the picture itself
+  let sought = ""; // the box where the view comes to rest: tiles that come late change nothing of it
 
-  const remember = debounce(200, () => {
+  const remember = debounce(100, () => {
     const box = picture.atHome() ? null : picture.box();
     own = box;
     if (String(box) !== String(store.get().box)) store.update({ box }, "follow");
     events.onsight();
-    tellNothing();
   });
 
   function moved() {
@@ -169,7 +169,10 @@ export function createImageView(store, events) {
     margins.update(context.info, picture);
     marks.update();
     sampled.hidden = !picture.isSampled(context.info.sampled_below);
-    remember();
+    tellNothing();
+    const box = String(picture.atHome() ? null : picture.box());
+    if (box !== sought) remember();
+    sought = box;
   }
 
   function home() {
@@ -189,7 +192,7 @@ export function createImageView(store, events) {
     const drawsLabels = info.kind === "labels";
     if (!drawsLabels) channels.update(state, info);
     if (!drawsLabels) colormaps.update(state, info);
-    colorBar.update(state, info);
+    colorBars.update(state, info);
     measure.update(state, info);
     marks.update(state);
     overlay.update(state, info);
@@ -236,7 +239,7 @@ export function createImageView(store, events) {
   /** Save the view as it is. */
   const savePng = () =>
     requestAnimationFrame(() => {
-      const over = { bar: colorBar.facts(), scale: scaleBar.element, marks: marks.element };
+      const over = { bars: colorBars.facts(), scale: scaleBar.element, marks: marks.element };
       savePicture(snapshot(picture, over), `${context.info.name}.png`);
     });
 

@@ -52,13 +52,21 @@ export const isPictureGroup = (document) => isPyramid(document) || Boolean(ome(d
 
 const isNumeric = (dtype) => typeof dtype === "string" && !/^[<>|]?[OSUV]/.test(dtype);
 
-const [NARROW, MANY, COUNTLESS] = [8, 1000, 1e9];
+const LINES = 8; // in one plot
+const THIN = 100; // times as long as wide: drawn whole, hardly a pixel is left of the short side
+const COUNTLESS = 1e9; // samples: more are not read for a plot unasked
 
-/** Whether an array is extremely long and narrow: as a picture it would be a line. */
-function isTable(shape) {
-  const [short, long] = [Math.min(...shape), Math.max(...shape)];
-  return shape.length === 2 && short <= NARROW && long >= MANY * short && long <= COUNTLESS;
+const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);
+
+/** Whether an array is one or a few long lines. */
+export function isSeries(shape) {
+  const long = Math.max(...shape);
+  const lines = sizeOf(shape) / long;
+  return shape.length === 1 || (lines <= LINES && long >= (lines === 1 ? 2 : THIN * lines));
 }
+
+/** Whether a plane is so long and narrow that its picture would be a line. */
+const isThin = (sides) => Math.max(...sides) >= THIN * Math.min(...sides);
 
 const SPACE = /^(x|y|z|row|rows|col|cols|column|columns|line|lines|depth|height|width|d\d+)$/i;
 
@@ -78,10 +86,16 @@ export function viewsOf(document) {
   const rank = document.shape.length;
   const empty = document.shape.includes(0);
   if (empty || rank === 0) return ["values"];
-  const numeric = isNumeric(document.dtype);
-  if (rank === 1) return numeric ? ["plot", "values"] : Array.isArray(document.dtype) ? ["values", "plot"] : ["values"];
-  if (numeric) return isTable(document.shape) ? ["values", "image"] : isVolume(document) ? ["image", "planes", "values"] : ["image", "values"];
-  return Array.isArray(document.dtype) ? ["values", "image"] : ["values"];
+  if (!isNumeric(document.dtype)) {
+    const records = Array.isArray(document.dtype);
+    return records ? ["values", rank === 1 ? "plot" : "image"] : ["values"];
+  }
+  const pictures = rank === 1 ? [] : isVolume(document) ? ["image", "planes"] : ["image"];
+  if (isSeries(document.shape)) {
+    const own = rank > 1 && sizeOf(document.shape) > COUNTLESS ? ["values", "plot"] : ["plot", "values"];
+    return [...own, ...pictures];
+  }
+  return isThin(document.shape.slice(-2)) ? ["values", ...pictures] : [...pictures, "values"];
 }
 
 /** Whether a node has a thumbnail. */

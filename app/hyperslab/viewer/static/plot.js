@@ -1,12 +1,13 @@
-/** A line plot of a one-dimensional array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
+/** A plot of one line or a few along the longest axis of an array: wheel or +/- to zoom, drag or arrows to move, hover to read. */
 
 import { numbers } from "./api.js";
 import { datesOf } from "./dates.js";
 import { meaningOf, say, shownDtype } from "./decoded.js";
 import { clamp, debounce, h, onDrag } from "./dom.js";
 import { positionOn } from "./format.js";
+import { COLOURS } from "./marks.js";
 import { lastName } from "./nodes.js";
-import { drawAxes, drawCursor, drawLine, scales } from "./plotdraw.js";
+import { drawAxes, drawCursor, drawLegend, drawLine, scales, together } from "./plotdraw.js";
 import { savePicture } from "./snapshot.js";
 
 const MAX_BINS = 1 << 16; // of one request
@@ -20,15 +21,19 @@ const SHORTEST = 8;
  */
 export function createPlot({ document: node, info, field }, store, onproblem) {
   const { decode, axes } = info;
-  const [axis] = axes;
-  const size = node.shape[0];
+  const long = node.shape.indexOf(Math.max(...node.shape));
+  const [axis, size] = [axes[long], node.shape[long]];
+  const places = linesOf(node.shape, long);
+  const selectOf = (range, place) => place.map((at, i) => (i === long ? range : at)).join(",");
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": `Line plot of ${node.path}` });
   const reading = h("div", { class: "probe", hidden: true, "data-testid": "probe" });
   const element = h("div", { class: "plot", "data-view": "plot", "aria-busy": "true" }, canvas, reading);
   const meaning = meaningOf(node, field, decode);
   const dates = datesOf(shownDtype(node, field, decode));
-  /** @type {import("./plotdraw.js").Bins} */
+  /** @type {import("./plotdraw.js").Bins} the least and the largest of all lines */
   let data = { start: 0, step: 1, low: [], high: [], mean: [] };
+  /** @type {{label: string, colour: string|undefined, data: import("./plotdraw.js").Bins}[]} */
+  let lines = [];
   /** @type {number|null} where the pointer is, in pixels of the page: what lies under it changes with the range */
   let pointer = null;
   let asked = "";
@@ -48,10 +53,16 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     asked = mine;
     element.setAttribute("aria-busy", "true");
     try {
-      const triples = await numbers(node.path, `${start}:${stop}`, { field, decode, bins });
+      const all = await Promise.all(
+        places.map((place) => numbers(node.path, selectOf(`${start}:${stop}`, place), { field, decode, bins })),
+      );
       if (mine !== asked) return;
-      const part = (which) => triples.filter((_, i) => i % 3 === which);
-      data = { start, step, low: part(0), high: part(1), mean: part(2) };
+      lines = all.map((triples, i) => {
+        const part = (which) => triples.filter((_, each) => each % 3 === which);
+        const colour = places.length > 1 ? COLOURS[i % COLOURS.length] : undefined;
+        return { label: labelOf(places[i]), colour, data: { start, step, low: part(0), high: part(1), mean: part(2) } };
+      });
+      data = lines.length > 1 ? together(lines.map((line) => line.data)) : lines[0].data;
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
@@ -75,10 +86,12 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     const style = getComputedStyle(element);
     const banded = data.step > 1 ? " · mean, minimum and maximum" : "";
     drawAxes(context, place, style, { x: axis.name + banded, y: meaning.unit });
-    drawLine(context, place, style, data);
+    for (const line of lines) drawLine(context, place, style, line.data, line.colour);
+    if (lines.length > 1) drawLegend(context, place, style, lines);
     const bin = binAt(pointer);
     read(bin);
-    if (bin !== null) drawCursor(context, place, style, data, bin);
+    if (bin === null) return;
+    for (const line of lines) drawCursor(context, place, style, line.data, bin);
   }
 
   function savePlot() {
@@ -123,7 +136,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     if (bin === null) return;
     reading.replaceChildren(
       h("span", { class: "probe-where" }, whereText(bin)),
-      h("output", { class: "probe-what" }, whatText(bin)),
+      h("output", { class: "probe-what" }, lines.map((line) => whatText(line, bin))),
     );
   }
 
@@ -134,9 +147,16 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     return `${axis.name} ${first}${last > first ? `–${last}` : ""}${place && ` (${place})`}`;
   }
 
-  function whatText(bin) {
-    const [low, high, mean] = [data.low[bin], data.high[bin], data.mean[bin]];
-    return low < high ? `${said(mean)} (${said(low, "")} to ${said(high, "")})` : said(mean);
+  function whatText({ label, data: own }, bin) {
+    const [low, high, mean] = [own.low[bin], own.high[bin], own.mean[bin]];
+    const text = low < high ? `${said(mean)} (${said(low, "")} to ${said(high, "")})` : said(mean);
+    return label ? h("span", { class: "probe-channel" }, h("i", {}, label), text) : text;
+  }
+
+  /** What tells a line from the others: its places on the other axes. */
+  function labelOf(place) {
+    const others = axes.map((each, i) => i !== long && each.size > 1 && `${each.name} ${positionOn(each, place[i]) || place[i]}`);
+    return others.filter(Boolean).join(", ");
   }
 
   const said = (value, unit = meaning.unit) => (dates ? dates.text(value) : say(value, { ...meaning, unit }));
@@ -180,7 +200,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
   }
   function select() {
     const [first, last] = range();
-    return whole() ? "" : `${first}:${last + 1}`;
+    return whole() ? "" : selectOf(`${first}:${last + 1}`, node.shape.map(() => ":"));
   }
   return {
     element,
@@ -190,7 +210,10 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     move,
     home: () => setRange(0, size - 1),
     redraw: draw,
-    named: draw,
+    named: () => {
+      for (const [i, line] of lines.entries()) line.label = labelOf(places[i]);
+      draw();
+    },
     savePng: savePlot,
     close: () => resized.disconnect(),
   };
@@ -209,3 +232,7 @@ function wantedOf([first, last], size, columns) {
 function covers({ start, step, mean }, [first, last], wanted) {
   return mean.length > 0 && step <= wanted * 1.001 && start <= first && start + mean.length * step > last;
 }
+
+/** The indices of each line on all axes. @param {number[]} shape @param {number} long the axis of the lines */
+const linesOf = (shape, long) =>
+  shape.reduce((all, size, axis) => all.flatMap((place) => Array.from({ length: axis === long ? 1 : size }, (_, i) => [...place, i])), [[]]);

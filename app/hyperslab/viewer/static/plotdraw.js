@@ -115,6 +115,21 @@ export function drawAxes(context, plane, style, names) {
   if (names.y) context.fillText(names.y, plane.left + 6, TOP - 12);
 }
 
+/** Draw the names of lines, each in its colour, at the top right. @param {{label: string, colour: string}[]} lines */
+export function drawLegend(context, plane, style, lines) {
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  let right = plane.width - RIGHT;
+  for (const { label, colour } of lines.toReversed()) {
+    context.fillStyle = style.getPropertyValue("--text");
+    context.fillText(label, right, TOP / 2);
+    right -= context.measureText(label).width + 12;
+    context.fillStyle = colour;
+    context.fillRect(right, TOP / 2 - 4, 8, 8);
+    right -= 14;
+  }
+}
+
 /** The least and the largest of several lines with the same bins, for scales that hold all of them. @param {Bins[]} all */
 export function together(all) {
   const at = (choose, member) => all[0].mean.map?.((_, i) => choose(...all.map((data) => data[member][i]).filter((v) => !Number.isNaN(v))));

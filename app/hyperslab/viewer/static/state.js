@@ -298,7 +298,8 @@ export function appendActive(query, active, { numbered, colored }) {
 
 /**
  * The state and those who watch it. Changes of the same kind in a row (one slider, one window) are one step back.
- * @returns {{get: () => State, update: (patch: Partial<State>, kind?: string) => void, watch: (fn: (state: State, before: State) => void) => void}}
+ * @returns {{get: () => State, update: (patch: Partial<State>, kind?: string) => void, watch: (fn: (state: State, before: State) => void) => void, write: () => void}}
+ *   `write`: put what has changed into the address now
  */
 export function createStore() {
   let state = parse(location);
@@ -338,5 +339,5 @@ export function createStore() {
     notify(before);
   });
   addEventListener("pagehide", write);
-  return { get: () => state, update, watch: (fn) => watchers.push(fn) };
+  return { get: () => state, update, watch: (fn) => watchers.push(fn), write };
 }

@@ -97,14 +97,14 @@ export function createViews(context) {
       themed: made.redraw,
       close: made.close,
       settled: made.settled,
-      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel },
+      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel, plane: made.plane },
     };
   }
 
   /** @returns {Shown} */
   function plot(document, info, { field }) {
     const made = createPlot({ document, info, field }, context.store, context.onproblem);
-    const sight = () => ({ path: document.path, select: made.select(), field, rank: 1, decode: info.decode });
+    const sight = () => ({ path: document.path, select: made.select(), field, rank: document.shape.length, decode: info.decode });
     return {
       elements: [made.element],
       update: made.update,

@@ -3,12 +3,12 @@
 import { tileInfo, values } from "./api.js";
 import { createChannels } from "./channels.js";
 import { createColormaps } from "./colormaps.js";
-import { createColorBar } from "./colorbar.js";
+import { createColorBars } from "./colorbar.js";
 import { createDock } from "./dock.js";
 import { say } from "./decoded.js";
 import { clamp, debounce, h } from "./dom.js";
 import { positionOn } from "./format.js";
-import { Picture } from "./image.js";
+import { Picture, sampledNote } from "./image.js";
 import { planeText } from "./state.js";
 import { channelsOf, frameOf, planeLabel, positionsOf, selectText } from "./tilequery.js";
 import { throttle } from "./timing.js";
@@ -33,10 +33,10 @@ export function createVolume(document, own, store, events) {
   const info = { ...own, plane: [], selection: { ...middle, ...own.selection } };
   const where = h("dl", { class: "facts" });
   const value = h("output", { class: "single-value", "data-testid": "cross-value" });
-  const choice = h("div", { class: "segmented pane-choice", role: "group", "aria-label": "Plane" });
+  const choice = h("div", { class: "segmented pane-choice", "aria-keyshortcuts": "p", role: "group", "aria-label": "Plane" });
   const [front, side, top] = [[down, across], [down, through], [through, across]];
   const labels = [planeLabel(front), planeLabel([through, down]), planeLabel(top)]; // xy, yz, xz
-  const bar = createColorBar(store);
+  const bar = createColorBars(store);
   const panes = [front, side, top].map((plane, i) => createPane(plane, labels[i]));
   const facts = h("div", { class: "pane-facts" }, choice, where, value, bar.element);
   const grid = h("div", { class: "panes" }, panes[0].element, panes[1].element, panes[2].element, facts);
@@ -66,7 +66,8 @@ export function createVolume(document, own, store, events) {
   function createPane(plane, label) {
     const canvas = h("div", { class: "picture", role: "img", tabindex: 0, "aria-label": `Plane ${label} of ${own.path}`, "data-testid": "pane" });
     const lines = ["across", "down"].map((name) => h("div", { class: `cross ${name}`, hidden: true }));
-    const body = h("div", { class: "pane", "data-plane": label }, canvas, lines, h("span", { class: "pane-name" }, label));
+    const sampled = sampledNote();
+    const body = h("div", { class: "pane", "data-plane": label }, canvas, lines, h("span", { class: "pane-name" }, label), sampled);
     const picture = new Picture(canvas, {
       onMove: () => lay(),
       onResize: () => queueMicrotask(() => picture.home(true)),
@@ -75,6 +76,7 @@ export function createVolume(document, own, store, events) {
       onPart: () => {},
     });
     const pane = { element: body, picture, plane, label, info: null, update, lay };
+    picture.viewer.addHandler("update-viewport", () => (sampled.hidden = !pane.info || !picture.isSampled(pane.info.sampled_below)));
     const show = throttle(SHOW_EVERY, (frame) => picture.show(frame));
     canvas.addEventListener("frame", () => (lay(), events.onsight()));
     canvas.addEventListener("focus", () => (active = pane));
@@ -182,6 +184,7 @@ export function createVolume(document, own, store, events) {
     },
     play: () => dock.toggle(),
     channel: channels.toggle,
+    plane: () => choice.querySelector("[aria-pressed=true] + button, button").click(),
     close: () => {
       dock.stop();
       read.cancel();
