@@ -11,6 +11,7 @@ from typing import Any
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.cache import VersionedCache
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from hyperslab.tiles.service import Tiles
@@ -62,6 +63,6 @@ def remote_tiles(folder: Path, **mount: Any) -> Iterator[tuple[Tiles, RemoteStor
     store = RemoteStore(open_store(StoreConfig(name="data", url=str(folder))))
     service = build([MountedStore("data", store, **mount)])
     try:
-        yield Tiles(service.catalog, service.reader), store
+        yield Tiles(service.catalog, service.reader, VersionedCache(64 << 20)), store
     finally:
         service.close()

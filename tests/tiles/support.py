@@ -15,9 +15,10 @@ import zarr
 from PIL import Image
 
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.cache import VersionedCache
 from hyperslab.tiles.query import REPEATABLE, TileQuery
 from hyperslab.tiles.resample import work_dtype
-from hyperslab.tiles.service import Encoded, Rendering, Tiles
+from hyperslab.tiles.service import Encoded, Rendering, TilePlace, Tiles
 from tests.arrays.support import service_on
 from tests.documents import zarray
 
@@ -35,10 +36,10 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> TileQuery:
 
 
 @contextmanager
-def tiles_on(folder: Path, **options: Any) -> Iterator[Tiles]:
+def tiles_on(folder: Path, *, cache_bytes: int = 64 << 20, **options: Any) -> Iterator[Tiles]:
     """Tiles of what lies in ``folder``, mounted as ``data``."""
     with service_on(folder) as service:
-        yield Tiles(service.catalog, service.reader, **options)
+        yield Tiles(service.catalog, service.reader, VersionedCache(cache_bytes), **options)
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any], *, document: str | None = ".zgroup") -> None:
@@ -92,12 +93,17 @@ def write_image(
         write_array(folder / str(i), level, **options)
 
 
+def rendering(tiles: Tiles, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str) -> Rendering:
+    tile = TilePlace(path, *place, query.tile_size, tms=query.scheme == "tms")
+    return tiles.picture(path, query, fmt, tile)
+
+
 def draw(rendering: Rendering) -> Encoded:
     return rendering.draw(None, ReadCost())
 
 
 def tile(tiles: Tiles, path: str, place: tuple[int, int, int], query: Query = (), fmt: str = "png") -> bytes:
-    return draw(tiles.tile(path, parse_query(query), place, fmt)).body
+    return draw(rendering(tiles, path, parse_query(query), place, fmt)).body
 
 
 def pixels(data: bytes) -> Array:

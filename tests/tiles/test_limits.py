@@ -15,7 +15,7 @@ from hyperslab.arrays.workers import WorkerPool
 from hyperslab.errors import TooLarge
 from hyperslab.tiles.read import ReadEstimate
 from hyperslab.tiles.service import Tiles
-from tests.tiles.support import Query, parse_query, tiles_on, write_attributes, write_plain
+from tests.tiles.support import Query, parse_query, rendering, tiles_on, write_attributes, write_plain
 
 
 def write_empty(folder: Path, shape: tuple[int, ...], chunks: tuple[int, ...], codec: object = None) -> None:
@@ -101,7 +101,7 @@ def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Pat
 def test_a_chunk_that_is_decoded_whole_counts_as_memory_of_its_tile(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (4096, 4096), (4096, 4096), BZ2)
 
-    found = tiles.tile("data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
+    found = rendering(tiles, "data/a", parse_query([("rescale", "0,9")]), (4, 0, 0), "png")
 
     assert found.memory > 4096 * 4096
 
@@ -120,7 +120,7 @@ def test_the_memory_of_a_tile_is_what_is_read_at_once_and_its_pixels(
     write_empty(tmp_path / "a", shape, chunks)
     (tmp_path / "a" / ".zattrs").write_text('{"scale_factor": 0.5}')
 
-    found = tiles.tile("data/a", parse_query([("rescale", "0,9"), *query]), (0, 0, 0), "png")
+    found = rendering(tiles, "data/a", parse_query([("rescale", "0,9"), *query]), (0, 0, 0), "png")
 
     assert found.memory == read + 16 * (250**2 if shape[0] > 256 else 256**2)
 

@@ -10,7 +10,16 @@ import pytest
 
 from hyperslab.tiles.info import histogram_document, info_document
 from tests.tiles.remote import remote_tiles
-from tests.tiles.support import numbers, parse_query, tile, tiles_on, write_array, write_attributes, write_image
+from tests.tiles.support import (
+    numbers,
+    parse_query,
+    rendering,
+    tile,
+    tiles_on,
+    write_array,
+    write_attributes,
+    write_image,
+)
 
 PLAIN = parse_query([])
 
@@ -58,10 +67,10 @@ def test_documents_window_and_tile_are_checked_at_the_same_time(tmp_path: Path) 
     write_array(tmp_path / "a", ramp(64, 64))
 
     with remote_tiles(tmp_path) as (tiles, store):
-        before = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
+        before = rendering(tiles, "data/a", PLAIN, (0, 0, 0), "png")
         store.forget()
         store.meet(3, lambda _: True)
-        after = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
+        after = rendering(tiles, "data/a", PLAIN, (0, 0, 0), "png")
 
     assert after.tag == before.tag
     assert len(store.lookups) == 3
@@ -72,9 +81,9 @@ def test_what_was_found_out_of_a_picture_that_is_another_one_by_now_does_not_cou
     write_array(tmp_path / "a", ramp(64, 64))
 
     with remote_tiles(tmp_path) as (tiles, _):
-        before = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
+        before = rendering(tiles, "data/a", PLAIN, (0, 0, 0), "png")
         write_array(tmp_path / "a", ramp(40, 50) * 3)
-        after = tiles.tile("data/a", PLAIN, (0, 0, 0), "png")
+        after = rendering(tiles, "data/a", PLAIN, (0, 0, 0), "png")
         found = tile(tiles, "data/a", (0, 0, 0)), numbers(tiles, "data/a", (0, 0, 0))
     with tiles_on(tmp_path) as local:
         expected = tile(local, "data/a", (0, 0, 0)), numbers(local, "data/a", (0, 0, 0))
@@ -91,11 +100,11 @@ def test_a_window_that_changes_changes_the_tag_of_tiles_elsewhere(tmp_path: Path
     write_array(tmp_path / "a", values, (256, 256))
 
     with remote_tiles(tmp_path) as (tiles, _):
-        before = tiles.tile("data/a", PLAIN, (1, 0, 0), "png")
+        before = rendering(tiles, "data/a", PLAIN, (1, 0, 0), "png")
         values[300:, 300:] += 5000
         write_array(tmp_path / "a" / "moved", values, (256, 256))
         (tmp_path / "a" / "moved" / "1.1").rename(tmp_path / "a" / "1.1")
-        after = tiles.tile("data/a", PLAIN, (1, 0, 0), "png")
+        after = rendering(tiles, "data/a", PLAIN, (1, 0, 0), "png")
 
     assert after.tag != before.tag
 

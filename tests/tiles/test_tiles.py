@@ -28,6 +28,7 @@ from tests.tiles.support import (
     numbers,
     parse_query,
     pixels,
+    rendering,
     same_picture,
     slow_grey,
     slow_steps,
@@ -64,7 +65,7 @@ def test_every_dtype_is_drawn_and_read_at_every_level_and_edge(tmp_path: Path, t
     for z, factor in ((0, 4), (1, 2), (2, 1)):
         for x, y in [(0, 0), (1, 0), (0, 1), (1, 2)]:
             if x * SIZE * factor < 70 and y * SIZE * factor < 150:
-                raw = draw(tiles.tile("data/a", parse_query([SMALL]), (z, x, y), "raw"))
+                raw = draw(rendering(tiles, "data/a", parse_query([SMALL]), (z, x, y), "raw"))
                 array = numbers(tiles, "data/a", (z, x, y), [SMALL])
                 assert raw.dtype == array.dtype == little
                 assert raw.body == array.tobytes()
@@ -487,7 +488,7 @@ def test_a_tag_changes_with_the_data_the_query_and_the_format_and_with_nothing_e
     array[...] = 1
 
     def tag(query: list[tuple[str, str]], place: tuple[int, int, int] = (1, 0, 0), fmt: str = "png") -> str:
-        return tiles.tile("data/a", parse_query([SMALL, *query]), place, fmt).tag
+        return rendering(tiles, "data/a", parse_query([SMALL, *query]), place, fmt).tag
 
     window = [("rescale", "0,1")]
     first = tag(window)
@@ -522,7 +523,7 @@ def test_the_cache_is_bounded_in_bytes(tmp_path: Path) -> None:
     with tiles_on(tmp_path, cache_bytes=20_000) as tiles:
         for x in range(8):
             tile(tiles, "data/a", (3, x, 0), [SMALL])
-        stats = tiles.cache_stats()
+        stats = tiles.cache.stats()
 
     assert stats.nbytes <= 20_000
     assert stats.evictions > 0
@@ -556,7 +557,7 @@ def test_a_picture_is_replayed_for_as_long_as_its_sources_tell_all(
         write_array(tmp_path / name, np.arange(256.0))
 
     def shown(path: str) -> Rendering:
-        return tiles.tile(f"data/{path}", parse_query([SMALL, *query]), (1, 0, 0), "png")
+        return rendering(tiles, f"data/{path}", parse_query([SMALL, *query]), (1, 0, 0), "png")
 
     def change(array: str) -> None:
         found = zarr.open_array(str(tmp_path / array), zarr_format=2)
@@ -574,7 +575,7 @@ def test_a_picture_is_replayed_for_as_long_as_its_sources_tell_all(
         assert path == "plane" or (before.until == inf) == endless
         keys = [*before.sources]
         act()
-        now = before.mount.versions.look_up("", keys)
+        now = before.plan.frame.image.mount.versions.look_up("", keys)
         try:
             tag = shown(path).tag
         except HyperslabError:  # it is no picture any more
@@ -588,7 +589,7 @@ def test_a_picture_of_a_group_without_a_document_is_not_replayed(tmp_path: Path,
     write_image(tmp_path / "a" / "image", [values_of("u1", (64, 64))], "yx")
     (tmp_path / "a" / "image" / ".zgroup").unlink()
 
-    assert not tiles.tile("data/a/image", parse_query([]), (0, 0, 0), "png").sources
+    assert not rendering(tiles, "data/a/image", parse_query([]), (0, 0, 0), "png").sources
 
 
 def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
@@ -607,7 +608,7 @@ def test_a_sample_is_taken_once_however_many_ask_for_it_at_once(
 
     def tag(_: int) -> str:
         begun.wait(60)
-        return tiles.tile("data/a", parse_query([]), (0, 0, 0), "png").tag
+        return rendering(tiles, "data/a", parse_query([]), (0, 0, 0), "png").tag
 
     monkeypatch.setattr(Statistics, "_take", counted)
     with ThreadPoolExecutor(8) as pool:

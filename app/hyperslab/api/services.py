@@ -19,9 +19,10 @@ from hyperslab.arrays.keys import KeyReader
 from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.seen import SeenCatalog, readers
 from hyperslab.arrays.service import Service
+from hyperslab.cache import VersionedCache
 from hyperslab.errors import HyperslabError
 from hyperslab.streams.service import Streams
-from hyperslab.tiles.service import Tiles
+from hyperslab.tiles.service import Encoded, Tiles
 
 VIEWS: Final = 32
 """Views whose catalogs are kept."""
@@ -52,7 +53,8 @@ class Services:
             catalog = SeenCatalog(self.service.catalog, view)
             reader = self.service.reader
             service = replace(self.service, catalog=catalog, coordinates=Coordinates(catalog, reader))
-            keys, tiles = readers(catalog, reader), self.tiles.seen_through(catalog)
+            keys = readers(catalog, reader)
+            tiles = Tiles(catalog, reader, self.tiles.cache, max_bytes=self.options.max_tile_bytes)
             found = self._seen[view.key] = replace(self, service=service, keys=keys, tiles=tiles, view=view)
             if len(self._seen) > VIEWS:
                 self._seen.popitem(last=False)
@@ -78,11 +80,11 @@ class Services:
 def make_services(service: Service, options: ApiOptions) -> Services:
     """Those of a service; their statistics are among the metrics."""
     remote = [mount.name for mount in service.catalog.mounts.values() if mount.is_remote]
-    sizes = {"cache_bytes": options.tile_cache_bytes, "max_bytes": options.max_tile_bytes}
+    pictures: VersionedCache[Encoded] = VersionedCache(options.tile_cache_bytes)
     made = Services(
         service=service,
         streams=Streams(service.catalog, service.reader, service.creator, service.in_flight),
-        tiles=Tiles(service.catalog, service.reader, **sizes),
+        tiles=Tiles(service.catalog, service.reader, pictures, max_bytes=options.max_tile_bytes),
         keys={
             "zarr": KeyReader(service.catalog, service.reader),
             **{f"zarr{number}": FaceReader(service.catalog, service.reader, number) for number in FORMATS},
@@ -97,5 +99,5 @@ def make_services(service: Service, options: ApiOptions) -> Services:
     )
     made.guard.seen_by, made.guard.has_iiif = made.seen_by, "iiif" not in service.catalog.mounts
     made.metrics.watch("answer", made.responses.stats)
-    made.metrics.watch("tile", made.tiles.cache_stats)
+    made.metrics.watch("tile", pictures.stats)
     return made

@@ -15,7 +15,7 @@ import numpy as np
 
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.workers import WorkerPool
+from hyperslab.arrays.workers import WorkerPool, attempt
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator
@@ -195,6 +195,13 @@ class MountedStore:
     def each(self, work: Callable[[T], R], items: Sequence[T], cancel: Cancel | None = None) -> list[R]:
         """The results of ``work``, which only sends requests to the store: concurrent for a remote one."""
         return self.pool.map(work, items, cancel) if self.is_remote else [work(item) for item in items]
+
+    def both(self, first: Callable[[], T], second: Callable[[], R], cancel: Cancel | None = None) -> tuple[T, R]:
+        """The results of two functions, as of `each`; an error of the first comes first."""
+        if not self.is_remote:
+            return first(), second()
+        one, other = self.pool.map(lambda work: work(), (partial(attempt, first), partial(attempt, second)), cancel)
+        return one.result(), other.result()
 
     def close(self) -> None:
         """Stop the worker threads and close the store."""

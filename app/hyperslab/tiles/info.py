@@ -38,13 +38,15 @@ def info_document(
 
     Raises the errors of `Tiles.evaluate` and `Statistics.sample`, except `ChunkCorrupt`, which is a problem.
     """
-    frame, ((labels, label_problems), natural), (sample, damage, channels) = tiles.evaluate(
-        path,
-        query,
-        lambda frame: (tiles.images.labels(frame.image), find_orientation(frame, tiles.images.catalog, tiles.arrays)),
-        lambda frame: _brightness(tiles, frame, query, cancel),
-        cancel,
-    )
+
+    def work(frame: Frame) -> tuple[Any, Any]:
+        return frame.image.mount.both(
+            lambda: (tiles.images.labels(frame.image), find_orientation(frame, tiles.images.catalog, tiles.arrays)),
+            lambda: _brightness(tiles, frame, query, cancel),
+            cancel,
+        )
+
+    frame, (((labels, label_problems), natural), (sample, damage, channels)) = tiles.evaluate(path, query, work, cancel)
     image, grid = frame.image, frame.grid
     array = image.levels[0].array
     misplaced = [problem for level in image.levels for problem in tiles.images.catalog.whole(level.array).problems]
@@ -105,7 +107,7 @@ def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel
     def sampled(frame: Frame) -> Sample:
         return tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
 
-    frame, sample, _ = tiles.evaluate(path, query, sampled, lambda _: None, cancel)
+    frame, sample = tiles.evaluate(path, query, sampled, cancel)
     channel = frame.channels[0]
     counts, edges = histogram(sample, query.bins)
     return {

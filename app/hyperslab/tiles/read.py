@@ -38,6 +38,10 @@ _MAX_CHUNKS: Final = 1 << 14
 """A second or two of work, even if chunks are tiny."""
 
 
+_Part = tuple[Level, Region, tuple[int, int], tuple[int, int] | None]
+"""Part of a region, as of `divide`; with the rows and columns of single cells that show it, None for all cells."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Part of a region from one image; ``place`` is the row and column of its first pixel in the region.
@@ -81,7 +85,7 @@ class RegionReader:
     def excess(self, frame: Frame, region: Region) -> TooLarge | None:
         """The error if a region exceeds a limit and cannot be sampled either."""
         error = self.excess_of_all(frame, region)
-        return None if error is None or self._sampling(frame, frame.cells(region)) is not None else error
+        return None if error is None or self._sampled_parts(frame, frame.cells(region)) else error
 
     def excess_of_all(self, frame: Frame, region: Region) -> TooLarge | None:
         """The error if all cells of a region exceed a limit: their bytes, chunks or decoded bytes, from arithmetic."""
@@ -100,15 +104,16 @@ class RegionReader:
         decoded = sum(part.decoded for part in parts)
         return TooLarge("the chunks under one picture, decoded", decoded, limit) if decoded > limit else None
 
-    def _sampling(self, frame: Frame, region: Region) -> int | None:
-        """The most chunks to read for a part of a region in cells, if so many make a picture of it (`sample_shape`);
-        None for mosaics and at full resolution."""
+    def _sampled_parts(self, frame: Frame, region: Region) -> list[_Part]:
+        """The parts of a region in cells, each with the single cells that make a picture of it (`sample_shape`); none
+        if so few do not, for mosaics and at full resolution."""
         if frame.image.mosaic is not None or max(region.rows.step, region.columns.step) <= 1:
-            return None
+            return []
         parts = [*divide(frame.image, frame.levels_of(frame.image), frame.plane, region)]
         largest = max(level.array.metadata.chunk_nbytes for level, _, _ in parts)
         most = min(_MAX_CHUNKS, self._max_bytes // max(largest, 1)) // len(parts)
-        return most if all(sample_shape(frame, level, part, most) for level, part, _ in parts) else None
+        sampled = [(*part, sample_shape(frame, *part[:2], most)) for part in parts]
+        return sampled if all(shape is not None for *_, shape in sampled) else []
 
     def minzoom(self, frame: Frame, *, sampled: bool = True) -> int:
         """The coarsest zoom whose tiles are within the limits, if need be ``sampled``; the finest zoom if none is."""
@@ -127,16 +132,18 @@ class RegionReader:
         if image.is_empty:
             raise TileNotFound(image.path, "any", "the array has no cells")
         too_large = self.excess_of_all(frame, region)
-        most = None if too_large is None else self._sampling(frame, frame.cells(region))
-        if too_large is not None and most is None:
+        sampled = [] if too_large is None else self._sampled_parts(frame, frame.cells(region))
+        if too_large is not None and not sampled:
             grid, z = frame.grid, self.minzoom(frame, sampled=False)
             advice = f"tiles can be drawn from zoom {z} of {grid.maxzoom}, coarser ones need a pyramid of stored levels"
             if self.excess_of_all(frame, grid.region(z, 0, 0)) is not None:
                 advice = f"tiles of {grid.size} pixels are too large at any zoom, smaller ones (tile_size) need less"
             raise replace(too_large, advice=advice)
         region = frame.cells(region)
-        if image.mosaic is None or frame.cell_pitch is None:
-            blocks = self._blocks(frame, image, region, (0, 0), cancel, most)
+        if sampled:
+            blocks = [self._block(frame, image, part, cancel) for part in sampled]
+        elif image.mosaic is None or frame.cell_pitch is None:
+            blocks = self._blocks(frame, image, region, (0, 0), cancel)
         else:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
@@ -149,10 +156,8 @@ class RegionReader:
         nbytes = sum(block.plan.nbytes for block in blocks)
         largest = max([self._reader.working_memory(block.plan) for block in blocks], default=0)
         helpers = image.mount.pool.max_helpers(len(blocks) - 1, largest) if largest else 0
-        is_sampled = most is not None
-        return RegionPlan(
-            frame, region, tuple(blocks), nbytes, largest, largest * (1 + helpers), digest.hexdigest(), is_sampled
-        )
+        memory = largest * (1 + helpers)
+        return RegionPlan(frame, region, tuple(blocks), nbytes, largest, memory, digest.hexdigest(), bool(sampled))
 
     def read(
         self, plan: RegionPlan, as_labels: bool, nodata: float | None, cancel: Cancel | None, cost: ReadCost
@@ -228,19 +233,15 @@ class RegionReader:
         scaled = Region(*(Span(span.start * times, span.step * times, span.count) for span in spans))
         return self._blocks(frame, image, scaled if times > 1 else overlap[0], overlap[1], cancel)
 
-    def _blocks(  # noqa: PLR0917
-        self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None,
-        most: int | None = None,
-    ) -> list[Block]:  # fmt: skip
+    def _blocks(
+        self, frame: Frame, image: Image, region: Region, place: tuple[int, int], cancel: Cancel | None
+    ) -> list[Block]:
         parts = divide(image, frame.levels_of(image), frame.plane, region, place)
-        return [self._block(frame, image, *part, cancel, most) for part in parts]
+        return [self._block(frame, image, (*part, None), cancel) for part in parts]
 
-    def _block(  # noqa: PLR0917
-        self, frame: Frame, image: Image, level: Level, region: Region, place: tuple[int, int], cancel: Cancel | None,
-        most: int | None,
-    ) -> Block:  # fmt: skip
+    def _block(self, frame: Frame, image: Image, part: _Part, cancel: Cancel | None) -> Block:
+        level, region, place, sample = part
         shape = image.level_shape(level)
-        sample = None if most is None else sample_shape(frame, level, region, most)
         edges: list[Edges] = []
         wanted: dict[int, SelectionItem] = {}
         for i, (span, axis) in enumerate(zip((region.rows, region.columns), frame.plane, strict=True)):

@@ -6,12 +6,11 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,28 +19,24 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.labels import Coordinates
-from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.workers import attempt
-from hyperslab.cache import CacheStats, VersionedCache
+from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadParameter, HyperslabError, NoCoordinate, TileNotFound
-from hyperslab.tiles.encode import ENCODER, MEDIA_TYPES, NUMBER_FORMATS, encode_numbers, encode_picture
+from hyperslab.tiles.encode import ENCODER, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
 from hyperslab.tiles.images import Images
 from hyperslab.tiles.orientation import find_orientation
-from hyperslab.tiles.pyramid import Region, Span
+from hyperslab.tiles.pyramid import Region, Span, TileGrid
 from hyperslab.tiles.query import TileQuery
-from hyperslab.tiles.read import RegionReader, one_component
+from hyperslab.tiles.read import RegionPlan, RegionReader, one_component
 from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
-from hyperslab.tiles.style import legend, make_style
+from hyperslab.tiles.style import Style, legend, make_style
 
 A = TypeVar("A")
-B = TypeVar("B")
-
-MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,137 +50,173 @@ class Encoded:
     changed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """Picture that `draw` renders, taking about ``memory`` bytes; `cached` looks it up in the cache.
+class Place(Protocol):
+    """Place of a picture in a plane; ``label`` identifies in the tag what `transform` does."""
 
-    ``tag`` changes with the bytes. ``is_sampled``: pixels are single cells, not means of all. ``sources`` are the
-    versions by key of all documents and chunks it depends on, valid until ``until`` on the monotonic clock; empty if
-    unknown or more than 64 chunks.
+    @property
+    def label(self) -> str:
+        return ""
+
+    def region(self, grid: TileGrid) -> Region:
+        """The region to draw; raises `TileNotFound`, and what else the class says."""
+
+    def transform(self, raster: Raster) -> Raster:
+        """The picture of the region as it is sent."""
+        return raster
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlace(Place):
+    """Tile of the image at ``path``; at the edges of the plane, pictures are padded to full size, arrays are not.
+
+    ``tms``: ``y`` counts from below.
     """
 
+    path: str
+    z: int
+    x: int
+    y: int
+    size: int
+    tms: bool = False
+    label: ClassVar[str] = "tile"
+
+    def region(self, grid: TileGrid) -> Region:
+        z, x, y = self.z, self.x, self.y
+        if not 0 <= z <= grid.maxzoom:
+            raise TileNotFound(self.path, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
+        rows, columns = grid.counts(z)
+        row = rows - 1 - y if self.tms else y
+        if not (0 <= x < columns and 0 <= row < rows):
+            raise TileNotFound(self.path, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
+        return grid.region(z, row, x)
+
+    def transform(self, raster: Raster) -> Raster:
+        return pad(raster, self.size, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class DeepZoomPlace(Place):
+    """A Deep Zoom tile of the image at ``path``, cut at the edges."""
+
+    path: str
+    level: int
+    x: int
+    y: int
+    overlap: int
+
+    def region(self, grid: TileGrid) -> Region:
+        region = grid.deep_zoom_region(self.level, self.y, self.x, overlap=self.overlap)
+        if region is None:
+            raise TileNotFound(self.path, f"{self.level}/{self.x}_{self.y}", "the image has no such tile")
+        return region
+
+
+@dataclass(frozen=True, slots=True)
+class WholePlane(Place):
+    """The whole plane, with at most ``size`` pixels along its longer side."""
+
+    size: int
+
+    def region(self, grid: TileGrid) -> Region:
+        height, width = max(grid.height, 1), max(grid.width, 1)
+        scale = max(1.0, max(height, width) / self.size)
+        rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
+        return Region(Span(0, height / rows, rows), Span(0, width / columns, columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Picture of a plan, or its values if there is no style; drawing takes about ``memory`` bytes.
+
+    ``tag`` changes with the bytes. ``sources`` are the versions by key of all documents and chunks it depends on, valid
+    until ``until`` on the monotonic clock; empty if unknown or more than 64 chunks.
+    """
+
+    tiles: Tiles
+    plan: RegionPlan
+    style: Style | None
+    query: TileQuery
+    place: Place
+    fmt: str
+    key: tuple[str, str]
     tag: str
-    media_type: str
     memory: int
-    is_sampled: bool
-    mount: MountedStore
-    cached: Callable[[], Encoded | None]
-    draw: Callable[[Cancel | None, ReadCost], Encoded]
     sources: Mapping[str, str | None]
     until: float
 
+    def cached(self) -> Encoded | None:
+        """The picture from the cache."""
+        return self.tiles.cache.get(self.key, self.tag)
+
+    def draw(self, cancel: Cancel | None, cost: ReadCost) -> Encoded:
+        """The picture, drawn once for all concurrent calls; raises the errors of `Reader.read`."""
+        return self.tiles.cache.load(self.key, self.tag, partial(self._load, cancel, cost)).value
+
+    def _load(self, cancel: Cancel | None, cost: ReadCost) -> tuple[Encoded, str, int]:
+        style, query, frame = self.style, self.query, self.plan.frame
+        as_labels, nodata = (_are_labels(frame, query), None) if style is None else (style.as_labels, query.nodata)
+        values, hidden = self.tiles.reader.read(self.plan, as_labels, nodata, cancel, cost)
+        if style is None:
+            values = _to_dtype(values, hidden, frame.dtype)
+            values = values if query.component is None else one_component(values, query.component)
+            values = values if len(frame.channels) > 1 else values[0]
+            dtype = values.dtype.newbyteorder("<")
+            encoded = Encoded(encode_numbers(values, self.fmt), values.shape, dtype, changed=cost.changed)
+        else:
+            raster = self.place.transform(style.draw(values, hidden))
+            body = encode_picture(flatten(raster, query.bg), self.fmt, quality=query.quality)
+            encoded = Encoded(body, changed=cost.changed)
+        return encoded, f"{self.tag}-moved" if cost.changed else self.tag, len(encoded.body) + 512
+
 
 class Tiles:
-    """Draws pictures of the images of a catalog. Synchronous, thread-safe."""
+    """Draws pictures of the images of a catalog, of at most ``max_bytes`` of values each; ``cache`` keeps them.
+    Synchronous, thread-safe."""
 
     def __init__(
-        self, catalog: Catalog, reader: Reader, *, cache_bytes: int = 64 * MIB, max_bytes: int = 256 * MIB
+        self, catalog: Catalog, reader: Reader, cache: VersionedCache[Encoded], *, max_bytes: int = 256 << 20
     ) -> None:
         self.images = Images(catalog, reader)
         self.reader = RegionReader(self.images, reader, max_bytes=max_bytes)
         self.statistics = Statistics(self.images, reader)
         self.arrays = reader
-        self._max_bytes = max_bytes
+        self.cache = cache
         self._coordinates = Coordinates(catalog, reader)
-        self._cache: VersionedCache[Encoded] = VersionedCache(cache_bytes)
-
-    def seen_through(self, catalog: Catalog) -> Tiles:
-        """The same for another catalog of the same stores; the cache of pictures is shared."""
-        tiles = Tiles(catalog, self.arrays, max_bytes=self._max_bytes)
-        tiles._cache = self._cache
-        return tiles
-
-    def cache_stats(self) -> CacheStats:
-        """Counters of the cache of encoded pictures."""
-        return self._cache.stats()
 
     def frame(self, path: str, query: TileQuery) -> Frame:
         """The plane that a query selects; raises the errors of `evaluate`."""
-        return self.evaluate(path, query, lambda _: None, lambda _: None)[0]
+        return self.evaluate(path, query, lambda _: None)[0]
 
-    def tile(
-        self, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str, cancel: Cancel | None = None
-    ) -> Rendering:
-        """A tile by ``(z, x, y)``; at the edges of the plane, pictures are padded to full size and arrays are not.
+    def picture(self, path: str, query: TileQuery, fmt: str, place: Place, cancel: Cancel | None = None) -> Rendering:
+        """A picture of a place, or its values, ``([channels,] height, width)``.
 
-        Raises `TileNotFound` outside the grid, and the errors of `region`.
+        Raises the errors of `evaluate`, `make_style`, `Place.region` and `RegionReader.plan`.
         """
-        z, x, y = place
 
-        def choose(frame: Frame) -> Region:
-            grid, image = frame.grid, frame.image.path
-            if not 0 <= z <= grid.maxzoom:
-                raise TileNotFound(image, f"{z}/{x}/{y}", f"there are levels 0 to {grid.maxzoom}")
-            rows, columns = grid.counts(z)
-            row = rows - 1 - y if query.scheme == "tms" else y
-            if not (0 <= x < columns and 0 <= row < rows):
-                raise TileNotFound(image, f"{z}/{x}/{y}", f"level {z} has {columns} by {rows} tiles")
-            return grid.region(z, row, x)
+        def work(frame: Frame) -> tuple[Style | None, RegionPlan]:
+            return frame.image.mount.both(
+                lambda: None if fmt in NUMBER_FORMATS else make_style(frame, query, self.statistics, cancel),
+                lambda: self.reader.plan(frame, place.region(frame.grid), cancel),
+                cancel,
+            )
 
-        return self.region(path, query, fmt, choose, cancel, size=query.tile_size, label="tile")
-
-    def thumbnail(self, path: str, query: TileQuery, fmt: str, cancel: Cancel | None = None) -> Rendering:
-        """The whole plane, with at most ``size`` pixels along its longer side."""
-
-        def whole(frame: Frame) -> Region:
-            height, width = max(frame.grid.height, 1), max(frame.grid.width, 1)
-            scale = max(1.0, max(height, width) / query.size)
-            rows, columns = max(1, round(height / scale)), max(1, round(width / scale))
-            return Region(Span(0, height / rows, rows), Span(0, width / columns, columns))
-
-        return self.region(path, query, fmt, whole, cancel)
-
-    def region(
-        self, path: str, query: TileQuery, fmt: str, choose: Callable[[Frame], Region], cancel: Cancel | None = None,
-        *, size: int = 0, finish: Callable[[Raster], Raster] | None = None, label: str = "",
-    ) -> Rendering:  # fmt: skip
-        """A picture of the region that ``choose`` returns, padded to a square of ``size`` and transformed by
-        ``finish``, which ``label`` identifies in the tag; or its values, ``([channels,] height, width)``.
-
-        Raises the errors of `evaluate`, `make_style` and `RegionReader.plan`.
-        """
-        numbers = fmt in NUMBER_FORMATS
-        windows = self.statistics.windows
-        frame, style, plan = self.evaluate(
-            path,
-            query,
-            lambda frame: None if numbers else make_style(frame, query, partial(windows, frame, query, cancel)),
-            lambda frame: self.reader.plan(frame, choose(frame), cancel),
-            cancel,
-        )
+        frame, (style, plan) = self.evaluate(path, query, work, cancel)
         image = frame.image
-        if style is not None:
-            as_labels, nodata, quality = style.as_labels, query.nodata, "" if fmt == "png" else query.quality
-            identity = f"{style.identity}|{fmt}|{quality}|{label}"
+        if style is None:
+            identity = f"{_are_labels(frame, query)}|{query.component}|{fmt}"
         else:
-            as_labels = image.image_label is not None if query.labels is None else query.labels
-            nodata, identity = None, f"{as_labels}|{query.component}|{fmt}"
+            identity = f"{style.identity}|{fmt}|{'' if fmt == 'png' else query.quality}|{place.label}"
         field, decoded = image.field_name or "", "" if frame.decoder is None else "|cf"
         shown = f"{field}|{frame.plane}|{frame.indices}|{frame.channels}|{frame.grid.size}{decoded}"
         key = (image.path, f"{plan.region}|{shown}|{frame.flip}|{frame.scale}|{identity}")
         # increase the number (3) with every change of the rendering
         tag = hashlib.blake2b(f"{plan.tag}|{key}|3-{ENCODER}".encode(), digest_size=12).hexdigest()
-
-        def encode(values: NDArray, hidden: Mask | None) -> Encoded:
-            if style is None:
-                values = _to_dtype(values, hidden, frame.dtype)
-                values = values if query.component is None else one_component(values, query.component)
-                values = values if len(frame.channels) > 1 else values[0]
-                return Encoded(encode_numbers(values, fmt), values.shape, values.dtype.newbyteorder("<"))
-            raster = style.draw(values, hidden)
-            raster = flatten(pad(raster, size, size) if size else raster, query.bg)
-            return Encoded(encode_picture(raster if finish is None else finish(raster), fmt, quality=query.quality))
-
-        def draw(cancel: Cancel | None, cost: ReadCost) -> Encoded:
-            def load() -> tuple[Encoded, str, int]:
-                encoded = encode(*self.reader.read(plan, as_labels, nodata, cancel, cost))
-                encoded = replace(encoded, changed=cost.changed)
-                return encoded, f"{tag}-moved" if cost.changed else tag, len(encoded.body) + 512
-
-            return self._cache.load(key, tag, load).value
-
         height, width = plan.region.shape
-        values_nbytes = min(plan.nbytes * frame.growth, 64 * MIB)  # an upper bound, due to strips
+        values_nbytes = min(plan.nbytes * frame.growth, 64 << 20)  # an upper bound, due to strips
+        memory = values_nbytes + 16 * height * width + plan.working_memory
+        # windows and orientation come from other chunks than ``sources``: valid for half a second
+        expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
+        until = time.monotonic() + 0.5 if expires else inf
         sources: dict[str, str | None] = {}
         read = plan.blocks[0].plan if len(plan.blocks) == 1 else None
         # what is chosen by labels is not replayed, as coordinates may change the choice
@@ -193,19 +224,7 @@ class Tiles:
             versions = read.versions or {}
             if None not in versions.values() or is_settled(read.array):
                 sources = {**documents} | {read.array.chunk_key(at): version for at, version in versions.items()}
-        # windows and orientation come from other chunks than ``sources``: valid for half a second
-        expires = "auto" in (query.flip, query.aspect) or (style is not None and style.sampled)
-        return Rendering(
-            tag=tag,
-            media_type=MEDIA_TYPES[fmt],
-            memory=values_nbytes + 16 * height * width + plan.working_memory,
-            is_sampled=plan.is_sampled,
-            mount=image.mount,
-            cached=partial(self._cache.get, key, tag),
-            draw=draw,
-            sources=sources,
-            until=time.monotonic() + 0.5 if expires else inf,
-        )
+        return Rendering(self, plan, style, query, place, fmt, key, tag, memory, sources, until)
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
         """A transparent tile, or one of the background's colour."""
@@ -219,13 +238,12 @@ class Tiles:
         return encode_picture(flatten(colours, query.bg), "png", quality=query.quality)
 
     def evaluate(
-        self, path: str, query: TileQuery, first: Callable[[Frame], A], second: Callable[[Frame], B],
-        cancel: Cancel | None = None,
-    ) -> tuple[Frame, A, B]:  # fmt: skip
-        """The plane that a query selects, and the results of two functions of it.
+        self, path: str, query: TileQuery, work: Callable[[Frame], A], cancel: Cancel | None = None
+    ) -> tuple[Frame, A]:
+        """The plane that a query selects, and what ``work`` finds in it.
 
-        For a remote store, both run on the cached image while that is revalidated, and again only if it has changed.
-        Raises the errors of `Images.open`, `make_frame`, ``first`` and ``second``, in this order.
+        For a remote store, it works on the cached image while that is revalidated, and again only if it has changed.
+        Raises the errors of `Images.open`, `make_frame` and ``work``, in this order.
         """
         if query.sel:
             query = self._by_labels(self.images.open(path, query.field), query, cancel)
@@ -235,29 +253,19 @@ class Tiles:
             flip = found.flip if query.flip == "auto" else query.flip
             aspect = found.aspect if query.aspect == "auto" else query.aspect
             query = query.model_copy(update={"flip": flip, "aspect": aspect})
+        open_image = partial(self.images.open, path, query.field)
         image: Image | None = None
-        guess: Frame | None = None
         cached = self.images.cached(path, query.field)
         if cached is not None and cached.mount.is_remote:
+            guess: Frame | None = None
             with suppress(HyperslabError):  # the current image may have such a plane
                 guess = self._frame(cached, query)
-
-        def open_image(_: Frame) -> Image:
-            return self.images.open(path, query.field)
-
-        def concurrently(frame: Frame, *works: Callable[[Frame], Any]) -> list[Future[Any]]:
-            return frame.image.mount.each(attempt, [partial(work, frame) for work in works], cancel)
-
-        if guess is not None:
-            opened, *results = concurrently(guess, open_image, first, second)
-            image = opened.result()
-            if image is guess.image:
-                return guess, results[0].result(), results[1].result()
-        frame = self._frame(image or self.images.open(path, query.field), query)
-        if not frame.image.mount.is_remote:
-            return frame, first(frame), second(frame)
-        results = concurrently(frame, first, second)
-        return frame, results[0].result(), results[1].result()
+            if guess is not None:
+                image, result = cached.mount.both(open_image, partial(attempt, partial(work, guess)), cancel)
+                if image is cached:
+                    return guess, result.result()
+        frame = self._frame(image or open_image(), query)
+        return frame, work(frame)
 
     def _by_labels(self, image: Image, query: TileQuery, cancel: Cancel | None) -> TileQuery:
         """A query with the positions of its labels: by the coordinates beside the finest level, and of an axis without
@@ -281,6 +289,11 @@ class Tiles:
 
     def _frame(self, image: Image, query: TileQuery) -> Frame:
         return self.statistics.first_plane(make_frame(image, query), query)
+
+
+def _are_labels(frame: Frame, query: TileQuery) -> bool:
+    """Whether values are read as identifiers, which have no mean."""
+    return frame.image.image_label is not None if query.labels is None else query.labels
 
 
 def _to_dtype(values: NDArray, hidden: Mask | None, dtype: np.dtype[Any]) -> NDArray:

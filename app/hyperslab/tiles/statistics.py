@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, islice
 from math import ceil, prod
 from threading import BoundedSemaphore
@@ -74,6 +75,16 @@ class Sample:
     tag: str
     level: str = ""
     damage: str | None = None
+
+    @classmethod
+    def of(cls, parts: list[NDArray], exact: bool, tag: str, level: str, damage: str | None) -> Sample:
+        """The sample of the finite values of several parts, each in one dimension."""
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
+        if not values.size:
+            return cls(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag, level, damage)
+        some = values[:: -(-values.size // (1 << 20))]
+        percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
+        return cls(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag, level, damage)
 
     @property
     def auto(self) -> Window:
@@ -147,15 +158,8 @@ class Statistics:
     def _current(self, subject: Subject, cancel: Cancel | None) -> Sample:
         """The sample of the present versions of its chunks."""
         plans, exact = self._plans(subject, cancel)
-        tag = _tag_of(plans)
-
-        def load() -> tuple[Sample, str, int]:
-            small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
-            with nullcontext() if small else self._large_reads:
-                sample = self._take(subject, plans, exact, cancel)
-            return sample, sample.tag, sample.values.nbytes + 1024
-
-        return self._samples.load(subject.key, tag, load).value
+        take = partial(self._take, subject, plans, exact, cancel)
+        return self._samples.load(subject.key, _tag_of(plans), take).value
 
     def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
         """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
@@ -202,21 +206,26 @@ class Statistics:
                 return True
         return False
 
-    def _take(self, subject: Subject, plans: list[ReadPlan], exact: bool, cancel: Cancel | None) -> Sample:
+    def _take(
+        self, subject: Subject, plans: list[ReadPlan], exact: bool, cancel: Cancel | None
+    ) -> tuple[Sample, str, int]:
         """Read a sample, whose tag is that of the versions that were read; if all its chunks are damaged, single chunks
-        of each level, coarsest first."""
+        of each level, coarsest first. With it, its tag and size."""
         levels = range(len(subject.image.levels))
         others = ((finer, self._plans(subject, cancel, finer, single=True)[0]) for finer in levels)
         damage, tag = None, ""
-        for finer, each in chain([(0, plans)], others):
-            parts, error, found = self._read_all(each, subject, cancel)
-            damage = damage or error
-            tag = tag or _tag_of(found)
-            if damage is None:
-                return _summary(parts, exact=exact, tag=tag, level=_sampled_level(subject.image, finer).array.path)
-            if parts:
-                sample = _summary(parts, exact=False, tag=tag, level=_sampled_level(subject.image, finer).array.path)
-                return replace(sample, damage=str(damage))
+        small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
+        with nullcontext() if small else self._large_reads:
+            for finer, each in chain([(0, plans)], others):
+                parts, error, found = self._read_all(each, subject, cancel)
+                damage = damage or error
+                tag = tag or _tag_of(found)
+                if parts or damage is None:
+                    level = _sampled_level(subject.image, finer).array.path
+                    sample = Sample.of(
+                        parts, exact and damage is None, tag, level, None if damage is None else str(damage)
+                    )
+                    return sample, tag, sample.values.nbytes + 1024
         assert damage is not None
         raise damage
 
@@ -268,9 +277,6 @@ class Statistics:
                 values, plan = self._reader.read(plan, cancel)
             except ChunkCorrupt as error:
                 return error, plan
-            return finite(values, plan), plan
-
-        def finite(values: NDArray, plan: ReadPlan) -> NDArray:
             values = values if subject.decoder is None else subject.decoder(values)
             rank = len(plan.array.metadata.shape)
             if subject.channel is not None and subject.channel[0] >= rank:  # an axis of the subarray
@@ -278,7 +284,7 @@ class Statistics:
             values, hidden = plain_numbers(values, subject.nodata)
             values = values.ravel() if hidden is None else values[~hidden]
             values = one_component(values.view(np.uint8) if values.dtype.kind == "b" else values, subject.component)
-            return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+            return values[np.isfinite(values)] if values.dtype.kind == "f" else values, plan
 
         done = plans[0].array.mount.pool.map(read, plans, cancel) if plans else []
         error = next((each for each, _ in done if isinstance(each, ChunkCorrupt)), None)
@@ -306,15 +312,6 @@ def _sampled_level(image: Image, finer: int) -> Level:
 
     levels = [image.levels[0], *filter(is_whole, image.levels[1:])]
     return levels[max(0, len(levels) - 1 - finer)]
-
-
-def _summary(parts: list[NDArray], *, exact: bool, tag: str, level: str) -> Sample:
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0)
-    if not values.size:
-        return Sample(values, 0.0, 1.0, (0.0, *(1.0,) * (len(PERCENTILES) - 1)), exact, tag, level)
-    some = values[:: -(-values.size // (1 << 20))]
-    percentiles = tuple(float(p) for p in np.percentile(some, PERCENTILES, method="nearest"))
-    return Sample(some, float(np.min(values)), float(np.max(values)), percentiles, exact, tag, level)
 
 
 def histogram(sample: Sample, bins: int) -> tuple[NDArray, NDArray]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import BadParameter, ChunkCorrupt, NotRepresentable
 from hyperslab.tiles.colour import (
     DEFAULT_COLOURS,
@@ -23,7 +24,7 @@ from hyperslab.tiles.colour import (
     tint,
 )
 from hyperslab.tiles.frame import Frame
-from hyperslab.tiles.query import Rescale, TileQuery
+from hyperslab.tiles.query import TileQuery
 from hyperslab.tiles.read import one_component
 from hyperslab.tiles.render import (
     Indexed,
@@ -37,7 +38,7 @@ from hyperslab.tiles.render import (
     unique_inverse,
 )
 from hyperslab.tiles.resample import Mask, NDArray
-from hyperslab.tiles.statistics import Window, at, channel_facts
+from hyperslab.tiles.statistics import Statistics, at, channel_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,10 @@ class Style:
     sampled: bool = False
 
 
-def make_style(
-    frame: Frame,
-    query: TileQuery,
-    windows: Callable[[Sequence[tuple[int, Rescale | None]]], tuple[list[Window | ChunkCorrupt], bool]],
-) -> Style:
-    """The style of a query; ``windows`` is `Statistics.windows`, called only if needed.
+def make_style(frame: Frame, query: TileQuery, statistics: Statistics, cancel: Cancel | None) -> Style:
+    """The style of a query, with windows from its image's statistics if it has none.
 
-    Raises `BadParameter` for conflicting parameters, and the errors of ``windows``, returned ones too.
+    Raises `BadParameter` for conflicting parameters, and the errors of `Statistics.windows`, returned ones too.
     """
     rest = f"{query.component}|{query.nodata}|{query.opacity}|{query.bg}"
     labels = _label_colours(frame, query)
@@ -75,7 +72,8 @@ def make_style(
 
         return Style(draw_labels, f"{chosen if only_chosen else 'labels'}|{rest}", as_labels=True)
     tints = _channel_colours(frame, query)
-    found, sampled = windows([(channel, at(query.rescale, i)) for i, channel in enumerate(frame.channels)])
+    wanted = [(channel, at(query.rescale, i)) for i, channel in enumerate(frame.channels)]
+    found, sampled = statistics.windows(frame, query, cancel, wanted)
     scales: list[Scale] = []
     for i, window in enumerate(found):
         if isinstance(window, ChunkCorrupt):

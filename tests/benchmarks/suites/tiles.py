@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.cache import VersionedCache
 from hyperslab.tiles.colour import named_lut
 from hyperslab.tiles.encode import encode_picture
 from hyperslab.tiles.render import Indexed, Planes, Raster, to_planes
@@ -29,7 +30,7 @@ from tests.benchmarks.report import NONE, amount, ratio, times
 from tests.benchmarks.sockets import connected
 from tests.benchmarks.suite import Bench, Measurement, Outcome, Suite, Table, Target
 from tests.benchmarks.suites.reading import INSTALL, peer
-from tests.tiles.support import Array, Query, parse_query, write_image
+from tests.tiles.support import Array, Query, parse_query, rendering, write_image
 
 COLD: Final = "cold"
 CHUNKS_CACHED: Final = "chunks cached"
@@ -146,12 +147,12 @@ def rate(work: Work, seconds: float) -> tuple[float, float]:
 def _drawing(picture: Picture, look: Look, size: int, ending: ExitStack, *, chunks: int, tiles: int) -> Work:
     """Tiles from a service with so many bytes for chunks and for tiles, all of them asked for once before."""
     service = ending.enter_context(service_on(picture.folder, cache_bytes=chunks))
-    server = Tiles(service.catalog, service.reader, cache_bytes=tiles)
+    server = Tiles(service.catalog, service.reader, VersionedCache(tiles))
     asked = parse_query([*look.query, ("tile_size", str(size))])
     turn = picture.places(size)
 
     def work() -> int:
-        return len(server.tile("data/a", asked, next(turn), "png").draw(None, ReadCost()).body)
+        return len(rendering(server, "data/a", asked, next(turn), "png").draw(None, ReadCost()).body)
 
     for _ in range((picture.side // size) ** 2 if tiles or chunks else 0):
         work()

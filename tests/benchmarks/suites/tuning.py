@@ -18,13 +18,14 @@ import zarr
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
+from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.tiles.service import Tiles
 from tests.benchmarks.programs import Sample, take_turns
 from tests.benchmarks.report import geometric_mean, times
 from tests.benchmarks.suite import Bench, Effort, Measurement, Outcome, Suite, Table, Target
-from tests.tiles.support import parse_query
+from tests.tiles.support import parse_query, rendering
 
 _BLOSC: Final = ("lz4-1M", "zstd-1M", "lz4-4M")
 CONSTANTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
@@ -114,8 +115,8 @@ def _reader(folder: Path, name: str, case: str) -> Callable[[], object]:
         service = build([MountedStore("data", open_store(StoreConfig(name="data", url=str(folder))))], cache_bytes=0)
         array, reader = service.catalog.open_array(f"data/{name}"), service.reader
         if case == "tile":
-            tiles, query = Tiles(service.catalog, reader, cache_bytes=0), parse_query([("rescale", "0,3000")])
-            return lambda: tiles.tile(array.path, query, (0, 0, 0), "raw").draw(None, ReadCost())
+            tiles, query = Tiles(service.catalog, reader, VersionedCache(0)), parse_query([("rescale", "0,3000")])
+            return lambda: rendering(tiles, array.path, query, (0, 0, 0), "raw").draw(None, ReadCost())
         items = _BOXES.get(case, np.s_[:100, 3:500, :])
         selection = normalise(items, array.metadata.shape)
         if case == "stream":

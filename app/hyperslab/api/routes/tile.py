@@ -42,7 +42,7 @@ from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
 from hyperslab.tiles.query import TileQuery
-from hyperslab.tiles.service import Encoded, Rendering, Tiles
+from hyperslab.tiles.service import DeepZoomPlace, Encoded, Place, Rendering, TilePlace, Tiles, WholePlane
 from hyperslab.wire import JSON, NPY, RAW
 
 T = TypeVar("T")
@@ -84,9 +84,8 @@ Tile = Annotated[TileQuery, Query()]
 )
 async def get_tile(request: Request, path: NodePath, z: Zoom, x: Cell, y: Cell, form: Drawn, query: Tile) -> Response:
     """Any axis but those of the plane takes its name as parameter. npy, raw: values."""
-    tile = _TileRequest(request, path, query)
-    draw, place, fmt = tile.tiles.tile, (z, x, y), form.replace("jpeg", "jpg")
-    return await tile.picture(fmt, lambda cancel: draw(path, query, place, fmt, cancel), query.empty)
+    place = TilePlace(path, z, x, y, query.tile_size, tms=query.scheme == "tms")
+    return await _TileRequest(request, path, query).picture(form.replace("jpeg", "jpg"), place, query.empty)
 
 
 @router.get(
@@ -112,8 +111,7 @@ async def get_info(request: Request, path: NodePath, query: Tile) -> Response:
 )
 async def get_thumbnail(request: Request, path: NodePath, form: Picture, query: Tile) -> Response:
     """As .png, .jpg or .webp."""
-    tile, fmt = _TileRequest(request, path, query), form.replace("jpeg", "jpg")
-    return await tile.picture(fmt, lambda cancel: tile.tiles.thumbnail(path, query, fmt, cancel))
+    return await _TileRequest(request, path, query).picture(form.replace("jpeg", "jpg"), WholePlane(query.size))
 
 
 @router.get(
@@ -176,16 +174,8 @@ async def get_dzi_tile(
     query: Tile,
 ) -> Response:
     """Cut at the edges."""
-    tile, fmt = _TileRequest(request, path, query), form.replace("jpeg", "jpg")
-
-    def choose(frame: Frame) -> Region:
-        region = frame.grid.deep_zoom_region(level, y, x, overlap=query.overlap)
-        if region is None:
-            raise TileNotFound(path, f"{level}/{x}_{y}", "the image has no such tile")
-        return region
-
-    draw = tile.tiles.region
-    return await tile.picture(fmt, lambda cancel: draw(path, query, fmt, choose, cancel), query.empty)
+    place = DeepZoomPlace(path, level, x, y, query.overlap)
+    return await _TileRequest(request, path, query).picture(form.replace("jpeg", "jpg"), place, query.empty)
 
 
 @iiif_router.get(
@@ -229,13 +219,7 @@ async def get_iiif_image(
 ) -> Response:
     """A part of the image in any size up to its own; see the IIIF Image API 3.0."""
     wanted = iiif.parse_request(region, size, rotation, f"{quality}.{form}")
-    tile = _TileRequest(request, path, query)
-    draw = partial(tile.tiles.region, finish=wanted.transform, label=wanted.label)
-
-    def choose(frame: Frame) -> Region:
-        return wanted.region(frame.grid)
-
-    return await tile.picture(wanted.fmt, lambda cancel: draw(path, query, wanted.fmt, choose, cancel))
+    return await _TileRequest(request, path, query).picture(wanted.fmt, wanted)
 
 
 @iiif_router.get(
@@ -290,15 +274,15 @@ class _TileRequest:
 
         return await respond(self.asked, reply)
 
-    async def picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str = "404") -> Response:
+    async def picture(self, fmt: str, place: Place, empty: str = "404") -> Response:
         """An image or numbers; cached ones are sent at once, and 304 draws nothing. ``empty``: replacement of a missing
         tile."""
-        return await respond(self.asked, lambda: self._picture(fmt, render, empty))
+        return await respond(self.asked, lambda: self._picture(fmt, place, empty))
 
-    async def _picture(self, fmt: str, render: Callable[[Cancel], Rendering], empty: str) -> Reply:
+    async def _picture(self, fmt: str, place: Place, empty: str) -> Reply:
         request, query, options = self.asked, self.query, self.asked.context.options
         try:
-            rendering = await self.run(render)
+            rendering = await self.run(partial(self.tiles.picture, self.path, query, fmt, place))
         except TileNotFound:
             if empty == "204":
                 return Response(204, ((b"cache-control", b"no-cache"),))
@@ -306,17 +290,15 @@ class _TileRequest:
                 raise
             data = self.tiles.empty(query, fmt)
             return Representation(etag_of(data), MEDIA_TYPES[fmt], data)
-        etag, found = f'"{rendering.tag}"', rendering.sources
+        etag, found, mount = f'"{rendering.tag}"', rendering.sources, rendering.plan.frame.image.mount
         # a replayed tile reports the cost of a cached one
-        sources = Sources(rendering.mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
+        sources = Sources(mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
         picture = Representation(
             etag,
-            rendering.media_type,
+            MEDIA_TYPES[fmt],
             Body(None, rendering.memory, make=partial(_draw, rendering, request, self.path)),
             # a version in the URL changes with the data, but not with coordinates
-            always=caching(rendering.mount, options)
-            if query.v is None or query.sel
-            else immutable_for(31_536_000, options),
+            always=caching(mount, options) if query.v is None or query.sel else immutable_for(31_536_000, options),
             sources=sources,
         )
         cached = rendering.cached()
@@ -325,7 +307,9 @@ class _TileRequest:
             cached = None if drawn.changed else drawn
         if cached is None:
             return picture
-        return picture.with_content(_content(cached, cost_headers(0, 0, None, {}, is_sampled=rendering.is_sampled)))
+        return picture.with_content(
+            _content(cached, cost_headers(0, 0, None, {}, is_sampled=rendering.plan.is_sampled))
+        )
 
 
 def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) -> Content:
@@ -333,7 +317,7 @@ def _draw(rendering: Rendering, request: Exchange, path: str, cancel: Cancel) ->
     began = perf_counter()
     encoded = rendering.draw(cancel, cost)
     timings = {"draw": perf_counter() - began}
-    headers = cost_headers(cost.touched, cost.cached, cost, timings, is_sampled=rendering.is_sampled)
+    headers = cost_headers(cost.touched, cost.cached, cost, timings, is_sampled=rendering.plan.is_sampled)
     if encoded.changed and not request.is_last_try:
         raise ChangedWhileRead(f"{path!r} was written while it was read")
     # mixed versions are acceptable in the end, with a unique tag
