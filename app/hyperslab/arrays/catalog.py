@@ -52,6 +52,7 @@ from hyperslab.storage.base import Stored, Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
+_NAME_CHILDREN = frozenset({"ome", "multiscales", "plate", "well", "bioformats2raw.layout"})  # by attributes
 _LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
@@ -341,6 +342,8 @@ class Catalog:
         found = listing.children(
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
+        if not (mount.store.capabilities.listable or known.names or _NAME_CHILDREN & group.attributes.keys()):
+            problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
         if attributes and mount.is_remote and above:
             found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
         if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
