@@ -140,7 +140,7 @@ export function createImageView(store, events) {
   }
 
   /** After the picture was drawn, in the next animation frame. */
-  const tellNothing = debounce(80, () =>
+  const tellNothing = debounce(250, () =>
     requestAnimationFrame(() => (nothing.hidden = !picture.wanted?.gaps || !picture.showsNothing())),
   );
 
