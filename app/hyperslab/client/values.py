@@ -18,6 +18,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
+from hyperslab.wire.items import format_item, json_float, parse_item
 from hyperslab.wire.times import cast_times, count_of
 
 DType = np.dtype[Any]
@@ -194,57 +195,22 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
 
 
 def parse_fill_value(value: Any, dtype: DType, object_codec: str | None = None) -> Any:
-    """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value (spec: *Fill value encoding*).
-
-    For objects it depends on ``object_codec``, the id of their codec. Raises `ValueError`, `TypeError` or
-    `OverflowError` for a value that the dtype cannot hold.
-    """
-    if dtype.kind == "O":  # old writers also have 0 for text and bytes
-        if object_codec == "vlen-bytes":
-            return b"" if value == 0 else base64.b64decode(value, validate=True)
-        return "" if value == 0 and object_codec in ("vlen-utf8", "categorize") else value
-    stored = dtype.kind in "SUV" and not is_extension(dtype)
-    if stored and value == 0:  # old writers have 0 for every dtype
-        return np.zeros((), dtype)[()]
-    if dtype.kind == "U":
-        return np.asarray(value).astype(dtype)[()]
-    is_base64 = isinstance(value, str) and dtype.kind not in "mM" and (dtype.kind == "c" or value.endswith("=="))
-    if stored or is_base64:  # TensorStore writes base64 for complex and 4-bit numbers, too
-        content = base64.b64decode(value, validate=True)
-        return np.frombuffer(content.ljust(dtype.itemsize, b"\0") if dtype.kind == "S" else content, dtype)[0]
-    return _parse_number(value, dtype)
-
-
-def _parse_number(value: Any, dtype: DType) -> Any:
-    if dtype.kind in "mM":
-        ticks = np.iinfo(np.int64).min if value == "NaT" else int(value)
-        return np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
-    if wire.numbers_dtype(dtype).kind == "c":  # by part, as re + 1j * im would turn an infinite im into NaN
-        parts, part = value if isinstance(value, list) else (value, 0), wire.part_dtype(dtype)
-        return np.array([parse_fill_value(each, part) for each in parts], part).view(dtype)[0]
-    if isinstance(value, str) and value.startswith("0x"):  # the bits of a NaN with a payload, the highest digit first
-        bits = np.asarray(int(value, 16)).astype(f"{'>' if dtype.byteorder == '>' else '<'}u{dtype.itemsize}")
-        return bits.view(dtype)[()]
-    with np.errstate(over="ignore"):  # too large a number is infinite, as on the server
-        return np.asarray(int(value) if dtype.kind in "iu" else float(value)).astype(dtype)[()]
+    """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value; of objects, as the codec of this id has it. Raises
+    `ValueError`."""
+    if not dtype.hasobject:
+        return parse_item(value, dtype)[()]
+    return base64.b64decode(value, validate=True) if object_codec == "vlen-bytes" else value
 
 
 def format_fill_value(value: Any) -> Any:
     """Zarr v2's JSON of a fill value (spec: *Fill value encoding*)."""
     if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind in "mM":
-            return int(value.astype(np.int64))
-        if is_extension(value.dtype):
-            value = np.asarray(value).astype(wire.numbers_dtype(value.dtype)).item()
-        else:
-            value = value.tobytes() if value.dtype.kind == "V" else value.item()
+        return format_item(np.asarray(value).reshape(()))
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, complex):
-        return [format_fill_value(value.real), format_fill_value(value.imag)]
-    if isinstance(value, float) and not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return [json_float(value.real), json_float(value.imag)]
+    return json_float(value) if isinstance(value, float) else value
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
@@ -262,11 +228,11 @@ def as_stored(values: AnyArray, codec: Mapping[str, Any]) -> AnyArray:
     if codec.get("id") != "vlen-array":
         return values
     dtype = wire.dtype_from_json(codec["dtype"])
-    objects = np.empty(values.size, object)
-    for i, item in enumerate(values.reshape(-1).tolist()):
-        is_array = isinstance(item, list | tuple | np.ndarray)
-        objects[i] = as_values(item, dtype).astype(dtype) if is_array else item
-    return objects.reshape(values.shape)
+    items = (
+        as_values(item, dtype).astype(dtype) if isinstance(item, list | tuple | np.ndarray) else item
+        for item in values.reshape(-1).tolist()
+    )
+    return np.fromiter(items, object, values.size).reshape(values.shape)
 
 
 def encode_objects(values: AnyArray) -> bytes:
@@ -282,10 +248,7 @@ def decode_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...])
         raise BadBody(reason=f"the answer is no object array: {error}") from error
     if len(items) != prod(shape):
         raise BadBody(reason="the number of objects", expected=prod(shape), found=len(items))
-    values = np.empty(len(items), object)
-    for i, item in enumerate(items):
-        values[i] = item
-    return values.reshape(shape)
+    return np.fromiter(items, object, len(items)).reshape(shape)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

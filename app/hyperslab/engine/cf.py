@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.jsontext import NON_FINITE
 from hyperslab.errors import NotRepresentable
+from hyperslab.wire.items import NON_FINITE
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 DType = np.dtype[Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import math
 import re
 import secrets
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from hyperslab.wire import check_text_nesting
+from hyperslab.wire.items import json_float
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Maximum size of a document."""
@@ -20,9 +20,6 @@ MAX_DEPTH: Final = 200
 """Maximum nesting, so that recursion over a document is safe."""
 MAX_VALUES: Final = 8 << 20
 """Maximum number of values in a document, estimated by commas and brackets; they take some 64 bytes of memory each."""
-
-NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Floats without strict JSON, by their text in Zarr."""
 
 
 def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
@@ -78,13 +75,6 @@ def distinct(text: bytes) -> bytes:
     """The JSON followed by random white space, so that its digest, the version on most object stores, is unique: a
     delayed conditional request must not match a later equal document."""
     return text + f"{secrets.randbits(64):064b}".translate(str.maketrans("01", " \t")).encode()
-
-
-def json_float(number: float) -> float | str:
-    """A float for strict JSON: NaN and infinities as Zarr's strings."""
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
 def json_floats(value: Any) -> Any:

@@ -25,9 +25,9 @@ from hyperslab.engine.codec_config import (
     plain_config,
     sized_shuffle,
 )
-from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
+from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, parse_dtype
 from hyperslab.errors import BadMetadata, CodecRefused, CodecUnknown, shown
-from hyperslab.wire import dtype_to_json, numpy_dtype, part_dtype
+from hyperslab.wire import dtype_to_json, kind_of, numpy_dtype, part_dtype
 from hyperslab.wire.data_types import NARROW, OBJECTS, named_configuration, named_type
 
 NamedConfig = dict[str, Any]

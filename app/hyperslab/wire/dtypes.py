@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSIONS
+from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSION_FLOATS, EXTENSIONS, NARROW_INTEGERS
 from hyperslab.wire.nesting import MAX_DEPTH, check_text_nesting
 
 PADDING: Final = "\0padding"
@@ -40,6 +40,19 @@ def extension_name(dtype: np.dtype[Any]) -> str | None:
     if dtype.isbuiltin != 2:
         return None
     return next((name for name, other in COMPLEX_NAMES.items() if other == dtype.name), dtype.name)
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``c``, ``f``, ``i`` or
+    ``u``."""
+    name = extension_name(dtype)
+    return dtype.kind if name is None else "f" if name in EXTENSION_FLOATS else name[0]
+
+
+def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
+    """Minimum and maximum of a dtype of integers."""
+    bits = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
+    return (0, 2**bits - 1) if kind_of(integers) == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def numbers_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
