@@ -18,7 +18,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
-from hyperslab.wire.items import format_item, json_float, parse_item
+from hyperslab.wire.items import format_item, json_float, parse_item, parse_object
 from hyperslab.wire.times import cast_times, count_of
 
 DType = np.dtype[Any]
@@ -44,7 +44,7 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
             raise TypeError(f"values of dtype {values.dtype} do not fit an array of dtype {dtype}: convert them first")
         if values.dtype.kind in "mM":
             return cast_times(values, dtype)
-        if dtype.kind not in "USV" or is_extension(dtype):
+        if dtype.kind not in "USV" or wire.is_extension(dtype):
             _check_range(values, dtype)
             return values
         limit = dtype.itemsize // (4 if dtype.kind == "U" else 1)
@@ -72,11 +72,6 @@ def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
 
 
-def is_extension(dtype: DType) -> bool:
-    """Whether it is a dtype of ml_dtypes, whose kind in numpy is void or none of numpy's."""
-    return dtype.isbuiltin == 2
-
-
 def _as_array(value: Any, dtype: DType) -> AnyArray:
     """``value`` as an array of a kind that fits ``dtype``, where numpy's inference from Python's values does not."""
     values = np.asarray(value)
@@ -85,7 +80,7 @@ def _as_array(value: Any, dtype: DType) -> AnyArray:
     if not hasattr(value, "dtype"):
         if not values.size:
             return np.empty(values.shape, dtype)  # numpy infers float for an empty list
-        if values.dtype.kind == "f" and _is_integer(dtype):
+        if values.dtype.kind == "f" and wire.kind_of(dtype) in "biu":
             values = np.asarray(value, object)  # numpy infers float for [2**64 - 1, 0]
     if values.dtype.kind == "O":
         values = _from_objects(values, dtype)
@@ -107,10 +102,10 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
 
     if not items:
         return np.empty(values.shape, dtype)
-    if _is_integer(dtype) and are(*integers):
+    if wire.kind_of(dtype) in "biu" and are(*integers):
         _check_range(values, dtype)
         return values.astype(dtype)
-    if (dtype.kind in "fc" or is_extension(dtype)) and are(*integers, float, complex, np.number):
+    if (dtype.kind in "fc" or wire.is_extension(dtype)) and are(*integers, float, complex, np.number):
         return values.astype("f8" if are(*integers, float, np.floating) else "c16")
     if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
         return _as_times(values, dtype)
@@ -159,15 +154,11 @@ def _of_objects(dtype: DType) -> DType:
     return np.dtype([(name, _of_objects(dtype[name])) for name in dtype.names] if dtype.names else object)
 
 
-def _is_integer(dtype: DType) -> bool:
-    return wire.numbers_dtype(dtype).kind in "biu"
-
-
 def _is_same_kind(source: DType, target: DType) -> bool:
     source, target = wire.numbers_dtype(source), wire.numbers_dtype(target)
     if target.kind == "V":
         return source.kind in "SV"  # numpy would reinterpret the memory of any dtype
-    return (source.kind in "biu" and _is_integer(target)) or bool(np.can_cast(source, target, "same_kind"))
+    return (source.kind in "biu" and wire.kind_of(target) in "biu") or bool(np.can_cast(source, target, "same_kind"))
 
 
 def _check_range(values: AnyArray, dtype: DType) -> None:
@@ -179,14 +170,14 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
         _check_range(values.real, dtype)
         _check_range(values.imag, dtype)
         return
-    finite = values if values.dtype.kind == "O" or _is_integer(values.dtype) else values[np.isfinite(values)]
+    finite = values if values.dtype.kind == "O" or wire.kind_of(values.dtype) in "biu" else values[np.isfinite(values)]
     for extreme in (np.min(finite), np.max(finite)) if finite.size else ():
         with np.errstate(over="ignore", invalid="ignore"):
             cast = np.asarray(extreme).astype(dtype)
         if dtype.kind == "m":
             fits = not np.isnat(cast) and int(cast.astype("i8")) == int(extreme)
         else:
-            fits = int(cast) == int(extreme) if _is_integer(dtype) else bool(np.isfinite(cast))
+            fits = int(cast) == int(extreme) if wire.kind_of(dtype) in "biu" else bool(np.isfinite(cast))
         if not fits:
             raise OverflowError(f"{extreme} does not fit dtype {dtype}")
 
@@ -197,9 +188,7 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
 def parse_fill_value(value: Any, dtype: DType, object_codec: str | None = None) -> Any:
     """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value; of objects, as the codec of this id has it. Raises
     `ValueError`."""
-    if not dtype.hasobject:
-        return parse_item(value, dtype)[()]
-    return base64.b64decode(value, validate=True) if object_codec == "vlen-bytes" else value
+    return parse_object(value, object_codec) if dtype.hasobject else parse_item(value, dtype)[()]
 
 
 def format_fill_value(value: Any) -> Any:
@@ -252,11 +241,6 @@ def decode_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...])
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
-
-
-def bytes_of(array: AnyArray) -> memoryview:
-    """The memory of a C-contiguous array."""
-    return array.reshape(-1).view(np.uint8).data
 
 
 def encode_npy(array: AnyArray) -> bytes:

@@ -33,6 +33,7 @@ from hyperslab.wire.items import (
     item_of,
     item_of_bits,
     parse_item,
+    parse_object,
     parts_of,
     plain_text,
     to_base64,
@@ -53,12 +54,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
         return None
     if not dtype.numpy.hasobject:
         return _cleaned(parse_item(value, dtype.numpy), dtype)
-    codec = object_codec(codecs)
-    if codec == "vlen-bytes":
-        value = b"" if is_zero(value) else from_base64(value)
-    elif codec in ("vlen-utf8", "categorize"):
-        value = plain_text(value)
-    return _object_item(value)
+    return _object_item(parse_object(value, object_codec(codecs)))
 
 
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> Item:

@@ -37,9 +37,14 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
     """Zarr's name of a dtype of ml_dtypes; None for one of numpy."""
-    if dtype.isbuiltin != 2:
+    if not is_extension(dtype):
         return None
     return next((name for name, other in COMPLEX_NAMES.items() if other == dtype.name), dtype.name)
+
+
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of ml_dtypes, whose kind in numpy says nothing."""
+    return dtype.isbuiltin == 2
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
@@ -111,7 +116,7 @@ def parse_dtype(text: str) -> np.dtype[Any]:
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in npy files, with the same layout: dtypes of ml_dtypes become raw bytes."""
-    return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if leaf.isbuiltin == 2 else leaf)
+    return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if is_extension(leaf) else leaf)
 
 
 def bare_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -1,4 +1,4 @@
-"""Items of arrays: the JSON of a fill value of Zarr v2 to an item and back, bit for bit; not of objects.
+"""Items of arrays: the JSON of a fill value of Zarr v2 to an item and back, bit for bit.
 
 Items are 0-d arrays, as scalars lose the payload of NaN and the byte order. The table at the end has both directions by
 kind of dtype. [Zarr v2 specification, "Fill value encoding"]
@@ -36,6 +36,13 @@ def parse_item(value: Any, dtype: DType) -> Item:
 def format_item(item: Item) -> Any:
     """The strict JSON of an item (NaN and infinities are strings); the inverse of `parse_item`."""
     return to_base64(item.tobytes()) if item.dtype.name == FLOAT4 else _KINDS[kind_of(item.dtype)][1](item)
+
+
+def parse_object(value: Any, codec: str | None) -> Any:
+    """An object from the JSON of a fill value, which depends on the id of its codec; raises `ValueError`."""
+    if codec == "vlen-bytes":
+        return b"" if is_zero(value) else from_base64(value)
+    return plain_text(value) if codec in ("vlen-utf8", "categorize") else value
 
 
 def json_float(number: float) -> float | str:
@@ -234,3 +241,11 @@ _KINDS: Final[Mapping[str, tuple[Callable[[Any, DType], Item], Callable[[Item], 
     **dict.fromkeys("SV", (_parse_bytes, lambda item: to_base64(item.tobytes()))),
 }
 """Parser and formatter of the items of a kind."""
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def bytes_of(values: np.ndarray) -> memoryview:
+    """The memory of a C-contiguous array."""
+    return values.reshape(-1).view(np.uint8).data
