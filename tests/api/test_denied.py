@@ -70,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
     image = zarr.create_group(str(root / "image"), zarr_format=2, attributes={"multiscales": multiscales})
     image.create_array("0", data=np.arange(16, dtype="u1").reshape(4, 4) + 1, attributes={DIMENSIONS: ["y", "x"]})
     zarr.save_array(str(root / "alone"), np.arange(4), zarr_format=2)
+    zarr.create_group(str(root / "apart"), zarr_format=3).create_array("x", data=np.arange(4))
     return root
 
 
@@ -108,6 +109,19 @@ def test_what_is_stored_is_read_and_only_missing_chunks_are_denied(denying: Stor
             assert read(data, f"zarr/{node}", slice(2)) == [1, 2]
         assert data.http.get("/zarr/data/v2/zarr.json").status_code == 404
         assert data.http.get("/zarr/data/v3/.zattrs").status_code == 404
+
+
+def test_a_group_whose_children_nothing_names_says_so(denying: StoreConfig) -> None:
+    with reading(denying) as data:
+        found = {
+            path: data.http.get(f"/v1/metadata/data{path}").json() for path in ("", "/apart", "/image", "/apart/x")
+        }
+
+    assert found["/apart/x"]["shape"] == [4]
+    assert found["/apart"]["problems"] == [
+        "children are unknown: the store cannot be listed, and no consolidated metadata name any"
+    ]
+    assert [found[path]["problems"] for path in ("", "/image")] == [[], []]
 
 
 def test_an_operator_may_have_denied_chunks_read_as_missing(denying: StoreConfig) -> None:

@@ -17,6 +17,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from hyperslab.api.options import ApiOptions
+from hyperslab.engine.creation import MEMBERS
 from hyperslab.errors import BadSelection
 from hyperslab.wire import parse_selection
 from tests.api.support import restore, running, saved, writable
@@ -369,3 +370,17 @@ def test_tokens_are_described_where_they_are_needed(
     assert security(paths["/v1/slice/{path}"]["get"]) == reading
     assert security(paths["/v1/slice/{path}"]["put"]) == security(paths["/v1/append/{path}"]["post"]) == writing
     assert security(paths["/healthz"]["get"]) == security(paths["/view/{path}"]["get"]) == []
+
+
+def test_bodies_of_json_say_their_members(description: dict[str, Any]) -> None:
+    def members(path: str, method: str) -> set[str]:
+        bodies = description["paths"][path][method]["requestBody"]["content"]
+        return {*bodies["application/json"]["schema"]["properties"]}
+
+    (stream,) = [path for path in description["paths"] if path.startswith("/v1/stream") and path.endswith("}")]
+    (node,) = [path for path in description["paths"] if path.startswith("/v1/metadata/")]
+
+    assert members(node, "put") == {*MEMBERS, "kind", "attributes"}
+    assert members(node, "patch") == {"shape", "attributes"}
+    assert members(stream, "put") == {"arrays", "plates", "zarr_format", "expires_in", "ack"}
+    assert "chunk" in description["components"]["schemas"]["Dimension"]["properties"]

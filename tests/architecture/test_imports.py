@@ -53,7 +53,7 @@ LIVES_IN: dict[str, str] = {
     "obstore": r"storage\b.*",
     "numcodecs": r"engine\.(blosc|streams|filters|codec_config)",
     "cramjam": r"engine\.(blosc|streams)",
-    "pydantic": r"settings|api\b.*|tiles\.query|streams\.(record|tail|objects|heads)",
+    "pydantic": r"settings|api\b.*|engine\.validation|tiles\.query|streams\.(settings|record|tail|objects|heads)",
     "typer": r"cli",
     "tqdm": r"client\b.*|cli",
     "urllib3": r"storage\.(http|conditional|objects|s3_listing)",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from hyperslab.arrays.nodes import MountedStore, Recheck, VersionBook
 from hyperslab.arrays.plan import ReadPlan
@@ -15,7 +16,7 @@ from hyperslab.engine.selection import normalise
 from hyperslab.storage import open_store
 from hyperslab.storage.base import MAX_BYTES, Store, Stored
 from tests.arrays.counting import CountingStore
-from tests.arrays.support import local_store, plan_items, read_all
+from tests.arrays.support import local_store, plan_items, read_all, service_on
 from tests.s3 import S3Bucket
 
 A = "data/a"
@@ -136,3 +137,23 @@ def test_the_versions_of_several_arrays_of_a_bucket_are_looked_up_together(s3_bu
         found = service.reader.look_up_together(chosen)
         assert [plan.versions for plan in found] == [put[plan.array.prefix] for plan in chosen]
     service.close()
+
+
+def test_large_attributes_are_neither_parsed_nor_written_anew_by_an_append(tmp_path: Path) -> None:
+    """In Zarr v3 they stand in the document that holds the shape; what another program makes of them is seen."""
+    attributes = {"title": "a" * 100_000, "nan": float("nan"), "big": 2**70, "text": 'of "é"'}
+    group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    group.create_array("a", shape=(0, 2), chunks=(1, 2), dtype="i2", attributes=attributes)
+    with service_on(tmp_path) as service:
+        parsed = []
+        for row in range(4):
+            service.appender.append(A, np.full((1, 2), row, "i2"))
+            parsed.append(service.catalog.open_array(A).metadata.attributes)
+            if row == 2:
+                zarr.open_array(tmp_path / "a", mode="r+").attrs["title"] = "another"
+
+    assert parsed[2] is parsed[1] is not None
+    assert parsed[3] is not parsed[2]
+    found = zarr.open_array(tmp_path / "a", mode="r")
+    assert found[:].tolist() == [[row, row] for row in range(4)]
+    assert {**found.attrs, "nan": None} == {**attributes, "nan": None, "title": "another"}

@@ -11,6 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,13 +134,37 @@ def test_hdf5_without_names_of_dimensions_is_converted_as_xarray_opens_it(tmp_pa
         assert found["image"].attrs == {"unit": "m"}
 
 
+def test_what_zarr_has_no_arrays_of_is_left_out_with_a_note(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.arange(3)
+        file["a"].attrs["_FillValue"] = "none"
+        file["ascii"] = np.array(["x", "yy"], h5py.string_dtype("ascii"))
+        file["references"] = np.array([file["a"].ref], h5py.ref_dtype)
+        file["nothing"] = h5py.Empty("f4")
+        file.create_dataset("pairs", (2,), np.dtype(("i4", (2,))))
+        file.create_dataset("kinds", (2,), h5py.enum_dtype({"LAND": 0, "SEA": 1}, "u1"))
+        file.attrs["complex"] = 1j
+        file.attrs["bytes"] = np.array([b"a", b"b"])
+
+    made = convert(str(tmp_path / "a.h5"), str(tmp_path / "a.zarr"))
+
+    group = zarr.open_group(tmp_path / "a.zarr", mode="r")
+    assert sorted(group.array_keys()) == ["a", "ascii", "kinds"]
+    assert np.asarray(group["ascii"][...]).tolist() == ["x", "yy"]  # type: ignore[index]
+    assert group.attrs.asdict() == {"bytes": ["a", "b"]}
+    said = "\n".join(made.lines)
+    for part in ("/references", "/nothing", "/pairs", "'SEA': 1", "'complex' of /", "'_FillValue' of /a"):
+        assert part in said
+
+
 @pytest.mark.parametrize("kind", ["references", "lists", "cut short", "text"])
 def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        file["a"] = np.arange(1000)
         if kind == "references":
-            file["refs"] = np.array([file["a"].ref], h5py.ref_dtype)
+            file["refs"] = np.array([file.ref], h5py.ref_dtype)
+        else:
+            file["a"] = np.arange(1000)
         if kind == "lists":
             file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))[0] = [1, 2]
     if kind == "cut short":

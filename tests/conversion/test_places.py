@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import netCDF4
 import numpy as np
 import pytest
 import tifffile
@@ -78,18 +79,28 @@ def test_an_image_on_a_service_is_what_it_is_in_a_folder(lab: Any, cells: Path, 
 
 
 def test_a_dataset_goes_to_a_service_and_back_and_becomes_a_file_again(lab: Any, climate: Path) -> None:
+    with netCDF4.Dataset(climate, "a") as file:
+        file["t"].missing_value = np.nan
+        inner = file.createGroup("forecast/day")
+        inner.setncattr("limit", np.inf)
+        inner.createDimension("x", 2)  # another one than that of the file
+        inner.createVariable("b", "f4", ("x",), fill_value=False)[:] = [1, np.nan]
+        inner.createVariable("crs", "i4", ())
     folder, url = lab
     back, again = climate.parent / "back", climate.parent / "again.nc"
     convert(str(climate), f"{url}/climate")
     convert(f"{url}/climate", str(back), zarr_format=2)
     convert(str(back), str(again))
 
-    with xr.open_dataset(climate, engine="h5netcdf") as expected:
-        for path, options in ((folder / "climate", {"consolidated": False}), (back, {})):
-            with xr.open_dataset(path, engine="zarr", **options) as found:  # type: ignore[arg-type]
+    for group in ("", "forecast/day"):
+        with xr.open_dataset(climate, engine="h5netcdf", group=group) as expected:
+            for path, options in ((folder / "climate", {"consolidated": False}), (back, {})):
+                with xr.open_dataset(path, engine="zarr", group=group, **options) as found:  # type: ignore[arg-type]
+                    xr.testing.assert_identical(found.load(), expected.load())
+            with xr.open_dataset(again, engine="h5netcdf", group=group) as found:
                 xr.testing.assert_identical(found.load(), expected.load())
-        with xr.open_dataset(again, engine="h5netcdf") as found:
-            xr.testing.assert_identical(found.load(), expected.load())
+                for name, variable in expected.variables.items():
+                    assert ("_FillValue" in found[name].encoding) == ("_FillValue" in variable.encoding), name
 
 
 def test_an_image_in_a_bucket(s3_bucket: S3Bucket, cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +124,42 @@ def test_an_image_becomes_an_ome_tiff_again(cells: Path) -> None:
     first, second = (zarr.open_group(cells.parent / name, mode="r").attrs["ome"] for name in ("image", "twice"))
     assert first == second
     np.testing.assert_array_equal(np.load(cells.parent / "cells.npy"), tifffile.imread(cells))
+
+
+def test_an_image_becomes_a_pyramid_of_tiff_a_dataset_and_no_other_file(cells: Path) -> None:
+    values = tifffile.imread(cells)[:, :1]
+    tifffile.imwrite(cells, values, metadata={"axes": "CZYX", "Channel": {"Name": ["a", "b"]}, "PhysicalSizeX": 0.5})
+    folder = cells.parent
+    convert(str(cells), str(folder / "image"), chunks=(16, 16))
+    for name in ("image.ome.tif", "image.nc"):
+        convert(str(folder / "image"), str(folder / name))
+
+    group = zarr.open_group(folder / "image", mode="r")
+    with tifffile.TiffFile(folder / "image.ome.tif") as file:
+        levels = file.series[0].levels
+        assert len(levels) == len([*group.arrays()]) > 2
+        for number, level in enumerate(levels):
+            np.testing.assert_array_equal(level.asarray(), group[str(number)][...])  # type: ignore[index]
+    with xr.open_dataset(folder / "image.nc", engine="h5netcdf") as found:
+        assert found.x[1] == 0.5
+        assert [*found.c.values] == ["a", "b"]
+        np.testing.assert_array_equal(found["Image0"], values[:, 0])
+    for name, said in (("a.h5", "are written"), ("s3://b/a.nc", "bucket takes Zarr"), ("image.nc", "exists")):
+        with pytest.raises(CannotConvert, match=said):
+            convert(str(folder / "image"), name if ":" in name else str(folder / name))
+    with pytest.raises(CannotConvert, match="those of Zarr"):
+        convert(str(folder / "image"), str(folder / "a.nc"), shards=True)
+
+
+def test_what_a_file_cannot_hold_is_said_and_leaves_none(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("z", data=np.array([1j]), dimension_names=["x"])
+    group.create_array("n", data=np.arange(4), dimension_names=["x"])  # another x
+
+    with pytest.raises(CannotConvert, match=r"a\.nc cannot hold it"):
+        convert(str(tmp_path / "a.zarr"), str(tmp_path / "a.nc"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
 @pytest.mark.parametrize("method", ["mean", "min", "max", "mode", "nearest", "decimate"])
@@ -171,6 +218,25 @@ def test_a_killed_worker_of_a_cluster_costs_its_tasks_alone(cells: Path, tmp_pat
     convert(str(cells), str(tmp_path / "local"), chunks=(16, 16))
 
     assert killed
+    same_arrays(tmp_path / "out", tmp_path / "local")
+
+
+def test_a_cluster_that_goes_away_leaves_what_the_next_run_goes_on_with(cells: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+
+        def stop(done: int, _: int) -> None:
+            if done:
+                cluster.close()
+
+        options: Any = {"scheduler": cluster.scheduler_address, "progress": stop}
+        with pytest.raises(CannotConvert, match=r"is gone .*run the command again"):
+            convert(str(cells), str(tmp_path / "out"), chunks=(16, 16), **options)
+    assert not [*(tmp_path / "out").rglob("zarr.json")]
+
+    convert(str(cells), str(tmp_path / "out"), chunks=(16, 16))
+    convert(str(cells), str(tmp_path / "local"), chunks=(16, 16))
+
     same_arrays(tmp_path / "out", tmp_path / "local")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.engine.jsontext import MAX_DEPTH, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DEPTH, KeptValue, dump_copy, dump_json, parse_json
 
 _FINITE = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(
@@ -24,6 +24,24 @@ _VALUES = st.recursive(
 def test_values_survive_exactly(value: Any) -> None:
     assert parse_json(dump_json(value)) == value
     assert json.loads(dump_json(value)) == value
+
+
+@given(_VALUES, _VALUES, st.text('a"\\é', max_size=2))
+def test_a_kept_member_is_what_parsing_the_whole_document_finds(value: Any, other: Any, name: str) -> None:
+    """Wherever its text stands too: in another member, in a string, after another value of the same name."""
+    kept, name = KeptValue(value), name or "a"
+    document = {"x": other, name: value, "y": dump_copy(value).decode()}
+    assert parse_json(kept.dump(document, name)) == document
+    for text in (
+        kept.dump(document, name),
+        dump_copy({**document, name: other}),
+        dump_copy([value]),
+        kept.dump(document, name)[:-1] + b"," + dump_copy({name: other})[1:],
+    ):
+        found = kept.parse(text, name)
+        assert found is None or found == parse_json(text)
+    again = kept.parse(kept.dump({name: value, "x": 1}, name), name)
+    assert again is None or again[name] is value
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,7 @@ SECOND_WELL: Json = {"path": "B/2", "rowIndex": 1, "columnIndex": 1}
         ({"wells": [{"path": "A1"}, SECOND_WELL]}, "wells[0].path", ["B/2"]),
         ({"wells": [{"path": "A1", "rowIndex": 0, "columnIndex": 0}, SECOND_WELL]}, "wells[0].path", ["A1", "B/2"]),
         ({"wells": [SECOND_WELL, SECOND_WELL]}, "is there twice", ["B/2"]),
+        ({"wells": [SECOND_WELL, SECOND_WELL | {"path": "B/1"}]}, "'B/1' has the place of 'B/2'", ["B/2"]),
         ({"field_count": 0}, "field_count", ["A/1", "B/2"]),
         ({"acquisitions": [{"id": -1}]}, "acquisitions[0].id", ["A/1", "B/2"]),
         ({"acquisitions": 3}, "plate.acquisitions: expected a list", ["A/1", "B/2"]),

@@ -18,6 +18,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tests.chromium import Tab
+from tests.tools import node_modules
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 """``(height, width, 3)``."""
@@ -26,6 +27,21 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 def read(store: Path, path: str) -> Any:
     """An array of the store, as zarr-python reads it."""
     return zarr.open_array(store / path, mode="r", zarr_format=2)
+
+
+AXE = "() => axe.run(document, {resultTypes: ['violations'], rules: {'scrollable-region-focusable': {enabled: true}}})"
+
+
+def audit(page: Page) -> None:
+    """No serious fault by axe-core, in the dark and in the light."""
+    page.evaluate((node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        found = page.evaluate(AXE)["violations"]
+        serious = [
+            (each["id"], each["nodes"][0]["html"][:160]) for each in found if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], scheme
 
 
 def pixels(png: bytes) -> Pixels:

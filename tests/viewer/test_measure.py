@@ -18,8 +18,8 @@ import zarr
 from playwright.sync_api import Page, expect
 
 from tests.server import running_server
-from tests.tools import node_modules
-from tests.viewer.support import Viewer, pixels
+from tests.tiles.support import write_image
+from tests.viewer.support import Viewer, audit, pixels
 
 DAYS = np.arange(40)
 SHAPE = (40, 60, 80)
@@ -32,7 +32,6 @@ KELVIN = np.linspace(200, 300, 4 * 50 * 70, dtype="<f4").reshape(4, 50, 70)
 VOLUME = (rng.integers(0, 4000, (20, 40, 60))).astype("<u2")
 PHOTO = rng.integers(0, 255, (30, 40, 3)).astype("u1")
 VALUES = np.where(STORED == -9999, np.nan, STORED * 0.01)
-AXE = "() => axe.run(document, {resultTypes: ['violations'], rules: {'scrollable-region-focusable': {enabled: true}}})"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +59,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("kelvin", KELVIN, ["t", "y", "x"], units="K")
     write("volume", VOLUME, ["z", "y", "x"])
     write("photo", PHOTO, ["y", "x", "c"])
+    window = {"min": 0, "max": 4000, "start": 0, "end": 4000}
+    channels = [{"label": n, "color": c, "window": window} for n, c in (("Nuclei", "00FF00"), ("Walls", "FF0080"))]
+    write_image(folder / "cells", [np.stack([VOLUME, VOLUME[::-1]])], "czyx", {"omero": {"channels": channels}})
     many = zarr.open_group(folder / "many", mode="w", zarr_format=2)
     for i in range(230):
         each = many.create_array(f"a{i:04}", shape=(i + 1,), chunks=(i + 1,), dtype="f4")
@@ -71,16 +73,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path) -> Iterator[str]:
     with running_server({"data": folder}) as server:
         yield server.url
-
-
-def audit(page: Page) -> None:
-    """No serious fault by axe-core, and no control without a name."""
-    page.evaluate((node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate(AXE)["violations"]
-    serious = [
-        (each["id"], each["nodes"][0]["html"][:160]) for each in found if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
 
 
 def screen_of(page: Page, viewer: Viewer, cell: tuple[int, int]) -> tuple[float, float]:
@@ -310,14 +302,70 @@ def test_a_phone_reads_and_takes_as_much(phone: Viewer) -> None:
     phone.wait_for_query(r"\?.*pane=yz")
 
 
-def test_every_control_has_a_name_and_keys_are_listed(viewer: Viewer) -> None:
-    viewer.open_image("/view/data/kelvin")
-    viewer.page.keyboard.press("?")
-    dialog = viewer.page.get_by_role("dialog", name="Keys")
+def test_each_channel_has_a_colour_bar_in_its_colour_with_limits_of_its_own(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/cells")
+    page = viewer.page
+    bars = [page.get_by_role("group", name=f"Colour bar of {name}") for name in ("Nuclei", "Walls")]
+    for bar, name, colour in zip(bars, ("Nuclei", "Walls"), ([0, 255, 0, 255], [255, 0, 128, 255]), strict=True):
+        expect(bar.locator(".colorbar-tick")).to_have_text(["0", "1000", "2000", "3000", "4000"])
+        viewer.page.wait_for_function(
+            "([name, colour]) => { const band = document.querySelector(`[aria-label='${name}'] canvas`);"
+            "return String(band.getContext('2d').getImageData(255, 0, 1, 1).data) === String(colour) }",
+            arg=[f"Colour bar of {name}", colour],
+        )
+    place = page.get_by_role("slider", name="Walls: Upper limit of the colours").bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 5, place["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(place["x"] - 50, place["y"] + 10, steps=4)
+    page.mouse.up()
+    viewer.wait_for_query(r".*rescale=0,4000&c=1&color=FF0080&rescale=0,[23]\d+")
+    audit(page)
+    page.keyboard.press("2")
+    expect(bars[1]).to_have_count(0)
+    expect(bars[0]).to_be_visible()
+
+
+CONTROLS = "button, input, select, [role=slider]"
+
+
+def test_every_control_has_a_name_and_is_reached_by_a_listed_key(viewer: Viewer) -> None:
+    """By a key of its own, or by Tab from where the keys of the parts of the page lead."""
+    viewer.open_image("/view/data/cells?points=5,6")
+    page = viewer.page
+    ready(page)
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
     listed = set(dialog.locator("kbd").all_inner_texts())
-    assert {*"pslbkmnruxcfdgqvit?/0"} <= listed
-    controls = viewer.page.locator("button:visible, input:visible, select:visible, [role=slider]:visible")
-    names = controls.evaluate_all(
-        "all => all.map((e) => e.getAttribute('aria-label') || e.textContent || e.labels?.[0]?.textContent || e.title)"
+    audit(page)
+    page.keyboard.press("Escape")
+    controls = page.locator(f":is({CONTROLS}):visible")
+    facts = controls.evaluate_all(
+        """all => all.map((e) => [
+          e.getAttribute('aria-label') || e.textContent || e.labels?.[0]?.textContent || e.title,
+          e.closest('[aria-keyshortcuts]')?.getAttribute('aria-keyshortcuts').split(' ') ?? [],
+        ])"""
     )
-    assert [name for name in names if not name.strip()] == []
+    assert [name for name, _ in facts if not name.strip()] == []
+    assert {key for _, keys in facts for key in keys} <= listed
+    reached = {name for name, keys in facts if keys}
+    focused = "document.activeElement"
+    for key, part in (("h", "header"), ("/", "tree"), ("o", "stage"), ("e", "inspector")):
+        assert key in listed
+        page.evaluate(f"{focused}.blur()")
+        page.keyboard.press(key)
+        while page.evaluate(f"{focused}.closest('#{part}') !== null"):
+            name = "(e) => e.getAttribute('aria-label') || e.textContent || e.labels?.[0]?.textContent || e.title"
+            reached.add(page.evaluate(f"({name})({focused})"))
+            page.keyboard.press("Tab")
+    assert {name for name, _ in facts} - reached == set()
+
+    for key, holds in {
+        "j": f"{focused}.matches('.dock-index')",
+        "m": f"{focused}.matches('.colormap-popup input')",
+    }.items():
+        page.evaluate(f"{focused}.blur()")
+        if key == "m":
+            page.keyboard.press("2")  # a map is for one channel
+        page.keyboard.press(key)
+        assert page.evaluate(holds), key

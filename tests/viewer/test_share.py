@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from hyperslab.api.links import Links
 from tests.server import running_server
-from tests.viewer.support import Viewer
+from tests.viewer.support import Viewer, audit
 
 TOKEN: Final = "shared" * 5
 KEY: Final = "a key for the tests of links"
@@ -35,6 +35,7 @@ def test_share_copies_a_link_to_the_view_which_opens_without_a_token(viewer: Vie
     viewer.page.get_by_role("textbox", name="Token").fill(TOKEN)
     viewer.page.keyboard.press("Enter")
     viewer.settle()
+    audit(viewer.page)
     viewer.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     viewer.press("Share", exact=True)
     expect(viewer.page.get_by_text("Copied", exact=True)).to_be_visible()

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from hyperslab import errors
 from hyperslab.api.middleware.access import is_open
@@ -60,6 +61,11 @@ def _schema(media_type: str) -> Json:
     if media_type.startswith("text/") or media_type.endswith(("xml", "jsonl")):
         return {"type": "string"}
     return {"type": "object"} if "json" in media_type else {"type": "string", "format": "binary"}
+
+
+def schema(model: type[BaseModel]) -> Json:
+    """The schema of a document in a body; `describe` moves what it refers to to the components."""
+    return model.model_json_schema(ref_template="#/components/schemas/{model}")
 
 
 VALUES: Final = {
@@ -226,6 +232,8 @@ def describe(app: FastAPI, options: ApiOptions) -> Json:
     if reads or writes:
         document["security"] = [{"bearer": []}]
     for path, method, operation in operations(document):
+        for sent in operation.get("requestBody", {"content": {}})["content"].values():
+            components["schemas"] |= sent["schema"].pop("$defs", {})
         for parameter in operation.get("parameters", ()):
             parameter["schema"] = _plain(parameter["schema"])
         if method == "get" and (not reads or is_open("GET", path)):

@@ -52,6 +52,7 @@ from hyperslab.storage.base import Stored, Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
 _NODE_OVERHEAD = 4096  # Python objects of a parsed node, besides its documents
+_NAME_CHILDREN = frozenset({"ome", "multiscales", "plate", "well", "bioformats2raw.layout"})  # by attributes
 _LARGE = 1 << 18  # memory of attributes that are not parsed again when another document of the node changes
 
 Node = ArrayNode | GroupNode
@@ -341,6 +342,8 @@ class Catalog:
         found = listing.children(
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
+        if not (mount.store.capabilities.listable or known.names or _NAME_CHILDREN & group.attributes.keys()):
+            problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
         if attributes and mount.is_remote and above:
             found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
         if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
@@ -423,6 +426,7 @@ class Catalog:
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
         documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
+        before = self._nodes.any_version((mount.name, rest))
         if large is None and attributes is not None:
             large = _Large(parse_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
             if large.nbytes > _LARGE:
@@ -435,7 +439,9 @@ class Catalog:
             node = ArrayNode(mount, prefix, metadata, attrs, f"{own}+{version}", own, others)
         elif v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
             hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
-            node = _v3_node(mount, prefix, parse_document(v3.data, v3_key), v3.version, {v3_key: v3.version}, hidden)
+            kept = before.metadata.attributes if isinstance(before, ArrayNode) else None
+            found = parse_document(v3.data, v3_key, kept)
+            node = _v3_node(mount, prefix, found, v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group
             metadata = ArrayMetadata.parse(array.data, array_key)

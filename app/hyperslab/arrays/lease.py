@@ -39,8 +39,9 @@ from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.storage.keys import HIDDEN
 from hyperslab.wire import retry
 
-_MAX_TRIES: Final = 100
-_attempts: Final = partial(retry.attempts, _MAX_TRIES, first=0.005, longest=0.2)
+MAX_TRIES: Final = 100
+attempts: Final = partial(retry.attempts, MAX_TRIES, first=0.005, longest=0.2)
+"""Numbers of `MAX_TRIES` attempts at a conflicting change, with pauses between them."""
 _TERM = 20.0
 _RENEWALS = 4
 
@@ -55,14 +56,14 @@ def retried(
     after: type[VersionConflict | InDoubt] = VersionConflict,
 ) -> T:
     """The result of ``attempt``, which opens, checks and publishes; repeated, after a pause and a call of ``between``,
-    while it raises ``after``. Raises `WriteConflict` after `_MAX_TRIES` attempts."""
-    for number in _attempts():
+    while it raises ``after``. Raises `WriteConflict` after `MAX_TRIES` attempts."""
+    for number in attempts():
         if number:
             between()
         with suppress(after):
             return attempt()
     what = "other writers came first" if after is VersionConflict else "the answer was lost"
-    raise WriteConflict(key, f"{what} {_MAX_TRIES} times")
+    raise WriteConflict(key, f"{what} {MAX_TRIES} times")
 
 
 def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> AbstractContextManager[None]:

@@ -71,7 +71,10 @@ class Resizer:
                 check(array)
             wanted = _wanted(array.metadata.shape, shape, expand_only=expand_only, shrink_only=shrink_only)
             if attributes is not None:
-                self._change_attributes(array, attributes, wanted)
+                if wanted != array.metadata.shape:  # it could not be stored
+                    mount.check_not_assumed(prefix)
+                with suppress(ConsolidatedBehind):  # which is repeated with that of the shape
+                    documents.merge_attributes(mount, array, attributes)
                 attributes, patched = None, True
                 if array.zarr_format == 3:  # attributes and shape share a document
                     array = self._catalog.open_array(path, fresh=True)
@@ -122,14 +125,6 @@ class Resizer:
             if extent(array.metadata) is not None:
                 self.clear_beyond(array, turn)
                 documents.publish_metadata(array, with_own(array.metadata, extent=None))
-
-    def _change_attributes(self, array: ArrayNode, patch: Mapping[str, Any], wanted: Shape) -> None:
-        """Apply a merge patch if the shape could be stored too. Raises `VersionConflict` if the attributes have changed
-        since. A failed update of ``.zmetadata`` is repeated with that of the shape."""
-        if wanted != array.metadata.shape:
-            array.mount.check_not_assumed(array.prefix)
-        with suppress(ConsolidatedBehind):
-            documents.merge_attributes(array.mount, array, patch)
 
 
 def _wanted(before: Shape, shape: Sequence[int | None], *, expand_only: bool, shrink_only: bool) -> Shape:

@@ -48,7 +48,7 @@ class Sought:
         """Where the text is in a child of a group: in its ``path``, or else in its attributes, which are read."""
         if self._text in path.lower():
             return Found()
-        attribute = self._in_attributes(catalog.child_attributes(group, child))
+        attribute = self.in_attributes(catalog.child_attributes(group, child))
         return None if attribute is None else Found(attribute)
 
     def look_all(
@@ -57,7 +57,7 @@ class Sought:
         """`look` into each child of a group, by its path below ``folder``."""
         return in_batches(group, lambda child: self.look(catalog, group, child, join(folder, child.name)), children)
 
-    def _in_attributes(self, attributes: Mapping[str, Any]) -> tuple[str, str] | None:
+    def in_attributes(self, attributes: Mapping[str, Any]) -> tuple[str, str] | None:
         """Name and value of the first attribute that fits, nested ones as ``omero.channels.label``; None if none
         does."""
         for own, stored in _leaves(attributes, ""):

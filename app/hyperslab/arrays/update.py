@@ -16,7 +16,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.lease import retried
+from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.read import Reader
@@ -144,15 +144,14 @@ class ChunkWriter:
         if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
             return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
-        if self._expected is not None:
-            with self._locked(key):
-                return self._update_once(coords, key, changes)
-
-        def attempt() -> None:
-            with self._store.lock(key):
-                self._update_once(coords, key, changes)
-
-        return retried(key, attempt)
+        for _ in attempts():
+            try:
+                with self._store.lock(key):
+                    return self._update_once(coords, key, changes)
+            except VersionConflict as conflict:
+                if self._expected is not None:
+                    raise WriteConflict(key, TOO_LATE) from conflict
+        raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:
         """Store an encoded object, or only the chunk ``inside`` a shard, and return its version. Raises `BadBody` if it

@@ -16,10 +16,10 @@ from hyperslab.client.address import Address
 from hyperslab.client.text import Progress, report
 from hyperslab.conversion.making import Design, Made, Options, default_memory, design, levels_of, run
 from hyperslab.conversion.model import KINDS, Array, Axis, CannotConvert, Image, Source, Undetermined, close_files
-from hyperslab.conversion.outputs import SUFFIXES, write_file
+from hyperslab.conversion.outputs import is_file, write_file
 from hyperslab.conversion.places import Place, ServicePlace, StorePlace, Target, is_service, open_place, place_of
 from hyperslab.conversion.sources import open_source
-from hyperslab.storage.config import scheme
+from hyperslab.storage.config import is_local
 
 __all__ = ["CannotConvert", "Made", "Undetermined", "convert", "pyramid", "rechunk"]
 
@@ -74,19 +74,16 @@ def convert(
         zarr_format=zarr_format,
         method=method,
         memory=default_memory() if memory is None else memory,
-        is_remote=is_service(dst) or scheme(dst) not in ("", "file", "local"),
+        is_remote=is_service(dst) or not is_local(dst),
     )
+    if (to_file := is_file(dst)) and (chunks, shards, compressor, zarr_format, method, scheduler) != FILE_OPTIONS:
+        raise CannotConvert(f"{dst} is one file: chunks, shards, codec, format, method and scheduler are those of Zarr")
     if f"{place_of(src)}/".startswith(f"{place_of(dst)}/"):
         raise CannotConvert(f"{src} lies in {dst}: the destination must be another place")
     try:
         source = open_source(src, axes=axes, pattern=pattern, token=token, zarr_format=zarr_format)
-        if dst.endswith(SUFFIXES):
-            arrays = [node.array if isinstance(node, Image) else node for node in source.nodes.values()]
-            nbytes = sum(array.nbytes for array in arrays)
-            if not dry_run:
-                with report(progress, nbytes, "convert") as advance:
-                    write_file(source, dst, options.memory, replace=replace, advance=advance)
-            return Made(dst, (source.what, *source.notes), nbytes)
+        if to_file:
+            return write_file(source, dst, options.memory, replace=replace, dry_run=dry_run, progress=progress)
         plan = design(source, options)
         several = f"{source.what}, {len(source.nodes)} arrays" if len(source.nodes) > 1 else source.what
         made = Made(dst, (several, *plan.lines(), *source.notes), plan.nbytes)
@@ -95,6 +92,10 @@ def convert(
         return made
     finally:
         close_files()
+
+
+FILE_OPTIONS = (None, None, ..., 3, None, None)
+"""What `convert` takes for a destination that is a file."""
 
 
 def _make(  # noqa: PLR0917

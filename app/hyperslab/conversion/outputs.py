@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.conversion.making import TILE, Advance, Part, block_shape, boxes, execute, size_of, threads_for
+from hyperslab.client.text import Progress, report, size_text
+from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, boxes, execute, size_of, threads_for
 from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
+from hyperslab.conversion.places import is_service
 from hyperslab.engine.cf import parse_fill
 from hyperslab.engine.faces import MISSING
+from hyperslab.errors import HyperslabError
+from hyperslab.storage import CONVERTIBLE
+from hyperslab.storage.config import is_local, local_path
 
-SUFFIXES: Final = (".ome.tif", ".ome.tiff", ".npy", ".nc")
+WRITTEN: Final = (".nc", ".nc4", ".npy", ".tif", ".tiff")
 SYMBOLS: Final = {"micrometer": "µm", "nanometer": "nm", "millimeter": "mm", "centimeter": "cm", "meter": "m"} | {
     **{"angstrom": "Å", "second": "s", "millisecond": "ms", "minute": "min", "hour": "h", "day": "d", "inch": "in"}
 }
@@ -44,6 +52,7 @@ class _Lazy:
     values: Values
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    advance: Advance
 
     @property
     def ndim(self) -> int:
@@ -51,54 +60,93 @@ class _Lazy:
 
     def __getitem__(self, key: Any) -> np.ndarray:
         box = [slice(*each.indices(size)) for each, size in zip(key, self.shape, strict=True)]
-        return self.values.read(tuple(box))
+        found = self.values.read(tuple(box))
+        self.advance(found.nbytes)
+        return found
 
 
-def write_file(source: Source, dst: str, memory: int, *, replace: bool, advance: Advance) -> None:
+def is_file(dst: str) -> bool:
+    """Whether a destination is a file of this machine, by its suffix. Raises `CannotConvert` for files of kinds that
+    are not written, and for those in buckets."""
+    suffix = Path(dst).suffix.lower()
+    kinds = {*WRITTEN, *CONVERTIBLE, ".zip", ".tar", ".ozx"}
+    if dst.endswith("/") or is_service(dst) or suffix not in kinds:
+        return False
+    if suffix not in WRITTEN:
+        raise CannotConvert(f"{dst}: of files, .nc, .ome.tif and .npy are written, and Zarr as a folder")
+    if not is_local(dst):
+        raise CannotConvert(f"{dst}: files are written to folders of this machine; a bucket takes Zarr")
+    return True
+
+
+def write_file(source: Source, dst: str, memory: int, *, replace: bool, dry_run: bool, progress: Progress) -> Made:
     """Write a source as the file that the suffix says. Raises `CannotConvert` for one that cannot hold it."""
-    path = Path(dst)
+    path, notes = Path(local_path(dst)), [*source.notes]
     if path.exists() and (not replace or not path.is_file()):
         raise CannotConvert(f"{path} exists" + ("" if replace else ": see --replace"))
+    write: Callable[[Path, Advance], None]
+    match path.suffix.lower():
+        case ".npy":
+            arrays = [main_array(source)]
+            write = partial(_write_npy, arrays[0], memory)
+        case ".tif" | ".tiff":
+            image, *levels = _levels(source)
+            arrays = [image.array]
+            for level in levels:
+                if level.array.shape[:-2] != image.array.shape[:-2]:
+                    notes.append(f"left out levels below {len(arrays) - 1}: they have fewer planes, a TIFF as many")
+                    break
+                arrays.append(level.array)
+            write = partial(_write_tiff, image, arrays)
+        case _:
+            nodes = _variables(source)
+            arrays = [*nodes.values()]
+            write = partial(_write_netcdf, source, nodes, notes, memory)
+    nbytes = sum(array.nbytes for array in arrays)
+    if dry_run:
+        return Made(dst, (source.what, *notes, f"{len(arrays)} arrays, {size_text(nbytes)}"), nbytes)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     try:
-        if path.suffix == ".nc":
-            _write_netcdf(source, part, memory)
-        elif path.suffix == ".npy":
-            _write_npy(main_array(source), part, memory, advance)
-        else:
-            _write_tiff(main_image(source), part, advance)
+        with report(progress, nbytes, "convert") as advance:
+            write(part, advance)
         part.replace(path)
-    except BaseException:
+    except (HyperslabError, OSError):
+        raise
+    except (ValueError, TypeError, RuntimeError, NotImplementedError, LookupError) as error:
+        raise CannotConvert(f"{path} cannot hold it: {str(error).partition(chr(10))[0]}") from error
+    finally:
         with suppress(OSError):
             part.unlink()
-        raise
+    return Made(dst, (source.what, *notes), nbytes)
 
 
-def main_image(source: Source) -> Image:
-    """The image of a source: its only one, or the finest level of an OME-Zarr. Raises `CannotConvert` for others."""
+def _levels(source: Source) -> list[Image]:
+    """The levels of the image of a source, the finest first; raises `CannotConvert` for what is no image."""
     node = source.nodes.get("")
     if isinstance(node, Image):
-        return node
+        return [node]
     block: Mapping[str, Any] = source.groups.get("", {})
     block = block.get("ome", block)
-    scales = block.get("multiscales")
-    array = node if scales is None else source.nodes.get(str(scales[0]["datasets"][0]["path"]))
-    if not isinstance(array, Array):
+    scales: Mapping[str, Any] = next(iter(block.get("multiscales") or ()), {})
+    levels = [source.nodes.get(str(each["path"])) for each in scales.get("datasets", ())] or [node]
+    arrays = [level for level in levels if isinstance(level, Array)]
+    if len(arrays) < len(levels):
         raise CannotConvert("the source is not one image, but a group of several arrays: name one of them")
-    axes = [str(name) for name in array.dimension_names or ()]
+    axes = [str(name) for name in arrays[0].dimension_names or ()]
     sizes: dict[str, Axis] = {}
-    if scales is not None:
-        axes = [axis["name"] for axis in scales[0]["axes"]]
-        placed = scales[0]["datasets"][0].get("coordinateTransformations", ())
+    if scales:
+        axes = [axis["name"] for axis in scales["axes"]]
+        placed = scales["datasets"][0].get("coordinateTransformations", ())
         scale = next((each["scale"] for each in placed if each["type"] == "scale"), [1.0] * len(axes))
-        units = [axis.get("unit") for axis in scales[0]["axes"]]
+        units = [axis.get("unit") for axis in scales["axes"]]
         sizes = {name: Axis(name, unit, size) for name, unit, size in zip(axes, units, scale, strict=True)}
     omero = block.get("omero") or {}
     channels = tuple([Channel(each.get("label"), each.get("color")) for each in omero.get("channels", ())])
-    if not set(axes) <= KINDS.keys() or len(axes) != len(array.shape):
-        axes = ["y", "x"] if len(array.shape) == 2 else axes
-    return as_image(array, "".join(axes), sizes, name=str((scales or [{}])[0].get("name", "")), channels=channels)
+    if not set(axes) <= KINDS.keys() or len(axes) != len(arrays[0].shape):
+        axes = ["y", "x"] if len(arrays[0].shape) == 2 else axes
+    name = str(scales.get("name", ""))
+    return [as_image(array, "".join(axes), sizes, name=name, channels=channels) for array in arrays]
 
 
 def main_array(source: Source) -> Array:
@@ -106,30 +154,30 @@ def main_array(source: Source) -> Array:
     node = source.nodes.get("")
     if len(source.nodes) == 1:
         node = next(iter(source.nodes.values()))
-    return node if isinstance(node, Array) else main_image(source).array
+    return node if isinstance(node, Array) else _levels(source)[0].array
 
 
-def _write_npy(array: Array, path: Path, memory: int, advance: Advance) -> None:
-    if array.dtype.hasobject:
-        raise CannotConvert("an npy file holds no text of any length")
+def _write_npy(array: Array, memory: int, path: Path, advance: Advance) -> None:
+    if array.dtype.hasobject or np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(array.dtype)) != array.dtype:
+        raise CannotConvert(f"an npy file holds no values of {array.dtype}")
     np.lib.format.open_memmap(path, mode="w+", dtype=array.dtype, shape=array.shape).flush()
+    if hasattr(os, "posix_fallocate"):  # a full disk is said here; later it ends a process that writes by a mapping
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
     todo = [*boxes(array.shape, block_shape(part, memory))]
-    work = array.values, _Npy(str(path)), (), (), ""
-    execute(
-        None,
-        work,
-        todo,
-        threads_for(part, memory),
-        lambda number: advance(size_of(todo[number]) * array.dtype.itemsize),
-    )
+
+    def on_done(number: int) -> None:
+        advance(size_of(todo[number]) * array.dtype.itemsize)
+
+    execute(None, (array.values, _Npy(str(path)), (), (), ""), todo, threads_for(part, memory), on_done)
 
 
-def _write_tiff(image: Image, path: Path, advance: Advance) -> None:
-    """Write pages in tiles; at most a row of tiles of one page is in memory."""
+def _write_tiff(image: Image, levels: Sequence[Array], path: Path, advance: Advance) -> None:
+    """Write pages in tiles; at most a row of tiles of one page is in memory. Levels are SubIFDs of each page.
+    [OME-TIFF: sub-resolutions]"""
     from tifffile import TiffWriter
 
-    array = image.array
     metadata: dict[str, Any] = {"axes": "".join(axis.name for axis in image.axes).upper(), "Name": image.name}
     for axis in image.axes:
         member = "TimeIncrement" if axis.name == "t" else f"PhysicalSize{axis.name.upper()}"
@@ -144,7 +192,7 @@ def _write_tiff(image: Image, path: Path, advance: Advance) -> None:
             colors = [int(f"{channel.color}FF", 16) for channel in image.channels]
             metadata["Channel"]["Color"] = [color - (1 << 32) if color >> 31 else color for color in colors]
 
-    def tiles() -> Iterator[np.ndarray]:
+    def tiles(array: Array) -> Iterator[np.ndarray]:
         height, width = array.shape[-2:]
         for at in np.ndindex(*array.shape[:-2]):
             page = tuple([slice(index, index + 1) for index in at])
@@ -154,57 +202,95 @@ def _write_tiff(image: Image, path: Path, advance: Advance) -> None:
                 yield from [np.ascontiguousarray(band[:, left : left + TILE]) for left in range(0, width, TILE)]
                 advance(band.nbytes)
 
-    with TiffWriter(path, ome=True, bigtiff=array.nbytes > (1 << 32) - (1 << 25)) as writer:
-        writer.write(
-            tiles(),
-            shape=array.shape,
-            dtype=array.dtype,
-            tile=(TILE, TILE),
-            photometric="minisblack",
-            compression="zlib",
-            metadata=metadata,
-        )
-
-
-def _write_netcdf(source: Source, path: Path, memory: int) -> None:
-    import dask
-    import dask.array
-    import xarray
-
-    groups: dict[str, dict[str, Any]] = {}
-    nodes = source.nodes
-    if not any(isinstance(node, Array) and node.dimension_names for node in nodes.values()) or _is_image(source):
-        image = main_image(source)
-        nodes = {image.name or "image": image.array}
-        for axis in image.axes:
-            if axis.name != "c":
-                values = np.arange(image.array.shape[[each.name for each in image.axes].index(axis.name)]) * axis.scale
-                unit = {"units": axis.unit} if axis.unit else {}
-                groups.setdefault("", {})[axis.name] = xarray.Variable((axis.name,), values, unit)
-            elif all(channel.label for channel in image.channels) and image.channels:
-                labels = np.array([channel.label for channel in image.channels], object)
-                groups.setdefault("", {})["c"] = xarray.Variable(("c",), labels)
-    for node, array in nodes.items():
-        group, _, name = node.rpartition("/")
-        if not isinstance(array, Array) or array.dimension_names is None or None in array.dimension_names:
-            raise CannotConvert(f"{node or 'the array'} has axes without names, which NetCDF needs: say --axes")
-        attributes: dict[str, Any] = dict(array.attributes)
-        if MISSING in attributes:
-            attributes[MISSING] = np.array(parse_fill(attributes[MISSING], array.dtype), array.dtype)[()]
-        part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
-        chunks = [min(a, max(b, 1)) for a, b in zip(block_shape(part, memory), array.shape, strict=True)]
-        lazy: Any = _Lazy(array.values, array.shape, array.dtype)
-        values = dask.array.from_array(lazy, chunks=tuple(chunks), asarray=False)  # type: ignore[no-untyped-call]
-        groups.setdefault(group, {})[name] = xarray.Variable(array.dimension_names, values, attributes)
-    mode: Any = "w"
-    for group in sorted({*groups, *({} if _is_image(source) else source.groups)}):
-        own = {} if _is_image(source) else dict(source.groups.get(group, {}))
-        dataset = xarray.Dataset(groups.get(group, {}), attrs=own)
-        with dask.config.set(scheduler="threads"):
-            dataset.to_netcdf(path, mode=mode, group=group or None, engine="h5netcdf")
-        mode = "a"
+    options: dict[str, Any] = {"tile": (TILE, TILE), "photometric": "minisblack", "compression": "zlib"}
+    with TiffWriter(path, ome=True, bigtiff=sum(each.nbytes for each in levels) > (1 << 32) - (1 << 25)) as writer:
+        for number, level in enumerate(levels):
+            place: dict[str, Any] = {"subfiletype": 1} if number else {"subifds": len(levels) - 1, "metadata": metadata}
+            writer.write(tiles(level), shape=level.shape, dtype=level.dtype, **options, **place)
 
 
 def _is_image(source: Source) -> bool:
     attributes = source.groups.get("", {})
     return isinstance(source.nodes.get(""), Image) or "multiscales" in attributes.get("ome", attributes)
+
+
+def _variables(source: Source) -> dict[str, Array]:
+    """The arrays of a source by path, with names of axes; an image has one, its finest level."""
+    if _is_image(source):
+        image = _levels(source)[0]
+        return {image.name or "image": image.array}
+    nodes: dict[str, Array] = {}
+    for path, node in source.nodes.items():
+        names = getattr(node, "dimension_names", None)
+        if not isinstance(node, Array) or names is None or None in names:
+            what = "is an image of several" if isinstance(node, Image) else "has axes without names"
+            advice = "name one of them" if len(source.nodes) > 1 else "say --axes"
+            raise CannotConvert(f"{path or 'the array'} {what}, which NetCDF needs: {advice}")
+        nodes[path or "array"] = node
+    return nodes
+
+
+def _write_netcdf(  # noqa: PLR0917
+    source: Source, nodes: Mapping[str, Array], notes: list[str], memory: int, path: Path, advance: Advance
+) -> None:
+    import dask
+    import dask.array
+    import xarray
+
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    attributes = source.groups
+    if _is_image(source):
+        groups, attributes = {"": _coordinates(_levels(source)[0])}, {}
+    for node, array in nodes.items():
+        group, _, name = node.rpartition("/")
+        own = _netcdf_attributes(array.attributes, node, notes)
+        if MISSING in own:
+            own[MISSING] = np.array(parse_fill(own[MISSING], array.dtype), array.dtype)[()]
+        if array.dtype.hasobject or not array.shape:
+            values: Any = array.values.read(tuple([slice(0, size) for size in array.shape]))
+        else:
+            part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
+            chunks = [min(a, max(b, 1)) for a, b in zip(block_shape(part, memory), array.shape, strict=True)]
+            lazy: Any = _Lazy(array.values, array.shape, array.dtype, advance)
+            values = dask.array.from_array(lazy, chunks=tuple(chunks), asarray=False)  # type: ignore[no-untyped-call]
+        encoding = {} if MISSING in own else {MISSING: None}  # of which xarray would make one
+        groups.setdefault(group, {})[name] = xarray.Variable(array.dimension_names or (), values, own, encoding)
+    mode: Any = "w"
+    for group in sorted({*groups, *attributes}):
+        variables = groups.get(group, {})
+        coordinates = {name: variables.pop(name) for name in [*variables] if variables[name].dims == (name,)}
+        dataset = xarray.Dataset(
+            variables,
+            xarray.Coordinates(coordinates, indexes={}),  # an index would convert values
+            _netcdf_attributes(attributes.get(group, {}), group, notes),
+        )
+        with dask.config.set(scheduler="threads"):
+            dataset.to_netcdf(path, mode=mode, group=group or None, engine="h5netcdf")
+        mode = "a"
+
+
+def _coordinates(image: Image) -> dict[str, Any]:
+    """Positions along the axes of an image, and labels of its channels, as variables."""
+    import xarray
+
+    found: dict[str, Any] = {}
+    for axis, size in zip(image.axes, image.array.shape, strict=True):
+        if axis.name != "c":
+            unit = {"units": axis.unit} if axis.unit else {}
+            found[axis.name] = xarray.Variable((axis.name,), np.arange(size) * axis.scale, unit)
+        elif image.channels and all(channel.label for channel in image.channels):
+            labels = np.array([channel.label for channel in image.channels], object)
+            found["c"] = xarray.Variable(("c",), labels)
+    return found
+
+
+def _netcdf_attributes(attributes: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    """Attributes of which NetCDF has types; others become the text of their JSON, of which a note is made."""
+    found = {}
+    for name, value in attributes.items():
+        items = value if isinstance(value, list) and value else [value]
+        is_plain = all(isinstance(item, str) for item in items) or all(type(item) in {int, float} for item in items)
+        found[name] = value if is_plain else json.dumps(value)
+        if not is_plain:
+            notes.append(f"the attribute {name!r} of {where or 'the file'} is JSON, and is written as its text")
+    return found

@@ -8,13 +8,14 @@ which the last request removes. The marker says what is being made, and what of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
@@ -24,12 +25,13 @@ from hyperslab.arrays.plan import select
 from hyperslab.arrays.service import Service, build
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.address import Address
-from hyperslab.conversion.model import Box, CannotConvert
+from hyperslab.client.session import Request
+from hyperslab.conversion.model import Box
 from hyperslab.engine.creation import checked, new_document
-from hyperslab.engine.jsontext import dump_copy, dump_json
+from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.v3 import new_group
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.config import local_path, scheme
+from hyperslab.storage.config import is_local, local_path
 from hyperslab.storage.files import TEMPORARY
 from hyperslab.storage.keys import HIDDEN, as_prefix
 
@@ -90,7 +92,7 @@ def place_of(url: str) -> str:
     """The place of a path or URL in one spelling, to be compared."""
     if is_service(url):
         return Address.parse(url).url("metadata")
-    return str(Path(local_path(url)).resolve()) if scheme(url) in ("", "file", "local") else url.rstrip("/")
+    return str(Path(local_path(url)).resolve()) if is_local(url) else url.rstrip("/")
 
 
 def is_service(url: str) -> bool:
@@ -167,7 +169,7 @@ class StorePlace:
 
     @property
     def folder(self) -> Path | None:
-        return Path(local_path(self.url)) if scheme(self.url) in ("", "file", "local") else None
+        return Path(local_path(self.url)) if is_local(self.url) else None
 
     def exists(self) -> str | None:
         folder = self.folder
@@ -355,23 +357,15 @@ class ServicePlace:
         return None if found is None else json.loads(found)
 
     def begin(self, marker: Mapping[str, Any], groups: Groups, arrays: Mapping[str, Any]) -> None:
-        try:
-            json.dumps([list(groups.values()), list(arrays.values())], allow_nan=False)
-        except ValueError as error:
-            said = "an attribute is NaN or infinite, which no request can hold"
-            raise CannotConvert(f"{said}: convert to the folder or bucket of {self.url}") from error
         root, own = self._root()
         for path, (form, _) in groups.items():
             attributes = {self.marker_attribute: json.dumps(marker)} if path == "" else {}
             if self._node(path) is None:
                 root.create_group(f"{own}/{path}".rstrip("/"), attributes=attributes, zarr_format=2 if form == 2 else 3)
         for path, definition in arrays.items():
-            members = {**definition, "kind": "array"}
+            members = {**definition, "kind": "array", "attributes": json_floats(definition.get("attributes") or {})}
             if path == "":
-                members["attributes"] = {
-                    **(definition.get("attributes") or {}),
-                    self.marker_attribute: json.dumps(marker),
-                }
+                members["attributes"][self.marker_attribute] = json.dumps(marker)
             if self._node(path) is None:
                 root._create(f"{own}/{path}".rstrip("/"), members, "create")
         self.note(marker)
@@ -387,22 +381,46 @@ class ServicePlace:
     def finish(
         self,
         groups: Groups,
-        arrays: Mapping[str, Any],  # noqa: ARG002 - of the protocol
+        arrays: Mapping[str, Any],
         *,
-        resumed: bool,  # noqa: ARG002
+        resumed: bool,  # noqa: ARG002 - of the protocol
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        changes = [*sorted([(path, found) for path, (_, found) in groups.items()], reverse=True)]
-        for path, changed in [*changes, ("", attributes or {})]:
+        changes = {path: found for path, (_, found) in groups.items()}
+        changes |= {path: definition.get("attributes") or {} for path, definition in arrays.items()}
+        changes[""] = {**changes.get("", {}), **(attributes or {})}
+        for path, changed in sorted(changes.items(), reverse=True):
             node = self._node(path)
             assert node is not None
-            node.attrs.update(changed)
+            if path in groups or path == "":
+                node.attrs.update(json_floats(changed))
+            now = node.attrs.asdict()
+            if any(now.get(name, ...) != value for name, value in changed.items()):
+                # NaN, which is not JSON, or null, which removes
+                url, document, attributes_there = _stored_document(node)
+                attributes_there.update(changed)
+                body = dump_copy(document)
+                node._session.read(Request("PUT", url, {"Content-Type": "application/json"}, body))
         assert node is not None
         del node.attrs[self.marker_attribute]
 
     def clear(self) -> list[str]:
         root, own = self._root()
         return [*root.delete(own, recursive=True).get("keys", [])]
+
+
+def stored_attributes(node: RemoteArray | RemoteGroup) -> dict[str, Any]:
+    """The attributes of a node as they are stored: NaN and infinities are floats, where a node document has text."""
+    found: dict[str, Any] = node.attrs.asdict()
+    return _stored_document(node)[2] if re.search('"NaN"|Infinity"', json.dumps(found)) else found
+
+
+def _stored_document(node: RemoteArray | RemoteGroup) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """URL and content of the document with the attributes of a node, and these in it."""
+    of_v3 = node.info.get("zarr_format") == 3
+    url = f"{Address.parse(node.url).base}/zarr/{quote(node.path)}/{V3 if of_v3 else '.zattrs'}"
+    document, _ = node._session.read_json(Request("GET", url))
+    return url, document, document["attributes"] if of_v3 else document
 
 
 def walk(service: Service, path: str) -> Iterator[ArrayNode | GroupNode]:

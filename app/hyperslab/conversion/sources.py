@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from hyperslab.conversion.places import (
     StoredValues,
     is_service,
     service_of,
+    stored_attributes,
     walk,
 )
 from hyperslab.engine.cf import format_fill
@@ -35,7 +37,7 @@ from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3 import from_document
 from hyperslab.errors import NodeNotFound
 from hyperslab.storage import CONVERTIBLE, kind_of_file
-from hyperslab.storage.config import local_path, scheme
+from hyperslab.storage.config import is_local, local_path
 
 
 def open_source(
@@ -71,7 +73,7 @@ def is_classic(path: Path) -> bool:
 
 def _files(src: str) -> list[Path] | None:
     """The files of a source, in natural order; None for a folder of Zarr, a bucket or a URL."""
-    if scheme(src) not in ("", "file", "local"):
+    if not is_local(src):
         return None
     path = Path(local_path(src))
     if path.is_file():
@@ -186,7 +188,14 @@ class _VariableValues:
     name: str
 
     def read(self, box: Box) -> np.ndarray:
-        return np.asarray(GROUPS.get(self.path)[self.group].variables[self.name][box].values)
+        found = np.asarray(GROUPS.get(self.path)[self.group].variables[self.name][box].values)
+        if found.dtype.hasobject and any(isinstance(item, bytes) for item in found.flat):
+            try:
+                texts = [item.decode() if isinstance(item, bytes) else item for item in found.flat]
+            except UnicodeDecodeError as error:
+                raise CannotConvert(f"{self.path}: {self.name} holds text that is not UTF-8") from error
+            found = np.array([*texts, None], object)[:-1].reshape(found.shape)
+        return found
 
 
 def _dataset(path: Path, zarr_format: int) -> Source:
@@ -196,49 +205,50 @@ def _dataset(path: Path, zarr_format: int) -> Source:
         groups = GROUPS.get(str(path.absolute()))
         nodes: dict[str, Array | Image] = {}
         attributes: dict[str, Mapping[str, Any]] = {}
+        notes: list[str] = []
         for group, dataset in groups.items():
             below = group.strip("/")
-            attributes[below] = _json_attributes(dataset.attrs, f"{path}{group}")
+            attributes[below] = _json_attributes(dataset.attrs, group, notes)
             for name, variable in dataset.variables.items():
                 node = f"{below}/{name}".lstrip("/")
-                nodes[node] = _variable(path, group, str(name), variable, zarr_format)
+                values = _VariableValues(str(path.absolute()), group, str(name))
+                found = _variable(values, variable, zarr_format, notes)
+                nodes |= {} if found is None else {node: found}
     except ImportError as error:
         raise CannotConvert(
             f"NetCDF and HDF5 files are read with xarray: pip install 'hyperslab[convert]' ({error})"
         ) from error
-    except CannotConvert:
-        raise
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError) as error:
         raise CannotConvert(f"{path} cannot be read as NetCDF or HDF5: {error}") from error
+    if notes and not nodes:
+        raise CannotConvert(f"{path}: {', '.join(notes)}")
     classic = is_classic(path)
-    return Source("NetCDF 3" if classic else "NetCDF 4 or HDF5", None, nodes, attributes)
+    return Source("NetCDF 3" if classic else "NetCDF 4 or HDF5", None, nodes, attributes, tuple(notes))
 
 
-def _variable(path: Path, group: str, name: str, variable: Any, zarr_format: int) -> Array:
-    dtype, where = variable.dtype, f"{path}{group.rstrip('/')}/{name}"
-    definition: dict[str, Any] = {}
+def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: list[str]) -> Array | None:
+    """An array of a file, None with a note for one of which there is no array of Zarr."""
+    dtype, where, definition = variable.dtype, f"{values.group.rstrip('/')}/{values.name}", dict[str, Any]()
+    try:
+        first = values.read(tuple([slice(0, 1)] * variable.ndim))
+        is_text = first.dtype.names is None and all(isinstance(item, str) for item in first.flat)
+        fits = first.shape == tuple([min(n, 1) for n in variable.shape]) and (is_text or not dtype.hasobject)
+    except (ValueError, TypeError, AttributeError):
+        fits = False
+    if not fits:
+        notes.append(f"left out {where}: it holds references, lists or nothing, of which Zarr has no arrays")
+        return None
+    if dtype.kind in "iu" and "enum" in (dtype.metadata or {}):
+        notes.append(f"left out the names of the values of {where}: {dict(dtype.metadata['enum'])}")
+    attributes = _json_attributes(variable.attrs, where, notes)
     if dtype.hasobject:
-        kind = (dtype.metadata or {}).get("vlen", str)
-        first = variable[(0,) * variable.ndim].values.item() if variable.size and kind is str else ""
-        if dtype.kind != "O" or kind is not str or not isinstance(first, str):
-            raise CannotConvert(f"{where} holds references or lists of several lengths, which Zarr has no arrays of")
         dtype = np.dtype(object)
         definition["filters"] = [{"id": "vlen-utf8"}]
     else:
         dtype = np.dtype(dtype.str if dtype.names is None else dtype).newbyteorder("=")
-    attributes = _json_attributes(variable.attrs, where)
-    missing = variable.attrs.get(MISSING)
-    if missing is None:
-        if zarr_format == 2:  # where xarray takes any other for that of missing values
-            definition["fill_value"] = None
-    elif not dtype.hasobject:
-        item = np.asarray(missing, dtype).reshape(())
-        definition["fill_value"] = format_fill_value(item)
-        written = format_fill(item.item(), dtype)
-        if zarr_format == 3 and written is not None:
-            attributes[MISSING] = written
-        else:
-            attributes.pop(MISSING, None)
+        definition |= _fill_members(variable.attrs, attributes, dtype, zarr_format)
+        if MISSING in variable.attrs and definition.get("fill_value") is None:
+            notes.append(f"left out the attribute {MISSING!r} of {where}, which is no value of it")
     stored = variable.encoding.get("chunksizes") or variable.encoding.get("preferred_chunks")
     if isinstance(stored, Mapping):
         stored = [stored.get(dim, size) for dim, size in zip(variable.dims, variable.shape, strict=True)]
@@ -246,22 +256,41 @@ def _variable(path: Path, group: str, name: str, variable: Any, zarr_format: int
         definition["chunks"] = [min(int(n), max(size, 1)) for n, size in zip(stored, variable.shape, strict=True)]
     reads = tuple(map(int, stored)) if stored else (*[1] * (variable.ndim - 1), *variable.shape[-1:])
     names = tuple(map(str, variable.dims))
-    values = _VariableValues(str(path.absolute()), group, name)
     return Array(values, tuple(variable.shape), dtype, reads, names, attributes, definition)
 
 
-def _json_attributes(attributes: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    found = {}
+def _fill_members(
+    stored: Mapping[Any, Any], attributes: dict[str, Any], dtype: np.dtype[Any], zarr_format: int
+) -> dict[str, Any]:
+    """The fill value of an array for the missing value in the attributes of a variable, which becomes xarray's in
+    ``attributes``; none if it is no value of the dtype."""
+    attributes.pop(MISSING, None)
+    try:
+        item = np.asarray(stored[MISSING], dtype).reshape(())
+    except (LookupError, ValueError, TypeError, OverflowError):
+        # with v2 xarray takes any other fill value for that of missing values
+        return {"fill_value": None} if zarr_format == 2 else {}
+    written = format_fill(item.item(), dtype)
+    if zarr_format == 3 and written is not None:
+        attributes[MISSING] = written
+    return {"fill_value": format_fill_value(item)}
+
+
+def _json_attributes(attributes: Mapping[Any, Any], where: str, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, stored in attributes.items():
         value = stored.tolist() if isinstance(stored, np.ndarray | np.generic) else stored
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        if isinstance(value, complex) or not isinstance(value, str | int | float | list | bool | None):
-            raise CannotConvert(
-                f"{where}: the attribute {name!r} is a {type(value).__name__}, which JSON does not have"
-            )
-        found[str(name)] = value
+        try:
+            found[str(name)] = json.loads(json.dumps(value, default=_text_of_bytes))
+        except (TypeError, ValueError):
+            notes.append(f"left out the attribute {name!r} of {where}: JSON has no {type(stored).__name__} like it")
     return found
+
+
+def _text_of_bytes(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    raise TypeError
 
 
 # --- Zarr ------------------------------------------------------------------------------------------------------------
@@ -316,7 +345,7 @@ def _stored_array(
     """An array of Zarr for documents of ``zarr_format``, in which xarray finds the same missing values. ``axes``: names
     that the image has of which it is a level."""
     kept = {name: value for name, value in attributes.items() if name != DIMENSIONS}
-    fill = metadata.fill_value
+    fill, names = metadata.fill_value, names if metadata.rank else ()
     if metadata.zarr_format != zarr_format and names is not None and axes is None:
         if zarr_format == 3:
             kept = v3_missing(attributes, metadata)
@@ -353,7 +382,7 @@ def _of_service(src: str, token: str | None, zarr_format: int) -> Source:
             arrays[path] = node
         else:
             own = int(node.info.get("zarr_format") or 2)
-            groups[path] = _as_format(node.attrs.asdict(), own, zarr_format, path or address.name)
+            groups[path] = _as_format(stored_attributes(node), own, zarr_format, path or address.name)
     if not arrays:
         raise CannotConvert(f"{src} holds no arrays")
     axes = _image_axes(groups)
@@ -364,7 +393,7 @@ def _of_service(src: str, token: str | None, zarr_format: int) -> Source:
         document, _ = root._session.read_json(Request("GET", url))
         metadata = from_document(document, url).array if of_v3 else ArrayMetadata.from_document(document, url)
         assert metadata is not None  # it is the document of an array
-        stored = metadata, array.attrs.asdict(), array.dimension_names
+        stored = metadata, stored_attributes(array), array.dimension_names
         values = ServiceArray(array.url, token)
         nodes[path] = _stored_array(values, *stored, zarr_format=zarr_format, axes=axes.get(path))
     own = int(found.info.get("zarr_format") or 2)

@@ -28,7 +28,7 @@ from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import MAX_RANK, DataType, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_fill_value, reads_alike, zero_item
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
-from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, dump_copy, dump_json, parse_json
+from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES, KeptValue, dump_copy, dump_json, parse_json
 from hyperslab.engine.sharding import ShardLevel
 from hyperslab.errors import BadDefinition, BadMetadata, CodecRefused, NotRepresentable, shown
 
@@ -66,7 +66,8 @@ class ArrayMetadata:
     and `coding` returns those of each. ``grid`` is the grid of chunks, ``stored_grid`` that of stored objects (shards
     or chunks). ``fill_value`` is 0-d of ``dtype.numpy``, None for null; ``filters`` is None if there are none; codecs
     are those of `plain_config`. ``fill_reads_alike``: all libraries read missing chunks as `fill`, so that equal chunks
-    may be omitted. ``dimension_names`` are of Zarr v3. ``document`` is the stored one with all members.
+    may be omitted. ``dimension_names`` are of Zarr v3. ``document`` is the stored one with all members,
+    ``attributes`` those in it if they are large.
     """
 
     shape: tuple[int, ...]
@@ -86,6 +87,7 @@ class ArrayMetadata:
     dimension_names: tuple[str | None, ...] | None = None
     levels: tuple[ShardLevel, ...] = field(default=(), repr=False)
     coding_of: Callable[[tuple[int, ...]], Coding] | None = field(default=None, repr=False)
+    attributes: KeptValue | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, data: bytes | memoryview, key: str) -> ArrayMetadata:
@@ -143,7 +145,9 @@ class ArrayMetadata:
     def to_bytes(self) -> bytes:
         """The document as strict JSON; an empty list of filters becomes null."""
         if self.zarr_format == 3:
-            return dump_copy(self.document)
+            kept = self.attributes
+            is_kept = kept is not None and kept.value is self.document.get("attributes")
+            return kept.dump(self.document, "attributes") if kept and is_kept else dump_copy(self.document)
         return dump_json({**self.document, "filters": self.document["filters"] or None})
 
     def with_shape(self, shape: tuple[int, ...]) -> ArrayMetadata:

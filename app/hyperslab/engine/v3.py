@@ -18,7 +18,7 @@ from hyperslab.engine.codecs import ChunkCodec, make_codec
 from hyperslab.engine.dtypes import data_type_of, dtype_of
 from hyperslab.engine.fill_value import fill_of, format_fill
 from hyperslab.engine.grid import ChunkGrid, Separator
-from hyperslab.engine.jsontext import parse_json
+from hyperslab.engine.jsontext import KeptValue, parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
     ArrayMetadata,
@@ -39,6 +39,7 @@ from hyperslab.wire.data_types import named_configuration
 ARRAY_MEMBERS: Final = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
 """Required members of an array, besides ``zarr_format`` and ``node_type``."""
 _CONSOLIDATED: Final = "consolidated_metadata"
+_LARGE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,15 @@ class Document:
     consolidated: Mapping[str, Any] | None = None
 
 
-def parse_document(data: bytes | memoryview, key: str) -> Document:
-    """The node described by the bytes of a ``zarr.json``; raises `BadMetadata` and `CodecRefused`."""
-    return from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES), key)
+def parse_document(data: bytes | memoryview, key: str, kept: KeptValue | None = None) -> Document:
+    """The node described by the bytes of a ``zarr.json``; raises `BadMetadata` and `CodecRefused`. ``kept``: attributes
+    that an earlier version had."""
+    value = None if kept is None else kept.parse(bytes(data), "attributes")
+    found = from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES) if value is None else value, key)
+    if found.array is None or len(data) < _LARGE:
+        return found
+    kept = KeptValue(found.members.get("attributes")) if value is None else kept
+    return replace(found, array=replace(found.array, attributes=kept))
 
 
 def describes_node(data: bytes | memoryview) -> bool:

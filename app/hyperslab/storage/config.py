@@ -36,6 +36,11 @@ class StoreConfig:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+def is_local(url: str) -> bool:
+    """Whether a URL is a path of this machine."""
+    return scheme(url) in ("", "file", "local")
+
+
 def local_path(url: str) -> str:
     """The folder of a path, ``file://`` or ``local://`` URL."""
     if not scheme(url):

@@ -20,8 +20,7 @@ from hyperslab.engine.fill_value import parse_fill_value, zero_item
 from hyperslab.errors import BadDefinition
 from hyperslab.storage.keys import HIDDEN, as_prefix, join, normalise_path, prefixes
 from hyperslab.streams import ome
-from hyperslab.streams.settings import all_arrays, dtype_of, stored_order
-from hyperslab.wire.streams import ArraySettings, StreamSettings
+from hyperslab.streams.settings import ArraySettings, Image, StreamSettings, all_arrays, dtype_of, stored_order
 
 Box = tuple[slice, ...]
 
@@ -283,7 +282,7 @@ def _array(
     )
 
 
-def halvings_of(array: ArraySettings) -> Iterator[tuple[int, ...]]:
+def halvings_of(array: Image) -> Iterator[tuple[int, ...]]:
     """How often each axis is halved, for each level: y, x, and z (the last other stored axis) if spatial and longer
     than 1. There is a further level while the smaller of y and x is longer than its chunk."""
     dimensions = array.dimensions
@@ -294,7 +293,8 @@ def halvings_of(array: ArraySettings) -> Iterator[tuple[int, ...]]:
     halvings = [0] * len(dimensions)
     for number in itertools.count():
         yield tuple(halvings)
-        sizes = [None if d.size is None else -(-d.size >> h) for d, h in zip(dimensions, halvings, strict=True)]
+        whole = [dimension.size for dimension in dimensions]
+        sizes = [None if n is None else -(-n >> h) for n, h in zip(whole, halvings, strict=True)]
         smaller = min(sizes[y] or 0, sizes[x] or 0)
         if number == most or smaller <= max(dimensions[axis].chunk for axis in (y, x) if sizes[axis] == smaller):
             return

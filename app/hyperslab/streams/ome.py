@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hyperslab import __version__
-from hyperslab.streams.settings import stored_order
-from hyperslab.wire.streams import ArraySettings, PlateSettings, WellSettings
+from hyperslab.streams.settings import ArraySettings, Image, PlateSettings, WellSettings, stored_order
 
 
-def image(array: ArraySettings, name: str, halvings: Sequence[Sequence[int]], zarr_format: int) -> dict[str, Any]:
+def image(array: Image, name: str, halvings: Sequence[Sequence[int]], zarr_format: int) -> dict[str, Any]:
     """Attributes of a multiscale image. ``halvings``: for each level, how often each dimension is halved.
 
     An item lies at the centre of its block, or with decimation at the first item. [OME-Zarr: multiscales metadata]

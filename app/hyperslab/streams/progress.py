@@ -8,8 +8,8 @@ from typing import Any
 from hyperslab.errors import ArrayFailed, MismatchingUploadOffset, StreamFull
 from hyperslab.streams.layout import StreamArray
 from hyperslab.streams.record import Ranges
+from hyperslab.streams.settings import StreamSettings
 from hyperslab.streams.tail import Tail
-from hyperslab.wire.streams import StreamSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,8 @@ from hyperslab.errors import (
 )
 from hyperslab.storage.base import ABSENT, Absent, VersionConflict
 from hyperslab.streams.layout import FOLDER, StreamArray, StreamPlan
-from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.settings import StreamSettings, parse_settings
 from hyperslab.streams.tail import Count
-from hyperslab.wire.streams import StreamSettings
 
 State = Literal["opening", "open", "closed", "finishing", "finished", "discarding"]
 

@@ -39,11 +39,10 @@ from hyperslab.streams.heads import Heads, Mark
 from hyperslab.streams.layout import FOLDER, StreamPlan
 from hyperslab.streams.record import Record, Records, Stream
 from hyperslab.streams.sessions import PIECE_BYTES, Fragment, Memory, Session, Sessions, largest_piece
-from hyperslab.streams.settings import FRAMES_DOCUMENT, difference
+from hyperslab.streams.settings import FRAMES_DOCUMENT, StreamSettings, difference
 from hyperslab.streams.tail import Buffer
 from hyperslab.streams.tails import Tails
 from hyperslab.streams.writer import ArrayWriter, Writers
-from hyperslab.wire.streams import StreamSettings
 
 IfExists = Literal["error", "resume", "replace"]
 

@@ -566,7 +566,8 @@ def parse_plate(block: Member) -> Mosaic:
     block["field_count"].optional(lambda count: count.integer(at_least=1))
     rows, columns = _parse_names(block["rows"]), _parse_names(block["columns"])
     paths_only = version in ("0.1", "0.2", "0.3")
-    wells = block["wells"].usable(lambda well: _parse_plate_well(well, (rows, columns), paths_only=paths_only))
+    parse = partial(_parse_plate_well, names=(rows, columns), taken={}, paths_only=paths_only)
+    wells = block["wells"].usable(parse)
     if not wells:
         raise block["wells"].error("none can be used")
     block["acquisitions"].optional(lambda a: a.usable(_check_acquisition, at_least=0))
@@ -614,8 +615,15 @@ def _check_inside(member: Member, path: str) -> None:
         raise member.error(f"{shown(path)} is no path below the group")
 
 
-def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...]], *, paths_only: bool) -> Cell:
-    """A well; missing or broken indices follow from its path. ``paths_only``: the version has no indices."""
+def _parse_plate_well(
+    well: Member,
+    names: tuple[tuple[str, ...], tuple[str, ...]],
+    taken: dict[tuple[int, ...], str],
+    *,
+    paths_only: bool,
+) -> Cell:
+    """A well; missing or broken indices follow from its path. ``taken``: paths of wells by place, of which each has
+    one. ``paths_only``: the version has no indices."""
     path = well["path"].path()
     _check_inside(well["path"], path)
     match = re.fullmatch(r"([^/]+)/([^/]+)", path)
@@ -639,6 +647,9 @@ def _parse_plate_well(well: Member, names: tuple[tuple[str, ...], tuple[str, ...
             if not paths_only or well[member].is_given:
                 well.problems.append(str(error))
         places.append(place)
+    first = taken.setdefault(tuple(places), path)
+    if first != path:
+        raise well.error(f"{shown(path)} has the place of {shown(first)}, which is shown there")
     return Cell(path, *places)
 
 

@@ -1,7 +1,5 @@
-"""Settings of acquisition streams, as dataclasses for client and server.
-
-The server validates them in `hyperslab.streams.settings`.
-"""
+"""Settings of acquisition streams, as dataclasses of the client. The server's models are in
+`hyperslab.streams.settings`."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from hyperslab import errors
 from hyperslab.access import Action, Principal, allows, seconds_in, sees, timestamp
@@ -19,7 +19,8 @@ from hyperslab.api.response import Response, json_response
 from hyperslab.api.routing import Route
 from hyperslab.api.upload import check_is_json, parse_json_body, received_body
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
-from hyperslab.errors import BadDefinition, NodeNotFound, WriteForbidden, shown
+from hyperslab.engine.validation import Document, validated
+from hyperslab.errors import BadDefinition, NodeNotFound, WriteForbidden
 from hyperslab.storage.keys import normalise_path
 from hyperslab.wire import JSON
 
@@ -29,10 +30,8 @@ FORM: Final = "application/x-www-form-urlencoded"
 """What curl says of a body without being told."""
 
 
-class LinkDefinition(BaseModel):
+class LinkDefinition(Document):
     """What a link is for."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     path: str
     """The node, and all below it."""
@@ -53,7 +52,7 @@ class LinkDefinition(BaseModel):
     openapi_extra=docs.body(
         {
             JSON: {
-                "schema": LinkDefinition.model_json_schema(),
+                "schema": docs.schema(LinkDefinition),
                 "example": {"path": "demo/brain", "allow": ["read"], "expires": "7d"},
             }
         },
@@ -69,7 +68,11 @@ async def post_link(
     asked = exchange(request)
     check_is_json(asked, FORM)
     async with received_body(asked, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
-        wanted, seconds = _parsed(parse_json_body(body))
+        wanted = validated(LinkDefinition, parse_json_body(body))
+    try:
+        seconds = seconds_in(wanted.expires)
+    except ValueError as error:
+        raise BadDefinition("expires", str(error)) from error
     path = normalise_path(wanted.path)
     principal: Principal | None = asked.scope.get(PRINCIPAL)
     maker, latest = "anonymous", time.time() + seconds
@@ -84,17 +87,3 @@ async def post_link(
     root = asked.scope.get(OUTER_ROOT, asked.root_path)
     prefix = f"{asked.scope['scheme']}://{host}{root}{PREFIX}{text}"
     return json_response({"prefix": prefix, "expires": timestamp(int(latest))}, status=201)
-
-
-def _parsed(document: Any) -> tuple[LinkDefinition, int]:
-    """What is asked for, and the seconds for which. Raises `BadDefinition`."""
-    try:
-        wanted = LinkDefinition.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        member = str(first["loc"][0]) if first["loc"] else "body"
-        raise BadDefinition(member, f"{first['msg']}, found {shown(first['input'])}") from error
-    try:
-        return wanted, seconds_in(wanted.expires)
-    except ValueError as error:
-        raise BadDefinition("expires", str(error)) from error

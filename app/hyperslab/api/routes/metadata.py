@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -26,6 +27,7 @@ from hyperslab.arrays.documents import checked_attributes
 from hyperslab.arrays.nodes import ArrayNode, GroupNode
 from hyperslab.arrays.table import Wanted, read_table
 from hyperslab.arrays.tree import find
+from hyperslab.engine.validation import Document, validated
 from hyperslab.errors import BadDefinition, BadParameter, WrongKind
 from hyperslab.wire import JSON, MERGE_PATCH
 
@@ -43,6 +45,63 @@ REFUSALS = docs.problems(
     errors.WriteConflict,
     errors.BadMetadata,
 )
+
+
+class NodeDefinition(BaseModel):
+    """What a new node is to be. `engine.creation` validates it as it does stored documents; a whole document of a node
+    will do, too."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    kind: Literal["array", "group"] = "array"
+    """A group where no member of an array is given."""
+    zarr_format: Literal[2, 3] = 2
+    attributes: dict[str, Any] = {}
+    shape: list[int] = []
+    dtype: Any = None
+    """As in a `.zarray`, or by its name in numpy or Zarr v3."""
+    chunks: list[int | None] | int | bool | None = None
+    """0 for a size that is chosen, -1 or null for the whole axis; by default all are chosen."""
+    chunk_elements: int | None = None
+    """How many items a chunk shall have."""
+    chunk_aspect_ratio: list[float | None] | None = None
+    chunk_layout: dict[str, Any] | None = None
+    """As TensorStore states it."""
+    order: Literal["C", "F"] | None = "C"
+    compressor: dict[str, Any] | None = {"id": "blosc"}
+    """As in a `.zarray`; null for none."""
+    filters: list[dict[str, Any]] | None = None
+    fill_value: Any = None
+    dimension_separator: Literal[".", "/"] | None = None
+    data_type: Any = None
+    """Of Zarr v3, in place of `dtype`."""
+    chunk_grid: Any = None
+    shards: list[int | None] | int | bool | Literal["auto"] | None = None
+    """The shape of a stored object of Zarr v3."""
+    codecs: list[Any] | None = None
+    """Of Zarr v3, in place of `compressor`, `filters` and `order`."""
+    chunk_key_encoding: Any = None
+    dimension_names: list[str | None] | None = None
+    rank: int | None = None
+    domain: dict[str, Any] | None = None
+    codec: dict[str, Any] | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    """As TensorStore states it: other members must fit."""
+
+
+def _sizes(value: Any) -> Any:
+    if not isinstance(value, list) or any(isinstance(n, bool) or not isinstance(n, int | None) for n in value):
+        raise ValueError("expected a list of integers, null where an axis keeps its size")
+    return value
+
+
+class Patch(Document):
+    """A change of a node."""
+
+    shape: Annotated[list[int | None], BeforeValidator(_sizes)] = Field(default_factory=list)
+    """The size of each axis; null keeps it."""
+    attributes: Annotated[Any, WithJsonSchema({"type": "object"})] = None
+    """A merge patch of the attributes (RFC 7396)."""
 
 
 @router.get(
@@ -118,7 +177,7 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
         200: docs.answer("The document of what was there and fits.", DOCUMENT, {**docs.TAG, **docs.PLACE}),
     },
     openapi_extra=docs.body(
-        {JSON: {"schema": {"type": "object"}, "example": {"shape": [100, 100], "dtype": "<u2"}}}, *docs.WRITING
+        {JSON: {"schema": docs.schema(NodeDefinition), "example": {"shape": [100, 100], "dtype": "<u2"}}}, *docs.WRITING
     ),
 )
 async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuery, Query()]) -> Response:
@@ -141,7 +200,7 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
     responses=REFUSALS | {200: docs.answer("The document as it is now.", DOCUMENT, {**docs.TAG, **docs.PLACE})},
     openapi_extra=docs.body(
         {
-            media_type: {"schema": {"type": "object"}, "example": {"attributes": {}}}
+            media_type: {"schema": docs.schema(Patch), "example": {"attributes": {}}}
             for media_type in (JSON, MERGE_PATCH)
         },
         *docs.WRITING,
@@ -150,19 +209,16 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
 async def patch_node(request: Request, path: NodePath, query: Annotated[ChangeQuery, Query()]) -> Response:
     """`shape`, in which null keeps an axis, and `attributes`, a merge patch (RFC 7396)."""
     asked = exchange(request)
-    patch = await json_object(asked, path, MERGE_PATCH)
-    unknown = sorted(set(patch) - {"shape", "attributes"})
-    if unknown or not patch:
-        raise BadDefinition(unknown[0] if unknown else "body", "expected the members shape and attributes")
-    attributes = checked_attributes(patch["attributes"]) if "attributes" in patch else None
+    patch = validated(Patch, await json_object(asked, path, MERGE_PATCH))
+    sent = patch.model_fields_set
+    if not sent:
+        raise BadDefinition("body", "expected the members shape and attributes")
+    attributes = checked_attributes(patch.attributes) if "attributes" in sent else None
     service, check = asked.service, node_check(asked)
     change: Callable[[], ArrayNode | GroupNode]
-    if "shape" in patch:
-        sizes = patch["shape"] if isinstance(patch["shape"], list) else None
-        if sizes is None or any(isinstance(n, bool) or not isinstance(n, int | None) for n in sizes):
-            raise BadDefinition("shape", "expected a list of integers, null where an axis keeps its size")
+    if "shape" in sent:
         bounds = {"expand_only": query.expand_only, "shrink_only": query.shrink_only}
-        change = partial(service.resizer.resize, path, sizes, attributes=attributes, check=check, **bounds)
+        change = partial(service.resizer.resize, path, patch.shape, attributes=attributes, check=check, **bounds)
     else:
         change = partial(service.creator.change_attributes, path, attributes or {}, check=check)
     return await _node_answer(asked, await asked.write(path, change))

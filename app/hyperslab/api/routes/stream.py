@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 from fastapi import Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from hyperslab import errors
 from hyperslab.api import docs
@@ -25,9 +25,9 @@ from hyperslab.api.response import Headers, Pieces, Response, json_body, json_re
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.upload import Body, check_as_is, json_object, media_type, parse_json_body, parse_npy, received_body
 from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.validation import Document, validated
 from hyperslab.errors import (
     BadBody,
-    BadDefinition,
     BadParameter,
     Cancelled,
     ClientStalled,
@@ -35,12 +35,11 @@ from hyperslab.errors import (
     MismatchingUploadOffset,
     StreamNotFound,
     UnsupportedMediaType,
-    shown,
 )
 from hyperslab.streams.progress import Progress
 from hyperslab.streams.service import Upload
 from hyperslab.streams.sessions import LARGEST_PIECE, PIECE_BYTES
-from hyperslab.streams.settings import parse_settings
+from hyperslab.streams.settings import StreamSettings, parse_settings
 from hyperslab.streams.tails import LARGEST_NOTE
 from hyperslab.wire import (
     CONTENT_DIGEST,
@@ -89,24 +88,13 @@ REFUSALS = docs.problems(
 )
 
 
-class Skip(BaseModel):
+class Skip(Document):
     """Frames that will not come."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     key: str | None = None
     frames: int = Field(ge=1, lt=2**62)
     at: int | None = Field(None, ge=0, lt=2**62)
     reason: str = Field("", max_length=1000)
-
-
-def parse_skip(document: dict[str, Any]) -> Skip:
-    """The body of a skip. Raises `BadDefinition`."""
-    try:
-        return Skip.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadDefinition(str(first["loc"][0]), f"{first['msg']}, found {shown(first['input'])}") from error
 
 
 @router.get(
@@ -135,7 +123,7 @@ async def get_stream(request: Request, path: NodePath, query: Annotated[StreamQu
         201: docs.answer("The state of the new stream.", DOCUMENT, {**docs.PLACE, **docs.EPOCH}),
         200: docs.answer("The state of the one that goes on.", DOCUMENT, docs.EPOCH),
     },
-    openapi_extra=docs.body(DOCUMENT, *docs.DIGEST),
+    openapi_extra=docs.body({JSON: {"schema": docs.schema(StreamSettings)}}, *docs.DIGEST),
 )
 async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStreamQuery, Query()]) -> Response:
     """201 with its state, or 200 if it is resumed. The body is the stream's settings."""
@@ -233,7 +221,7 @@ async def flush_stream(
     status_code=204,
     responses=REFUSALS | {204: docs.answer("It is noted.", headers=docs.UPLOAD)},
     openapi_extra=docs.body(
-        {JSON: {"schema": Skip.model_json_schema(), "example": {"frames": 1}}}, *docs.SENDER, *docs.DIGEST
+        {JSON: {"schema": docs.schema(Skip), "example": {"frames": 1}}}, *docs.SENDER, *docs.DIGEST
     ),
 )
 async def skip_frames(
@@ -244,7 +232,7 @@ async def skip_frames(
     """They read as fill values."""
     asked, streams = exchange(request), request.app.state.services.streams
     epoch = _epoch(asked)
-    skip = parse_skip(await json_object(asked, path))
+    skip = validated(Skip, await json_object(asked, path))
     writer = await asked.write(path, partial(streams.array, path, skip.key, epoch=epoch, writing=True))
     await asked.write(path, writer.skip, skip.frames, skip.reason, skip.at)
     return Response(204, _upload_headers(await asked.run(writer.fence.read)))

@@ -61,7 +61,7 @@ export function createBrowse(group, store, onopen) {
     const title = welcome && !shown.path ? "Arrays served here" : lastName(shown.path);
     const count = shown.children.length;
     const choices = [["cards", "Cards"], ["table", "Table"]].map(([name, text]) =>
-      h("button", { type: "button", "aria-pressed": String(name === kind), "data-key": name === kind ? null : "g", onclick: () => choose(name) }, text),
+      h("button", { type: "button", "aria-pressed": String(name === kind), "aria-keyshortcuts": name === kind ? null : "g", onclick: () => choose(name) }, text),
     );
     const tools = count || shown.next_cursor
       ? h("div", { class: "browse-tools" }, h("div", { class: "segmented", role: "group", "aria-label": "Members as" }, choices), table?.tools)

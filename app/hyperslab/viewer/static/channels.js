@@ -17,7 +17,7 @@ export function createChannels(store, quiet) {
   const list = h("div", { class: "channels" });
   const reset = h(
     "button",
-    { type: "button", class: "text-button", "data-key": "r", onclick: () => store.update({ channels: null }, "channels reset") },
+    { type: "button", class: "text-button", "aria-keyshortcuts": "r", onclick: () => store.update({ channels: null }, "channels reset") },
     "Reset",
   );
   let info = null;
@@ -83,7 +83,7 @@ function channelRow(channel, info, { change, quiet }) {
   const set = (window) => change(index, { window }, "window");
   const bars = createHistogram({ label, integer, onchange: set });
   const ends = [numberField(`${label}: lower limit`, 0), numberField(`${label}: upper limit`, 1)];
-  const auto = iconButton("wand", `${label}: contrast limits from the data`, () => void setFromData());
+  const auto = iconButton("wand", `${label}: contrast limits from the data`, () => void setFromData(), info.channel_axis ? {} : { "aria-keyshortcuts": "a" });
   let current = channel;
   let shown = ""; // the contrast limits that stand in the fields
 

@@ -1,22 +1,43 @@
-/** Colour bar of a picture of one channel: name of the map, unit and ticks; its ends are dragged to set the limits. */
+/** Colour bars of a picture, one for each channel: name of the map, unit and ticks; their ends are dragged to set the limits. */
 
 import { pictureAddress, url } from "./api.js";
 import { h, onDrag } from "./dom.js";
 import { formatNumber, niceBelow, rounded } from "./format.js";
-import { channelsOf, mapOf } from "./tilequery.js";
+import { activeIndices, channelsOf, isRgb, mapOf } from "./tilequery.js";
 
 const COLOURS = 256;
 const TICKS = 4;
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
-export function createColorBar(store) {
+export function createColorBars(store) {
+  const element = h("div", { class: "colorbars", hidden: true, "data-testid": "colorbar" });
+  /** @type {Map<number, ReturnType<typeof createBar>>} by index of the channel */
+  let bars = new Map();
+
+  /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} info */
+  function update(state, info) {
+    const none = state.labels || info.kind === "labels" || !info.channels.length || isRgb(channelsOf(state, info));
+    const active = none ? [] : activeIndices(state, info);
+    element.hidden = !active.length;
+    if (active.join() !== [...bars.keys()].join()) {
+      bars = new Map(active.map((index) => [index, bars.get(index) ?? createBar(store, index)]));
+      element.replaceChildren(...[...bars.values()].map((bar) => bar.element));
+    }
+    for (const bar of bars.values()) bar.update(state, info);
+  }
+
+  return { element, update, facts: () => [...bars.values()].map((bar) => bar.facts()) };
+}
+
+/** @param {number} index of the channel */
+function createBar(store, index) {
   const name = h("span", { class: "colorbar-name" });
   const band = h("canvas", { width: COLOURS, height: 1, class: "colorbar-band", "aria-hidden": "true" });
   const handles = [0, 1].map(handle);
   const ticks = h("div", { class: "colorbar-ticks", "aria-hidden": "true" });
   const element = h(
     "div",
-    { class: "colorbar", role: "group", "aria-label": "Colour bar", hidden: true, "data-testid": "colorbar" },
+    { class: "colorbar", role: "group" },
     name,
     h("div", { class: "colorbar-bar", ondblclick: () => store.update({ channels: null }, "channels reset") }, band, handles),
     ticks,
@@ -32,7 +53,6 @@ export function createColorBar(store) {
       class: `colorbar-handle ${["low", "high"][side]}`,
       role: "slider",
       tabindex: 0,
-      "aria-label": `${["Lower", "Upper"][side]} limit of the colours`,
       onkeydown: (event) => onKey(event, side),
     });
     onDrag(knob, (event) => {
@@ -60,7 +80,6 @@ export function createColorBar(store) {
     const window = [...channel.window];
     window[side] = isInteger() ? Math.round(value) : rounded(value, channel.window, 4);
     if (!Number.isFinite(window[side]) || window[0] >= window[1] || String(window) === String(channel.window)) return;
-    const { index } = channel;
     const channels = channelsOf(store.get(), info).map((each) => (each.index === index ? { ...each, window } : each));
     store.update({ channels }, `window ${index}`);
   }
@@ -68,16 +87,15 @@ export function createColorBar(store) {
   /** @param {import("./state.js").State} state @param {import("./tilequery.js").TileInfo} newInfo */
   function update(state, newInfo) {
     info = newInfo;
-    const active = channelsOf(state, info).filter((each) => each.active);
-    element.hidden = active.length !== 1 || state.labels || info.kind === "labels" || !info.channels.length;
-    if (element.hidden) return;
-    [channel] = active;
+    channel = channelsOf(state, info).find((each) => each.index === index);
     const [low, high] = channel.window;
-    const colormap = mapOf(state, info);
-    const own = info.channel_axis ? info.channels.find(({ index }) => index === channel.index)?.label : "grey";
+    const colormap = activeIndices(state, info).length === 1 ? mapOf(state, info) : "";
+    const own = info.channel_axis ? info.channels.find((each) => each.index === index)?.label || `Channel ${index}` : "";
     const unit = info.meaning?.unit ?? "";
-    name.textContent = [colormap || own || "", unit].filter(Boolean).join(" · ");
+    name.textContent = [own, colormap || (own ? "" : "grey"), unit].filter(Boolean).join(" · ");
+    element.setAttribute("aria-label", ["Colour bar", own].filter(Boolean).join(" of "));
     handles.forEach((knob, side) => {
+      knob.setAttribute("aria-label", `${own && `${own}: `}${["Lower", "Upper"][side]} limit of the colours`);
       knob.setAttribute("aria-valuemin", formatNumber(side ? low : Math.min(low, channel.window[0])));
       knob.setAttribute("aria-valuemax", formatNumber(high));
       knob.setAttribute("aria-valuenow", formatNumber(channel.window[side]));
@@ -96,7 +114,7 @@ export function createColorBar(store) {
   /** The colours, as the service draws them for the same style. */
   async function paint(state, colormap) {
     const query = new URLSearchParams({ size: String(COLOURS) });
-    if (info.channel_axis) query.set("c", String(channel.index));
+    if (info.channel_axis) query.set("c", String(index));
     if (colormap) query.set("colormap_name", colormap);
     else if (info.channel_axis && channel.color) query.set("color", channel.color);
     if (channel.inverted) query.set("invert", "1");
@@ -113,8 +131,7 @@ export function createColorBar(store) {
   }
 
   /** What a picture of the bar shows. */
-  const facts = () =>
-    element.hidden ? null : { band, name: name.textContent, window: channel.window, ticks: ticksOf(...channel.window) };
+  const facts = () => ({ band, name: name.textContent, window: channel.window, ticks: ticksOf(...channel.window) });
   return { element, update, facts };
 }
 

@@ -35,7 +35,7 @@ function pictureOf(address) {
  */
 export function createColormaps(store, oninvert) {
   const choice = createChoice((colormap) => store.update({ colormap }, "colormap"));
-  const flip = h("button", { type: "button", class: "chip", onclick: () => reverse() }, "Reverse");
+  const flip = h("button", { type: "button", class: "chip", "aria-keyshortcuts": "w", onclick: () => reverse() }, "Reverse");
   const gamma = h("input", {
     type: "range",
     min: -1,
@@ -47,7 +47,7 @@ export function createColormaps(store, oninvert) {
     ondblclick: () => store.update({ gamma: 1 }, "gamma"),
   });
   const gammaText = h("output", { class: "figure" });
-  const invert = h("button", { type: "button", class: "chip", "data-key": "n", onclick: oninvert }, "Invert");
+  const invert = h("button", { type: "button", class: "chip", "aria-keyshortcuts": "n", onclick: oninvert }, "Invert");
   const element = h(
     "div",
     { class: "colours" },
@@ -104,6 +104,7 @@ function createChoice(onchoose) {
     {
       type: "button",
       class: "colormap-button",
+      "aria-keyshortcuts": "m",
       "aria-haspopup": "listbox",
       "aria-expanded": "false",
       onclick: () => open(popup.hidden),

@@ -1,9 +1,8 @@
 /** Controls for the component of complex values, for drawing integers as labels, and channels as red, green and blue. */
 
 import { h } from "./dom.js";
-import { channelsOf } from "./tilequery.js";
+import { channelsOf, isRgb, RGB } from "./tilequery.js";
 
-const RGB = ["FF0000", "00FF00", "0000FF"];
 const COMPONENTS = { abs: "Magnitude", real: "Real", imag: "Imaginary", phase: "Phase" };
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
@@ -17,11 +16,6 @@ export function createComponent(store) {
   rgb.title = "Channels as red, green and blue";
   const element = h("div", { class: "chips", role: "group", "aria-label": "Component and labels" }, parts, labels, rgb);
   let known = null;
-
-  const isRgb = (channels) => {
-    const active = channels.filter((channel) => channel.active);
-    return active.length === 3 && active.every(({ index, color }) => RGB[index] === color);
-  };
 
   /** The first three channels as a photograph, or as the node describes them; a photograph's first one in grey. */
   function switchColours() {

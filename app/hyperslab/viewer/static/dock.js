@@ -83,7 +83,7 @@ export function createDock(store, picture) {
       stop();
       moveTo(axis.name, clamp(position, 0, last));
     };
-    const play = iconButton("play", `Play ${axis.name}`, () => toggle(axis.name), { "aria-pressed": "false" });
+    const play = iconButton("play", `Play ${axis.name}`, () => toggle(axis.name), { "aria-pressed": "false", "aria-keyshortcuts": "Space" });
     const slider = h("input", {
       type: "range",
       min: 0,
@@ -91,11 +91,13 @@ export function createDock(store, picture) {
       step: 1,
       "aria-label": `${axis.name} position`,
       "data-axis": axis.name,
+      "aria-keyshortcuts": "[ ]",
       oninput: () => move(slider.valueAsNumber),
     });
     const field = h("input", {
       type: "number",
       class: "dock-index",
+      "aria-keyshortcuts": "j",
       min: 0,
       max: last,
       "aria-label": `${axis.name} index`,

@@ -34,7 +34,7 @@ export function createGroupTable(group, store, onopen, first = null) {
     type: "search",
     placeholder: "Filter: name, or units:K",
     "aria-label": "Filter the members by name or attributes",
-    "data-key": "q",
+    "aria-keyshortcuts": "q",
     oninput: () => later(filter.value.trim()),
   });
   const note = h("p", { class: "hint", role: "status" });

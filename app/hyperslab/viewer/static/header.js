@@ -27,23 +27,23 @@ const VIEW_NAMES = { image: "Image", planes: "Planes", plot: "Plot", values: "Va
  */
 export function createHeader(host, { onopen, onview, onfield, ondecode, onfollow, ondownload, onhelp }) {
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" });
-  const views = h("div", { class: "segmented views", role: "group", "aria-label": "View" });
-  const decodings = h("div", { class: "segmented decodings", role: "group", "aria-label": "Values", hidden: true });
+  const views = h("div", { class: "segmented views", "aria-keyshortcuts": "v", role: "group", "aria-label": "View" });
+  const decodings = h("div", { class: "segmented decodings", "aria-keyshortcuts": "d", role: "group", "aria-label": "Values", hidden: true });
   const fields = h("select", { hidden: true, "aria-label": "Field", onchange: () => onfield(fields.value) });
-  const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow" });
-  const follow = iconButton("follow", "Follow changes", onfollow, {
+  const sidebar = iconButton("sidebar", "Hierarchy", () => togglePanel("tree"), { class: "icon-button only-narrow", "aria-keyshortcuts": "/" });
+  const follow = iconButton("follow", "Follow changes (f)", onfollow, {
     class: "icon-button not-phone",
     "aria-pressed": "false",
-    "data-key": "f",
+    "aria-keyshortcuts": "f",
   });
-  const share = iconButton("link", "Copy a link to this view", () => copyText(location.href), {
+  const share = iconButton("link", "Copy a link to this view (c)", () => copyText(location.href), {
     class: "icon-button not-phone",
-    "data-key": "c",
+    "aria-keyshortcuts": "c",
   });
-  const save = iconButton("download", "Download (x)", ondownload);
-  const theme = iconButton("theme", "Dark or light", () => switchTheme());
-  const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone" });
-  const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"));
+  const save = iconButton("download", "Download (x)", ondownload, { "aria-keyshortcuts": "x" });
+  const theme = iconButton("theme", "Dark or light (t)", () => switchTheme(), { "aria-keyshortcuts": "t" });
+  const help = iconButton("help", "Keys (?)", onhelp, { class: "icon-button not-phone", "aria-keyshortcuts": "?" });
+  const panels = iconButton("sliders", "Panels (i)", () => togglePanel("inspector"), { "aria-keyshortcuts": "i" });
   const buttons = h("div", { class: "header-buttons" }, save, follow, share, shareButton(() => path), theme, forget(), help, panels);
   host.append(sidebar, brand(onopen), crumbs, fields, decodings, views, buttons);
   let shown = "";

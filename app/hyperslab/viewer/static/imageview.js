@@ -2,7 +2,7 @@
 
 import { absolute, download, url } from "./api.js";
 import { createChannels } from "./channels.js";
-import { createColorBar } from "./colorbar.js";
+import { createColorBars } from "./colorbar.js";
 import { createColormaps } from "./colormaps.js";
 import { createComponent } from "./component.js";
 import { createDock } from "./dock.js";
@@ -66,21 +66,21 @@ export function createImageView(store, events) {
   const colormaps = createColormaps(store, channels.invert);
   const overlay = createOverlay(store);
   const labels = createLabels();
-  const colorBar = createColorBar(store);
+  const colorBars = createColorBars(store);
   const measure = createMeasure(store);
   const marks = createMarks(picture, {
     area: (area) => store.update({ area, line: null }, "area"),
     line: (line) => store.update({ line, area: null, points: [] }, "line"),
     ended: () => picks.tell(),
   });
-  const smooth = iconButton("pixels", "Smooth pixels (u)", () => store.update({ smooth: !store.get().smooth }, "smooth"));
+  const smooth = iconButton("pixels", "Smooth pixels (u)", () => store.update({ smooth: !store.get().smooth }, "smooth"), { "aria-keyshortcuts": "u" });
   const picks = createPicks(store, picture, marks, () => context.info);
   const tools = h(
     "div",
     { class: "tools", role: "toolbar", "aria-label": "View" },
-    iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5)),
-    iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5)),
-    iconButton("fit", "Fit (0)", () => home()),
+    iconButton("plus", "Zoom in (+)", () => picture.zoomBy(1.5), { "aria-keyshortcuts": "+" }),
+    iconButton("minus", "Zoom out (−)", () => picture.zoomBy(1 / 1.5), { "aria-keyshortcuts": "−" }),
+    iconButton("fit", "Fit (0)", () => home(), { "aria-keyshortcuts": "0" }),
     smooth,
     picks.buttons,
   );
@@ -95,7 +95,7 @@ export function createImageView(store, events) {
     tools,
     probe.element,
     scaleBar.element,
-    colorBar.element,
+    colorBars.element,
     marks.element,
     margins.element,
     nothing,
@@ -192,7 +192,7 @@ export function createImageView(store, events) {
     const drawsLabels = info.kind === "labels";
     if (!drawsLabels) channels.update(state, info);
     if (!drawsLabels) colormaps.update(state, info);
-    colorBar.update(state, info);
+    colorBars.update(state, info);
     measure.update(state, info);
     marks.update(state);
     overlay.update(state, info);
@@ -239,7 +239,7 @@ export function createImageView(store, events) {
   /** Save the view as it is. */
   const savePng = () =>
     requestAnimationFrame(() => {
-      const over = { bar: colorBar.facts(), scale: scaleBar.element, marks: marks.element };
+      const over = { bars: colorBars.facts(), scale: scaleBar.element, marks: marks.element };
       savePicture(snapshot(picture, over), `${context.info.name}.png`);
     });
 

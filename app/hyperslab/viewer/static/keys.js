@@ -7,15 +7,19 @@ export const KEYS = [
   ["+  −", "Zoom in and out"],
   ["0", "Fit"],
   ["[  ]", "Previous / next slice"],
-  ["space", "Play, stop"],
+  ["j", "Type an index"],
+  ["Space", "Play, stop"],
   ["p", "Next plane"],
+  ["z", "Square pixels, or the size of cells"],
   ["1 … 9", "Channel on or off"],
   ["l", "Labels on or off"],
   ["s", "Plot the cell under the pointer along another axis"],
   ["b", "Box: drag; twice: what is visible"],
   ["k", "Line: drag; twice: across what is visible"],
   ["m", "Colour maps"],
+  ["w", "Reverse the colour map"],
   ["n", "Invert light and dark"],
+  ["a", "Limits from the data"],
   ["r", "Reset channels and limits"],
   ["u", "Smooth pixels or squares"],
   ["x", "Download"],
@@ -26,6 +30,7 @@ export const KEYS = [
   ["q", "Filter the table"],
   ["v", "Next view: image, planes, values, plot"],
   ["/", "Filter the tree"],
+  ["h  o  e", "To the header, the data, the panels; then Tab"],
   ["i", "Panels on or off"],
   ["t", "Dark or light"],
   ["?", "This list"],
@@ -41,7 +46,7 @@ const MOVES = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP
  * @property {() => void} home @property {(by: number) => void} step @property {() => void} play
  * @property {() => void} plane @property {(place: number) => void} channel @property {() => void} labels
  * @property {() => void} series @property {() => void} area @property {() => void} line @property {() => void} smooth
- * @property {() => void} download @property {() => void} view @property {() => void} filter @property {() => void} panels
+ * @property {() => void} download @property {() => void} view @property {() => void} filter @property {(open?: boolean) => void} panels
  * @property {() => void} theme @property {() => void} help
  *
  * @param {Actions} actions
@@ -56,21 +61,38 @@ export function listen(actions) {
   });
 }
 
-/** Presses a button of the page. @param {string} selector */
-const pressed = (selector) => () => document.querySelector(selector)?.click();
+/** Also of a panel that is folded, or where there is no room for the button. */
+const isOffered = (element) => !element.disabled && !element.closest("[hidden]");
+
+/** Press the button of a key, or go to its field. */
+function press(key) {
+  const control = [...document.querySelectorAll(`[aria-keyshortcuts="${key}"]`)].find(isOffered);
+  if (control?.matches("input, select")) control.focus();
+  else if (control?.matches(".decodings")) control.querySelector("[aria-pressed=false]").click();
+  else control?.click();
+}
+
+/** Go to the first control of a part of the page. @param {string} id */
+function enter(id) {
+  const controls = document.querySelectorAll(`#${id} :is(a, button, input, select, summary, [tabindex="0"])`);
+  [...controls].find((element) => element.checkVisibility() && !element.disabled)?.focus();
+}
+
+const MOVED_BY_ARROWS = ["range", "color"];
 
 function isTyping(target) {
   if (target.closest?.("dialog")) return true;
-  if (target.tagName === "INPUT") return target.type !== "button";
+  if (target.tagName === "INPUT") return !["button", ...MOVED_BY_ARROWS].includes(target.type);
   if (target.tagName === "SELECT") return true;
   return target.tagName === "TEXTAREA" || target.isContentEditable;
 }
 
 function actionFor({ key, target }, actions) {
+  if (MOVED_BY_ARROWS.includes(target.type) && (MOVES[key] || key === " ")) return null;
   if (MOVES[key]) return () => actions.move(...MOVES[key]);
   if (/^[1-9]$/.test(key)) return () => actions.channel(Number(key) - 1);
   if (key === " ") return ["BUTTON", "SUMMARY", "A"].includes(target.tagName) ? null : actions.play;
-  return {
+  const own = {
     "+": () => actions.zoom(1.4),
     "=": () => actions.zoom(1.4),
     "-": () => actions.zoom(1 / 1.4),
@@ -83,21 +105,17 @@ function actionFor({ key, target }, actions) {
     k: actions.line,
     u: actions.smooth,
     x: actions.download,
-    m: pressed(".colormap-button"),
-    n: pressed("[data-key=n]"),
-    r: pressed("[data-key=r]"),
-    c: pressed("[data-key=c]"),
-    f: pressed("[data-key=f]"),
-    g: pressed("[data-key=g]"),
-    q: () => document.querySelector("[data-key=q]")?.focus(),
-    d: pressed(".decodings [aria-pressed=false]"),
     l: actions.labels,
     v: actions.view,
     "/": actions.filter,
     i: actions.panels,
     t: actions.theme,
     "?": actions.help,
-  }[key];
+    h: () => enter("header"),
+    o: () => enter("stage"),
+    e: () => (actions.panels(true), enter("inspector")),
+  };
+  return own[key] ?? (/^[a-z]$/.test(key) ? () => press(key) : null);
 }
 
 /** The dialog with the shortcuts. */

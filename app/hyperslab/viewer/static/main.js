@@ -299,9 +299,12 @@ listen({
   ...Object.fromEntries(
     ["move", "zoom", "home", "step", "play", "plane", "channel", "labels", "series", "area", "line", "smooth"].map((name) => [name, act(name)]),
   ),
-  filter: tree.focus,
+  filter: () => {
+    if (isNarrow()) togglePanel("tree", true);
+    tree.focus();
+  },
   download: download.open,
-  panels: () => togglePanel("inspector"),
+  panels: (open) => togglePanel("inspector", open),
   view: nextView,
   theme: switchTheme,
   help: help.toggle,

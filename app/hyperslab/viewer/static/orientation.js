@@ -13,6 +13,7 @@ export function createOrientation(store) {
     "Square pixels, whatever the size of cells",
   );
   square.textContent = "1:1";
+  square.setAttribute("aria-keyshortcuts", "z");
   const element = h("div", { class: "chips", role: "group", "aria-label": "Orientation" }, sides, square);
 
   function flip(side) {

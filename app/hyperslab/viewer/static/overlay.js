@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
 export function createOverlay(store) {
-  const chips = h("div", { class: "chips" });
+  const chips = h("div", { class: "chips", "aria-keyshortcuts": "l" });
   const opacity = h("input", {
     type: "range",
     min: 0,

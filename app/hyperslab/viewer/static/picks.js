@@ -11,8 +11,8 @@ import { axesBeside } from "./samples.js";
  */
 export function createPicks(store, picture, marks, info) {
   const drawers = {
-    area: iconButton("area", "Mean and range of a box (b)", () => draw("area")),
-    line: iconButton("ruler", "Values along a line (k)", () => draw("line")),
+    area: iconButton("area", "Mean and range of a box (b)", () => draw("area"), { "aria-keyshortcuts": "b" }),
+    line: iconButton("ruler", "Values along a line (k)", () => draw("line"), { "aria-keyshortcuts": "k" }),
   };
   let cell = null; // under the pointer
 

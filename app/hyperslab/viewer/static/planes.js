@@ -5,7 +5,7 @@ import { planeLabel, planeOf, planesOf } from "./tilequery.js";
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
 export function createPlanes(store) {
-  const element = h("div", { class: "segmented planes", role: "group", "aria-label": "Plane" });
+  const element = h("div", { class: "segmented planes", "aria-keyshortcuts": "p", role: "group", "aria-label": "Plane" });
   /** @type {[string, string]|null} the node's, once it is known */
   let own = null;
   let planes = [];

@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 import { formatNumber } from "./format.js";
 
+const BAR = 66; // pixels from one colour bar to the next
+
 const FORGOTTEN = 10_000; // ms after which a browser has begun to save what it was given
 
 /** @param {Blob} blob @param {string} name */
@@ -21,10 +23,10 @@ export const savePicture = (canvas, name) => canvas.toBlob((blob) => saveBlob(bl
 /**
  * The picture as it is on the screen.
  * @param {import("./image.js").Picture} picture
- * @param {{bar: {band: HTMLCanvasElement, name: string, window: [number, number], ticks: number[]}|null, scale: HTMLElement, marks: SVGElement}} over
+ * @param {{bars: {band: HTMLCanvasElement, name: string, window: [number, number], ticks: number[]}[], scale: HTMLElement, marks: SVGElement}} over
  * @returns {HTMLCanvasElement}
  */
-export function snapshot(picture, { bar, scale, marks }) {
+export function snapshot(picture, { bars, scale, marks }) {
   const drawn = picture.viewer.drawer.canvas;
   const { clientWidth: width, clientHeight: height } = picture.element;
   const ratio = drawn.width / width || 1;
@@ -38,7 +40,7 @@ export function snapshot(picture, { bar, scale, marks }) {
   context.font = `600 12px ${style.fontFamily}`;
   for (const mark of marks.children) outline(context, mark);
   drawScale(context, style, scale, width, height);
-  if (bar) drawBar(context, style, bar, width, height);
+  bars.toReversed().forEach((bar, i) => drawBar(context, style, bar, width, height - i * BAR));
   return canvas;
 }
 

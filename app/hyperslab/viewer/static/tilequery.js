@@ -187,6 +187,15 @@ export function selectText(state, info, box, channels) {
   return parts.join(",");
 }
 
+/** Colours of the first three channels as a photograph. */
+export const RGB = ["FF0000", "00FF00", "0000FF"];
+
+/** Whether channels are drawn as a photograph. @param {ChannelState[]} channels */
+export function isRgb(channels) {
+  const active = channels.filter((channel) => channel.active);
+  return active.length === 3 && active.every(({ index, color }) => RGB[index] === color);
+}
+
 /** Indices of the active channels. */
 export const activeIndices = (state, info) =>
   channelsOf(state, info)

@@ -97,7 +97,7 @@ export function createViews(context) {
       themed: made.redraw,
       close: made.close,
       settled: made.settled,
-      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel },
+      actions: { zoom: made.zoom, home: made.home, step: made.step, play: made.play, channel: made.channel, plane: made.plane },
     };
   }
 

@@ -3,7 +3,7 @@
 import { tileInfo, values } from "./api.js";
 import { createChannels } from "./channels.js";
 import { createColormaps } from "./colormaps.js";
-import { createColorBar } from "./colorbar.js";
+import { createColorBars } from "./colorbar.js";
 import { createDock } from "./dock.js";
 import { say } from "./decoded.js";
 import { clamp, debounce, h } from "./dom.js";
@@ -33,10 +33,10 @@ export function createVolume(document, own, store, events) {
   const info = { ...own, plane: [], selection: { ...middle, ...own.selection } };
   const where = h("dl", { class: "facts" });
   const value = h("output", { class: "single-value", "data-testid": "cross-value" });
-  const choice = h("div", { class: "segmented pane-choice", role: "group", "aria-label": "Plane" });
+  const choice = h("div", { class: "segmented pane-choice", "aria-keyshortcuts": "p", role: "group", "aria-label": "Plane" });
   const [front, side, top] = [[down, across], [down, through], [through, across]];
   const labels = [planeLabel(front), planeLabel([through, down]), planeLabel(top)]; // xy, yz, xz
-  const bar = createColorBar(store);
+  const bar = createColorBars(store);
   const panes = [front, side, top].map((plane, i) => createPane(plane, labels[i]));
   const facts = h("div", { class: "pane-facts" }, choice, where, value, bar.element);
   const grid = h("div", { class: "panes" }, panes[0].element, panes[1].element, panes[2].element, facts);
@@ -184,6 +184,7 @@ export function createVolume(document, own, store, events) {
     },
     play: () => dock.toggle(),
     channel: channels.toggle,
+    plane: () => choice.querySelector("[aria-pressed=true] + button, button").click(),
     close: () => {
       dock.stop();
       read.cancel();
