@@ -30,7 +30,7 @@ from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.pyramid import Edges, Region, Span, box_edges, choose_level, divide, level_index
 from hyperslab.tiles.query import Component
 from hyperslab.tiles.resample import Mask, NDArray, is_identity, mean, nearest
-from hyperslab.wire import SelectionItem, is_extension, numbers_dtype
+from hyperslab.wire import SelectionItem, numbers_dtype
 
 STRIP_BYTES: Final = 16 << 20
 """Approximate size of a strip (benchmark ``tuning``)."""
@@ -328,7 +328,7 @@ def plain_numbers(values: NDArray, nodata: float | None) -> tuple[NDArray, Mask 
     Datetimes and timedeltas become int64; numbers of ml_dtypes float32 or complex64, which hold them exactly.
     """
     hidden: Mask | None = None
-    if is_extension(values.dtype):
+    if values.dtype.isbuiltin == 2:
         values = values.astype(np.complex64 if numbers_dtype(values.dtype).kind == "c" else np.float32)
     if values.dtype.kind in "mM":
         hidden = np.isnat(values)
