@@ -6,6 +6,7 @@ Nothing is imported here that the process would have to load for itself.
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,10 @@ from pathlib import Path
 
 HEAPS = "MALLOC_ARENA_MAX"
 _M_ARENA_MAX = -8
-PRELOADED = ["tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.asgi", "uvicorn.loops.uvloop"]
+PRELOADED = [
+    *("tests.forked", "hyperslab.__main__", "hyperslab.cli", "hyperslab.asgi", "hyperslab.server", "hyperslab.welcome"),
+    *("hyperslab.protocol", "hyperslab.storage.local", "uvicorn.loops.uvloop", "uvicorn.lifespan.on"),
+]
 
 
 def command_line(arguments: Sequence[str], environment: Mapping[str, str], output: str, folder: str) -> None:
@@ -24,6 +28,7 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str], outpu
 
     from hyperslab.__main__ import main
 
+    gc.freeze()  # pages of what is shared with the process above stay shared
     os.chdir(folder)
     heaps = environment.get(HEAPS)
     if heaps is not None:  # which glibc reads when a process begins

@@ -109,6 +109,19 @@ def test_colour_samples_are_channels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored, tifffile.imread(tmp_path / "rgb.tif"))
 
 
+def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
+    tags: Any = [(274, 3, 1, 6, True), (42113, 2, 0, "-9999", True)]
+    for name, kind in (("a", {"photometric": "palette", "colormap": np.zeros((3, 256), "u2")}), ("b", {})):
+        options: dict[str, Any] = {"photometric": "miniswhite", **kind, "extratags": tags}
+        tifffile.imwrite(tmp_path / f"{name}.tif", np.zeros((9, 9), "u1"), **options)
+
+    said = ["\n".join(convert(str(tmp_path / f"{name}.tif"), str(tmp_path / name)).lines) for name in "ab"]
+
+    assert "colour map" in said[0]
+    assert "0 as white" in said[1]
+    assert all("orientation 6" in each and "-9999" in each for each in said)
+
+
 def test_images_of_one_file_become_a_collection(tmp_path: Path) -> None:
     first, second = np.arange(600, dtype="u2").reshape(20, 30), np.ones((2, 9, 8), "u1")
     with tifffile.TiffWriter(tmp_path / "two.ome.tif") as writer:

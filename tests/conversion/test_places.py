@@ -221,6 +221,25 @@ def test_a_killed_worker_of_a_cluster_costs_its_tasks_alone(cells: Path, tmp_pat
     same_arrays(tmp_path / "out", tmp_path / "local")
 
 
+def test_a_cluster_that_goes_away_leaves_what_the_next_run_goes_on_with(cells: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+
+        def stop(done: int, _: int) -> None:
+            if done:
+                cluster.close()
+
+        options: Any = {"scheduler": cluster.scheduler_address, "progress": stop}
+        with pytest.raises(CannotConvert, match=r"is gone .*run the command again"):
+            convert(str(cells), str(tmp_path / "out"), chunks=(16, 16), **options)
+    assert not [*(tmp_path / "out").rglob("zarr.json")]
+
+    convert(str(cells), str(tmp_path / "out"), chunks=(16, 16))
+    convert(str(cells), str(tmp_path / "local"), chunks=(16, 16))
+
+    same_arrays(tmp_path / "out", tmp_path / "local")
+
+
 def test_a_cluster_that_is_not_there_is_said(cells: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
 

@@ -28,7 +28,6 @@ from hyperslab.api.values_out import (
     TEXT_FORMS,
     WHOLE_FORMS,
     add_objects,
-    bytes_of,
     check_form,
     choose_format,
     converted,
@@ -51,6 +50,7 @@ from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
 from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
+from hyperslab.wire.items import bytes_of
 from hyperslab.wire.labels import Method, Positions, item
 
 _MAX_REMOTE_BYTES: Final = 32 << 20
@@ -238,61 +238,44 @@ TEXT_IS_LARGER: Final = 4
 
 
 class _Values:
-    """The values of ``plan``, read as a stream or as a whole.
-
-    ``cached``: number of cached chunks, if looked up; ``timings`` in seconds by phase.
-    """
+    """The values of ``plan``. ``cached``: number of cached chunks, if looked up; ``timings`` in seconds by phase."""
 
     def __init__(
         self, context: Services, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
     ) -> None:
+        self._context = context
         self._reader = context.service.reader
-        self._max_object_bytes = context.options.max_json_bytes  # maximum size of their binary form
         self._query = query
         self._plan = plan
         self._timings = timings
         self._statistics = ReadCost()
         self._cached = cached
-        self._in_flight = context.service.in_flight
-        self._slab_bytes = 0
         # memory of CF decoding, by byte of stored values: four arrays
         decoded = 0 if query.decoder is None else 4 * max(8, query.dtype.itemsize)
         self._decoding = decoded // plan.dtype.itemsize if decoded else 0
-        self.is_binary = not (query.form in WHOLE_FORMS or query.bins is not None or plan.dtype.hasobject)
-
-    def streamed(self) -> Body:
-        """A body that is read as it is sent, for binary forms; CF decoding takes memory in addition to its slabs."""
-        query = self._query
-        self._slab_bytes = slab = self._reader.choose_slab(self._plan, self._in_flight)
-        memory = self._reader.stream_memory(self._plan, slab) + self._decoding * min(self._plan.nbytes, slab)
-        return Body(len(query.prefix) + query.nbytes, memory, self.open, cost=self.cost)
-
-    def whole(self) -> Body:
-        """A body made as a whole."""
-        query, plan, reader = self._query, self._plan, self._reader
-        if query.bins is not None:
-            slab = reader.choose_slab(plan)
-            memory = reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
-        elif self.is_binary:
-            memory = plan.nbytes + self._decoding * plan.nbytes + reader.working_memory(plan)
-        else:
-            decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
-            memory = TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
-        size = len(query.prefix) + query.nbytes if self.is_binary else None
-        return Body(size, memory, make=self.make, cost=self.cost)
 
     def cost(self) -> Headers:
         cached = self._statistics.cached if self._cached is None else self._cached
         return cost_headers(self._plan.touched, cached, self._statistics, self._timings)
 
-    def open(self, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
+
+class _Streamed(_Values):
+    """Values in binary form, read as they are sent; CF decoding takes memory in addition to the slabs."""
+
+    def body(self) -> Body:
+        query, plan = self._query, self._plan
+        slab = self._reader.choose_slab(plan, self._context.service.in_flight)
+        memory = self._reader.stream_memory(plan, slab) + self._decoding * min(plan.nbytes, slab)
+        return Body(len(query.prefix) + query.nbytes, memory, partial(self._open, slab), cost=self.cost)
+
+    def _open(self, slab_bytes: int, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
         """Slabs of a part; the prefix is sent once the first slab is read."""
         query, stored = self._query, max(self._plan.dtype.itemsize, 1)
         prefix, item = query.prefix, max(query.dtype.itemsize, 1)
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
-        slabs = self._reader.stream(self._plan, *interval, cancel, self._statistics, slab_bytes=self._slab_bytes)
+        slabs = self._reader.stream(self._plan, *interval, cancel, self._statistics, slab_bytes=slab_bytes)
         slab, at = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
@@ -302,6 +285,24 @@ class _Values:
             yield piece[max(start - at, 0) : max(stop - at, 0)]
             at += len(piece)
             slab = next(slabs, None)
+
+
+class _Whole(_Values):
+    """Values that are read, and encoded, before any is sent."""
+
+    def body(self) -> Body:
+        query, plan, reader = self._query, self._plan, self._reader
+        size = None
+        if query.bins is not None:
+            slab = reader.choose_slab(plan)
+            memory = reader.stream_memory(plan, slab) + TEXT_IS_LARGER * (query.nbytes + slab)
+        elif query.form in WHOLE_FORMS or plan.dtype.hasobject:
+            decoded = 0 if query.decoder is None else (1 + TEXT_IS_LARGER) * query.nbytes
+            memory = TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
+        else:
+            size = len(query.prefix) + query.nbytes
+            memory = plan.nbytes + self._decoding * plan.nbytes + reader.working_memory(plan)
+        return Body(size, memory, make=self.make, cost=self.cost)
 
     def make(self, cancel: Cancel) -> Content:
         """The whole body, with the tag of the data read; blocks.
@@ -333,6 +334,7 @@ class _Values:
         """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
         plan, packer, values = self._plan, Packer(), np.empty(self._plan.shape, object)
         flat, grid, reference = values.reshape(-1), plan.array.metadata.grid, values.itemsize
+        most = self._context.options.max_json_bytes  # of the binary form
         for part, start, stop in split_rows(
             plan.selection,
             (),
@@ -344,11 +346,11 @@ class _Values:
             out = flat[start // reference : done].reshape(part.shape)
             self._reader.fill_slab(plan, part, out, cost=self._statistics, cancel=cancel)
             add_objects(packer, out)
-            if packer.nbytes > self._max_object_bytes and values.size > 1:
+            if packer.nbytes > most and values.size > 1:
                 each = -(-packer.nbytes // done)  # estimate from the objects read so far
-                boxes = boxes_that_fit(plan.array, plan.selection, each, self._max_object_bytes)
+                boxes = boxes_that_fit(plan.array, plan.selection, each, most)
                 nbytes = each * plan.selection.size
-                raise TooLarge("a selection of objects, as raw", nbytes, self._max_object_bytes, boxes=boxes)
+                raise TooLarge("a selection of objects, as raw", nbytes, most, boxes=boxes)
         return encode(values, self._query.form) if self._query.form in TEXT_FORMS else packer.finish()
 
     def _reduced(self, cancel: Cancel) -> Buffer:
@@ -402,27 +404,32 @@ async def array_reply(
     most = _MAX_REMOTE_BYTES if array.mount.is_remote else reader.slab_bytes
     is_small = plan.touched <= 1024 and query.nbytes <= most  # more versions are faster to list
     is_small = is_small and query.bins is None and not plan.dtype.hasobject
-    ranged = request.header(b"range") is not None
-    whole, cached, tag = None, None, None
-    if not is_small or ranged or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
+    is_binary = not (query.form in WHOLE_FORMS or query.bins is not None or plan.dtype.hasobject)
+    in_parts = not is_small or request.header(b"range") is not None
+    ready, cached, tag = None, None, None
+    if in_parts or request.method == "HEAD" or request.conditions is not UNCONDITIONAL:
         plan, tag, cached = await look_up(request, plan)
-    elif not (query.form in WHOLE_FORMS or query.decoder) and runs_on_loop(array.mount, plan.touched, plan.nbytes):
-        whole = reader.look_up_cached(plan)
-        cached = None if whole is None else plan.touched
-    read = _Values(context, query, whole or plan, cached, {"plan": perf_counter() - began})
-    body: Buffer | Body = b""
-    if whole is None:
-        body = read.streamed() if read.is_binary and (ranged or not is_small) else read.whole()
+    elif is_binary and query.decoder is None and runs_on_loop(array.mount, plan.touched, plan.nbytes):
+        ready = reader.look_up_cached(plan)
+        cached = None if ready is None else plan.touched
+    facts = (context, query, ready or plan, cached, {"plan": perf_counter() - began})
+    body: Body | Content
+    if ready is not None:
+        body = _Whole(*facts).make(Cancel())
+    elif in_parts and is_binary:
+        body = _Streamed(*facts).body()
+    else:
+        body = _Whole(*facts).body()
     representation = Representation(
         None if tag is None else values_etag(tag, query.words),
         query.media_type,
-        body,
+        body if isinstance(body, Body) else b"",
         headers=array_headers(query.shape, query.dtype),
         always=caching(array.mount, options, negotiated=values.format is None),
         sources=None if query.layout else _sources(plan),
     )
-    if whole is not None:
-        representation = representation.with_content(read.make(Cancel()))
+    if isinstance(body, Content):
+        representation = representation.with_content(body)
     return await representation.respond(request)
 
 

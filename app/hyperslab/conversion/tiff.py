@@ -273,6 +273,7 @@ def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[I
         wanted = len(file.series) if is_ome else 1
         left = [s for s in file.series[wanted:] if s.kind != "uniform" or s.shape != file.series[0].shape]
         notes = [f"left out {series.name or 'a further image'} {list(series.shape)}" for series in left]
+        notes += _remarks(file.series[0].keyframe)
         described = _ome(file.ome_metadata) if is_ome and file.ome_metadata else []
         own = {Path(page.parent.filehandle.path).resolve() for s in file.series for page in s.pages if page is not None}
         images = []
@@ -280,6 +281,20 @@ def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[I
             found = described[number] if len(described) == wanted else {}
             images.append(_image(path, file, number, found, axes, several=several))
         return what, images, notes, own if is_ome else {path.resolve()}
+
+
+def _remarks(page: Any) -> Iterator[str]:
+    """What a page says of its values that an image of OME-Zarr does not hold."""
+    if page.photometric == 3:  # [TIFF 6.0: PhotometricInterpretation, Orientation]
+        yield "left out the colour map: the values are numbers of its colours"
+    if page.photometric == 0:
+        yield "the file shows 0 as white; the values are kept"
+    orientation = page.tags.get("Orientation")
+    if orientation is not None and orientation.value != 1:
+        yield f"the file turns or mirrors its rows (orientation {orientation.value}); they are kept as stored"
+    nodata = page.tags.get("GDAL_NODATA")
+    if nodata is not None:
+        yield f"left out the file's word for missing values, {nodata.value}"
 
 
 def _image(  # noqa: PLR0912
