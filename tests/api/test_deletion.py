@@ -190,13 +190,13 @@ def test_links_and_what_is_no_key_are_named_and_kept(tmp_path: Path) -> None:
 def test_a_node_that_is_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as data:
         nodes(data, "/a")
-        leave_out = documents.leave_out
+        drop_copies = documents.drop_copies
 
         def late(*args: Any) -> None:
-            leave_out(*args)
+            drop_copies(*args)
             nodes(data, "/late")
 
-        monkeypatch.setattr(documents, "leave_out", late)
+        monkeypatch.setattr(documents, "drop_copies", late)
         kept = data.http.delete(EXP, params={"recursive": "true"}).json()["kept"]
 
         assert kept["keys"] == ["exp/late/.zarray", "exp/late/0", "exp/late/1"]

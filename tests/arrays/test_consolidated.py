@@ -152,13 +152,13 @@ NODE: dict[str, Any] = {"shape": [1], "dtype": "<i4"}
 
 def once_left_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Act as soon as consolidated metadata have forgotten what is being removed."""
-    leave_out = documents.leave_out
+    drop_copies = documents.drop_copies
 
     def late(*args: Any) -> None:
-        leave_out(*args)
+        drop_copies(*args)
         act()
 
-    monkeypatch.setattr(documents, "leave_out", late)
+    monkeypatch.setattr(documents, "drop_copies", late)
 
 
 def test_a_node_that_is_made_while_its_group_is_removed_stays_known(

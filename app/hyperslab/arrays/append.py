@@ -14,7 +14,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import follow_node, publish_metadata, put_metadata
 from hyperslab.arrays.extent import LARGEST, extent, larger, remembered, with_own
-from hyperslab.arrays.lease import Turn, alone, node_lock, retried
+from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start
@@ -93,7 +93,7 @@ class Appender:
             announced = version
             return attempt()
 
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:
+        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:
             return retried(path, attempt, turn.take_again)
 
     def _announce(self, grown: _LongerArray) -> str | None:

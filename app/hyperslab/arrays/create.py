@@ -19,7 +19,7 @@ from hyperslab.arrays.delete import (
     unmark,
 )
 from hyperslab.arrays.documents import attributes_text, checked_attributes, merge_attributes, put_document
-from hyperslab.arrays.lease import Turn, alone, node_lock, retried
+from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.comparison import checked_document, first_difference
@@ -183,7 +183,7 @@ class Creator:
         The document is removed first: after a crash the rest is not a node any more.
         """
         mount, prefix = self._catalog.locate_writable(path)
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # wait for appends in progress
+        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:  # wait for appends in progress
             node = self._catalog.open_even_broken(path)
             if check is not None:
                 check(node)
@@ -210,14 +210,14 @@ class Creator:
                 check(node)
             merge_attributes(mount, node, patch)
 
-        with node_lock(mount, prefix), alone(mount, prefix) if check is not None else nullcontext():
+        with node_lock(mount, prefix), node_lease(mount, prefix) if check is not None else nullcontext():
             retried(prefix + ".zattrs", merge)
             return self._catalog.open_node(path, fresh=True)
 
     def _create(self, path: str, wanted: _Definition, mode: Mode, check: NodeCheck | None, *, foreign: bool) -> NewNode:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:  # keep documents of two creators apart
+        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:  # keep documents of two creators apart
             found: Node | BrokenNode | None = None
             with suppress(NodeNotFound):
                 replaces = mode == "replace"

@@ -21,10 +21,10 @@ from urllib.parse import quote, unquote
 from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.extent import LARGEST
-from hyperslab.arrays.lease import Turn, alone, node_lock
+from hyperslab.arrays.lease import Turn, node_lease, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.resize import bury_doubt
+from hyperslab.arrays.resize import bury_late
 from hyperslab.arrays.update import ChunkWriter
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.engine.metadata import ArrayMetadata, parse_consolidated
@@ -192,7 +192,7 @@ def remove(
     found = _open(catalog, mount, prefix)
     spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
     turn.check()
-    documents.leave_out(mount, prefix)
+    documents.drop_copies(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}
     for group in () if linked else between:  # they would open deleted nodes too
         documents.remove_document(mount, group + ".zmetadata", turn.check)
@@ -200,13 +200,13 @@ def remove(
         store.delete_prefix(prefix, turn.check, lambda key, linked: not (linked and _is_node(mount, f"{key}/")))
     for inner, is_array in below.items():
         turn.check()
-        with node_lock(mount, inner), alone(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
+        with node_lock(mount, inner), node_lease(mount, inner) if is_array else nullcontext(Turn()) as inner_turn:
             node = _open(catalog, mount, inner) if is_array else None
             chunks = chunk_spellings(mount, inner, node) if is_array else set[str]()
             _remove_own(mount, inner, chunks, inner_turn, foreign=foreign and bool(chunks))
-            bury_doubt(node, inner_turn.check)
+            bury_late(node, inner_turn.check)
     _remove_own(mount, prefix, spelt, turn, foreign=foreign or linked)
-    bury_doubt(found, turn.check)
+    bury_late(found, turn.check)
     kept = Remainder()
 
     def keep(key: str, _: bool) -> bool:

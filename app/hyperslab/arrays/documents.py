@@ -168,7 +168,7 @@ def follow_node(node: ArrayNode | GroupNode, *, above: bool = False, removed_bel
     follow(mount, prefix, [*groups, *(prefix + name for name in own)], removed_below=removed_below)
 
 
-def leave_out(mount: MountedStore, prefix: str) -> None:
+def drop_copies(mount: MountedStore, prefix: str) -> None:
     """Remove a node that is about to be deleted, and all below it, from every ``.zmetadata`` above it.
 
     A node without a document is opened from there: during deletion, or after a crash, its removed chunks would read as
@@ -182,7 +182,7 @@ def leave_out(mount: MountedStore, prefix: str) -> None:
 def _follow_everywhere(
     mount: MountedStore, prefix: str, changed: Sequence[str], *, removed_below: bool, leaving: bool = False
 ) -> None:
-    """`follow`, or if ``leaving``, `leave_out`; raises `StoreError`."""
+    """`follow`, or if ``leaving``, `drop_copies`; raises `StoreError`."""
     roots, of_v3 = prefixes(prefix), [key for key in changed if key.endswith(V3)]
     keys = [root + ".zmetadata" for root in (roots[:-1] if removed_below else [] if of_v3 else roots)]
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
@@ -226,14 +226,14 @@ def put_consolidated(
 
     before = retried(key, put)
     try:
-        _follow_in(mount, key, prefix, _in_doubt(mount, key, documents, before), removed_below=False)
+        _follow_in(mount, key, prefix, _outdated(mount, key, documents, before), removed_below=False)
         entry = mount.store.stat(key)
     except StoreError as error:
         raise ConsolidatedBehind(error.store, key, error.reason) from error
     return PutKey("" if entry is None else entry.version, created=before is None)
 
 
-def _in_doubt(mount: MountedStore, key: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
+def _outdated(mount: MountedStore, key: str, documents: Mapping[str, Any], before: Stored | None) -> tuple[str, ...]:
     """The documents (keys) that may be out of date in consolidated metadata made by a client.
 
     One that existed ``before`` was up to date: only differences are in doubt, and documents missing from it and from

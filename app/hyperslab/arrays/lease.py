@@ -72,7 +72,7 @@ def node_lock(mount: MountedStore, prefix: str, *, shared: bool = False) -> Abst
 
 
 class Turn:
-    """Permission to proceed, from `alone`. One based on locks cannot be lost.
+    """Permission to proceed, from `node_lease`. One based on locks cannot be lost.
 
     ``inherited``: the previous holder failed, and its requests may still arrive.
     """
@@ -87,7 +87,7 @@ class Turn:
         of date."""
 
 
-def alone(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
+def node_lease(mount: MountedStore, prefix: str) -> AbstractContextManager[Turn]:
     """Exclude other appenders, and other conditional writers of several chunks, across replicas without common
     locks."""
     shared = mount.has_replicas

@@ -200,7 +200,8 @@ class MountedStore:
         """The results of two functions, as of `each`; an error of the first comes first."""
         if not self.is_remote:
             return first(), second()
-        one, other = self.pool.map(lambda work: work(), (partial(attempt, first), partial(attempt, second)), cancel)
+        works: tuple[Callable[[], Any], ...] = (first, second)
+        one, other = self.pool.map(attempt, works, cancel)
         return one.result(), other.result()
 
     def close(self) -> None:

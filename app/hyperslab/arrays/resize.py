@@ -14,7 +14,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.extent import LARGEST, Shape, doubt, extent, larger, with_own
-from hyperslab.arrays.lease import Turn, alone, node_lock, retried
+from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import MAX_VERSIONS
 from hyperslab.arrays.read import Reader
@@ -90,7 +90,7 @@ class Resizer:
             return self._catalog.open_array(path, fresh=True)
 
         # wait for appends in progress
-        with node_lock(mount, prefix), alone(mount, prefix) as turn:
+        with node_lock(mount, prefix), node_lease(mount, prefix) as turn:
             return retried(path, attempt, turn.take_again)
 
     def clear_beyond(self, array: ArrayNode, turn: Turn) -> None:
@@ -112,7 +112,7 @@ class Resizer:
             clearer = Clearer(self._reader, array, turn.check)
             clearer.clear_edges(now)
             clearer.clear_whole(now)
-            clearer.fill_doubt(now)
+            clearer.fill_late(now)
         if all(n >= b for n, b in zip(now, before, strict=True)):
             documents.publish_metadata(array, with_own(metadata, extent=None))
             return
@@ -229,7 +229,7 @@ class Clearer:
         else:
             self._writer.delete_each([*left])
 
-    def fill_doubt(self, shape: Shape) -> None:
+    def fill_late(self, shape: Shape) -> None:
         """Store fill values in absent chunks that a larger ``shape`` would show and a late request may still store; its
         condition then fails. Raises `WriteConflict` for more chunks than one write may touch."""
         in_doubt = doubt(self._array.metadata)
@@ -309,7 +309,7 @@ class Clearer:
         return [(slice(None),) * axis + (slice(max(size, 0), None),) for axis, size in enumerate(sizes)]
 
 
-def bury_doubt(array: object, check: Callable[[], None]) -> None:
+def bury_late(array: object, check: Callable[[], None]) -> None:
     """Put tombstones for absent chunks of a removed array that a late request may still store, as they would become
     chunks of the next array; for at most as many as one write may touch."""
     if not isinstance(array, ArrayNode):

@@ -197,7 +197,7 @@ class ChunkWriter:
             for key in keys:
                 self._note(key, None)
 
-    def take_back(self, check: Callable[[], None]) -> None:
+    def remove_written(self, check: Callable[[], None]) -> None:
         """Remove objects written to an array that was deleted meanwhile, unless changed since; ``check`` is called
         before each removal."""
         for coords, version in self.written.items():

@@ -11,7 +11,7 @@ import numpy as np
 from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
-from hyperslab.arrays.lease import Turn, alone, node_lock
+from hyperslab.arrays.lease import Turn, node_lease, node_lock
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Plan, Projection, resolve_field, select
 from hyperslab.arrays.read import Reader
@@ -165,7 +165,7 @@ class Writer:
             plan = make_plan(now)
             # one condition for all chunks of a write; for a single chunk the conditional put is sufficient
             divided = check is not None and plan.stored > 1
-            with alone(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
+            with node_lease(now.mount, now.prefix) if divided else nullcontext(Turn()) as turn:
                 if divided:  # another writer may have been faster
                     plan = make_plan(self._catalog.open_array(path, fresh=True))
                 array, field = plan.array, plan.field
@@ -199,11 +199,11 @@ class Writer:
 
     @contextmanager
     def _locked(self, path: str, *, shared: bool = True) -> Iterator[tuple[ArrayNode, list[ChunkWriter]]]:
-        """Context with the node lock: gives the present array, and takes the writer of its chunks. The written chunks
-        are settled after the lock is released, also after a failed write, whose error takes precedence.
+        """Context with the node lock: gives the present array, and takes the writer of its chunks.
 
-        If replicas share the store, chunks outside a concurrent shrink are cleared again. If the array was removed or
-        replaced, so are the written chunks.
+        If replicas share the store, written chunks outside a concurrent shrink are cleared again after the lock is
+        released, and removed if the array was removed or replaced; also after a failed write, whose error takes
+        precedence.
         """
         mount, prefix = self._catalog.locate_writable(path)
         writers: list[ChunkWriter] = []
@@ -212,12 +212,12 @@ class Writer:
                 yield self._catalog.open_array(path, fresh=True), writers
         except BaseException:
             with suppress(HyperslabError):
-                self._settle(path, writers)
+                self._clear_late(path, writers)
             raise
         if mount.has_replicas:
-            self._settle(path, writers)
+            self._clear_late(path, writers)
 
-    def _settle(self, path: str, writers: Sequence[ChunkWriter]) -> None:
+    def _clear_late(self, path: str, writers: Sequence[ChunkWriter]) -> None:
         for writer in writers:
             array = writer.array
             if not (array.mount.has_replicas and writer.written):
@@ -226,10 +226,10 @@ class Writer:
             if now is not None and all(map(int.__ge__, now.metadata.shape, array.metadata.shape)):
                 continue
             # else a later growth could show chunks of other writers
-            with alone(array.mount, array.prefix) as turn:
+            with node_lease(array.mount, array.prefix) as turn:
                 now = self._same_array(path, array)
                 if now is None:
-                    writer.take_back(turn.check)
+                    writer.remove_written(turn.check)
                 else:
                     Clearer(self._reader, now, turn.check).clear_outside(array.metadata.shape, writer.written)
 

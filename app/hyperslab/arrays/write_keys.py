@@ -10,7 +10,7 @@ from hyperslab.arrays import documents
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.delete import check_free, chunk_spellings, mark_deletion, new_array, refuse_v3
 from hyperslab.arrays.documents import KeyCheck, PutKey
-from hyperslab.arrays.lease import Turn, alone, node_lock
+from hyperslab.arrays.lease import Turn, node_lease, node_lock
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, Kind, MountedStore
 from hyperslab.arrays.resize import Resizer
 from hyperslab.arrays.update import TOO_LATE
@@ -116,7 +116,7 @@ class KeyWriter:
                 raise WrongKind(outer.path, "array", "group")
         if sent.kind is not None:
             mount.check_not_assumed(prefix)
-        with node_lock(mount, prefix), alone(mount, prefix) if sent.kind else nullcontext(Turn()) as turn:
+        with node_lock(mount, prefix), node_lease(mount, prefix) if sent.kind else nullcontext(Turn()) as turn:
             before = mount.store.stat(key)
             if check is not None:
                 check(before)

@@ -16,7 +16,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.documents import publish_metadata
 from hyperslab.arrays.extent import LARGEST, with_own
-from hyperslab.arrays.lease import alone, node_lock, retried
+from hyperslab.arrays.lease import node_lease, node_lock, retried
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
@@ -180,6 +180,6 @@ class Committer:
             return not isinstance(now, ArrayNode) or (mark is not None and mark.id != array.stream)
 
         if written.mount.has_replicas and writer.written and is_gone():
-            with alone(written.mount, written.prefix) as turn:
+            with node_lease(written.mount, written.prefix) as turn:
                 if is_gone():
-                    writer.take_back(turn.check)
+                    writer.remove_written(turn.check)

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.create import Creator
-from hyperslab.arrays.lease import alone, retried
+from hyperslab.arrays.lease import node_lease, retried
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import V3, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
@@ -159,8 +159,8 @@ class Streams:
                 found = None
             if found is not None and if_exists != "replace":
                 return self._resume(found, plan, if_exists, dry_run=dry_run)
-            in_the_way = [*self._in_the_way(plan)]
-            for node in in_the_way if if_exists != "replace" else ():
+            conflicting = [*self._conflicting(plan)]
+            for node in conflicting if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
             planned = _dry_run(plan, self._sessions.limit)
             if dry_run:
@@ -168,7 +168,7 @@ class Streams:
             if found is not None:
                 self._remove(found)
             self._sessions.remove(path)  # of one that was deleted with its group
-            for node in in_the_way:
+            for node in conflicting:
                 with suppress(NodeNotFound):
                     self._creator.delete(node.path, recursive=True)
             session = self._reserve(plan)
@@ -319,7 +319,7 @@ class Streams:
             return None
         return None if isinstance(found, GroupNode) and found.implicit else found
 
-    def _in_the_way(self, plan: StreamPlan) -> Iterator[Node | BrokenNode]:
+    def _conflicting(self, plan: StreamPlan) -> Iterator[Node | BrokenNode]:
         """Nodes at the paths of the stream's own, except for plain groups, which are shared."""
         for path in [*plan.groups, *plan.level_paths]:
             found = self._find(path)
@@ -365,7 +365,7 @@ class Streams:
     @contextmanager
     def _stream_lock(self, mount: MountedStore, prefix: str) -> Iterator[None]:
         """Lock that serialises opening, finishing and discarding the stream at a prefix."""
-        with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), alone(mount, f"{prefix}{FOLDER}/"):
+        with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), node_lease(mount, f"{prefix}{FOLDER}/"):
             yield
 
     def _open(self, path: str, *, writing: bool = True, epoch: int | None = None, finished: bool = False) -> Stream:
