@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_the_versions_of_several_arrays_of_a_bucket_are_looked_up_together(s3_bu
 
 def test_large_attributes_are_neither_parsed_nor_written_anew_by_an_append(tmp_path: Path) -> None:
     """In Zarr v3 they stand in the document that holds the shape; what another program makes of them is seen."""
-    attributes = {"title": "a" * 100_000, "nan": float("nan"), "big": 2**70, "text": 'of "é"'}
+    attributes: dict[str, Any] = {"title": "a" * 100_000, "nan": float("nan"), "big": 2**70, "text": 'of "é"'}
     group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
     group.create_array("a", shape=(0, 2), chunks=(1, 2), dtype="i2", attributes=attributes)
     with service_on(tmp_path) as service:
@@ -154,6 +155,6 @@ def test_large_attributes_are_neither_parsed_nor_written_anew_by_an_append(tmp_p
 
     assert parsed[2] is parsed[1] is not None
     assert parsed[3] is not parsed[2]
-    found = zarr.open_array(tmp_path / "a", mode="r")
+    found: Any = zarr.open_array(tmp_path / "a", mode="r")
     assert found[:].tolist() == [[row, row] for row in range(4)]
     assert {**found.attrs, "nan": None} == {**attributes, "nan": None, "title": "another"}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tifffile
 import xarray as xr
+import zarr
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.service import build
@@ -43,16 +44,24 @@ def test_serving_a_file_names_the_command_that_converts_it(
     assert f"hyperslab convert {path} {path.with_suffix('.zarr')}" in said
 
 
-@pytest.mark.parametrize(("name", "kind"), [("a.tif", "TIFF"), ("a.nc", "NetCDF"), ("a.h5", "HDF5"), ("a.npy", "npy")])
-def test_a_folder_of_files_says_what_converts_them(tmp_path: Path, name: str, kind: str) -> None:
-    write(tmp_path, name)
+NAMES = {"TIFF": ["B.TIF", "b.tiff", "b.lsm"], "NetCDF": ["a.nc4"], "HDF5": ["a.h5", "a.HDF5"], "npy": ["a.npy"]}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_folder_of_files_says_what_converts_them(tmp_path: Path, beside: bool) -> None:
+    for name in [name for names in NAMES.values() for name in names]:
+        (tmp_path / name).write_bytes(b"")
+    if beside:
+        zarr.create_array(tmp_path / "a.zarr", data=np.zeros(3))
     service = build([MountedStore("files", open_store(StoreConfig("files", str(tmp_path))))])
 
     page = service.catalog.children(service.catalog.open_group("files"), limit=10)
 
-    assert len(page.problems) == 1
-    assert f"files of {kind} are here, such as '{name}'" in page.problems[0]
-    assert "hyperslab convert" in page.problems[0]
+    assert [node.name for node in page.nodes] == ["a.zarr"] * beside
+    assert sorted(page.problems) == sorted(
+        f"'{min(names)}' is not served: hyperslab convert makes Zarr of files of {kind}"
+        for kind, names in NAMES.items()
+    )
     service.close()
 
 

@@ -36,7 +36,7 @@ def audit(page: Page) -> None:
     """No serious fault by axe-core, in the dark and in the light."""
     page.evaluate((node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
     for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         found = page.evaluate(AXE)["violations"]
         serious = [
             (each["id"], each["nodes"][0]["html"][:160]) for each in found if each["impact"] in ("serious", "critical")

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 from tests.viewer.support import Viewer, pixels, read
@@ -19,12 +18,42 @@ def steps(value: float, low: float, high: float) -> int:
     return int(np.clip(np.floor((value - low) * 255 / (high - low) + 0.5), 0, 255))
 
 
-def test_opens_the_demo_volume(viewer: Viewer) -> None:
+def test_the_demo_volume_is_zoomed_coloured_and_overlaid(viewer: Viewer, demo_store: Path) -> None:
     viewer.open_image(MICROSCOPE)
-
     expect(viewer.page).to_have_title("microscope · Hyperslab")
     expect(viewer.page.get_by_test_id("scalebar")).to_have_text(re.compile("µm"))
-    assert viewer.picture().std() > 20
+    before = viewer.picture()
+    assert before.std() > 20
+    check_values_of_all_channels(viewer, demo_store)
+
+    for _ in range(6):
+        viewer.page.keyboard.press("+")
+    viewer.wait_for_query(r"\?box=")
+    viewer.settle()
+    viewer.tab.wait_for_request("/microscope/2/")
+    assert np.abs(viewer.picture().astype(int) - before).mean() > 5
+    viewer.page.keyboard.press("0")
+    viewer.wait_for_query("$")
+
+    viewer.press("nuclei", exact=True)
+    viewer.page.locator('[data-labels="shown"]').wait_for()
+    viewer.page.get_by_label("Opacity of the labels").fill("1")
+    viewer.wait_for_query(r".*opacity=1")
+    assert np.abs(viewer.picture().astype(int) - before).mean() > 8
+    viewer.press("nuclei", exact=True)
+    viewer.page.locator('[data-labels="none"]').wait_for()
+
+    viewer.press("Hide Membranes")
+    viewer.page.keyboard.press("2")
+    viewer.page.get_by_label("Nuclei: colour").fill("#ff0000")
+    viewer.wait_for_query(r".*color=FF0000")
+    viewer.settle()
+    red, green, blue = (float(channel.mean()) for channel in np.moveaxis(viewer.picture(), -1, 0))
+    assert red > 5
+    assert green < red / 10
+    assert blue < red / 10
+    assert "off=1," in viewer.query
+    assert "off=2," in viewer.query
 
 
 def test_pixels_on_the_screen_are_the_values_in_the_store(viewer: Viewer, demo_store: Path) -> None:
@@ -39,43 +68,28 @@ def test_pixels_on_the_screen_are_the_values_in_the_store(viewer: Viewer, demo_s
     assert abs(int(pixels(shown)[0, 0, 0]) - steps(values[0], 0, 2000)) <= 1
 
 
-def test_zooms_deep_into_finer_tiles(viewer: Viewer) -> None:
-    viewer.open_image(MICROSCOPE)
-    before = viewer.picture()
-
-    for _ in range(6):
-        viewer.page.keyboard.press("+")
-    viewer.wait_for_query(r"\?box=")
-    viewer.settle()
-
-    viewer.tab.wait_for_request("/microscope/2/")
-    assert np.abs(viewer.picture().astype(int) - before).mean() > 5
-    viewer.page.keyboard.press("0")
-    viewer.wait_for_query("$")
-
-
-def test_slider_shows_another_plane_and_its_neighbours_are_fetched_ahead(viewer: Viewer) -> None:
+def test_the_slider_and_the_plane_switch_draw_other_planes(viewer: Viewer, demo_store: Path) -> None:
+    """Its neighbours are fetched ahead; many quick moves end at the last."""
     viewer.open_image(BRAIN)
     before = viewer.picture()
-
     viewer.slider("z").fill("12")
     viewer.settle()
-
     assert np.abs(viewer.picture().astype(int) - before).mean() > 2
     viewer.wait_for_query(r"\?z=12$")
     viewer.tab.wait_for_request("z=13")
     viewer.tab.wait_for_request("z=11")
 
-
-def test_many_quick_moves_of_a_slider_end_at_the_last(viewer: Viewer) -> None:
-    viewer.open_image(BRAIN)
-
     for z in range(20, 50):
         viewer.slider("z").fill(str(z))
     viewer.wait_for_query(r"\?z=49$")
     viewer.settle()
-
     assert viewer.tab.count("z=49") > 0
+
+    viewer.press("xz", r"\?axes=z,x&z=49$", exact=True)
+    expect(viewer.slider("y")).to_be_visible()
+    expect(viewer.page.locator(".code code")).to_contain_text("select=:,256,:")
+    where, values = viewer.values_under(660, 430)
+    assert values == [read(demo_store, "brain")[where["z"], where["y"], where["x"]]]
 
 
 def test_play_runs_until_it_is_stopped(viewer: Viewer) -> None:
@@ -106,58 +120,28 @@ def test_window_follows_the_numbers_and_the_handles(viewer: Viewer) -> None:
     assert darker.mean() < before.mean() * 0.7
 
 
-def test_colour_map_is_chosen_from_swatches(viewer: Viewer) -> None:
+def test_colour_maps_are_chosen_from_swatches_and_coordinates_stand_beside_values(viewer: Viewer) -> None:
     viewer.open_image("/view/demo/climate/sst")
+    viewer.values_under(640, 430)
+    expect(viewer.page.get_by_test_id("probe")).to_contain_text("time 0 (2023-01-01)")
+    expect(viewer.page.get_by_test_id("probe")).to_contain_text("degC")
 
-    viewer.press(re.compile("RdBu_r"))
-    viewer.page.get_by_label("Filter colour maps").fill("magma")
+    for name in ("magma", "viridis"):
+        viewer.page.locator(".colormap-button").click()
+        viewer.page.get_by_label("Filter colour maps").fill(name)
+        viewer.page.wait_for_load_state("networkidle")
+        viewer.page.get_by_role("option", name=name, exact=True).click()
+        viewer.wait_for_query(rf"\?colormap_name={name}$")
+        viewer.settle()
+        if name == "magma":
+            picture = viewer.picture().astype(int)
+            assert np.abs(picture[..., 0] - picture[..., 2]).max() > 60
+
+    swatch = viewer.page.locator(".colormap-button .swatch")
+    expect(swatch).to_have_css("background-image", re.compile("viridis"))
     viewer.page.wait_for_load_state("networkidle")
-    viewer.page.get_by_role("option", name="magma", exact=True).click()
-    viewer.wait_for_query(r"\?colormap_name=magma$")
-    viewer.settle()
-
-    picture = viewer.picture().astype(int)
-    assert np.abs(picture[..., 0] - picture[..., 2]).max() > 60
-
-
-def test_plane_switch_draws_the_other_axes(viewer: Viewer, demo_store: Path) -> None:
-    viewer.open_image(BRAIN)
-
-    viewer.press("xz", r"\?axes=z,x$", exact=True)
-
-    expect(viewer.slider("y")).to_be_visible()
-    expect(viewer.page.locator(".code code")).to_contain_text("select=:,256,:")
-    where, values = viewer.values_under(660, 430)
-    assert values == [read(demo_store, "brain")[where["z"], where["y"], where["x"]]]
-
-
-def test_channels_are_turned_off_and_coloured(viewer: Viewer) -> None:
-    viewer.open_image(MICROSCOPE)
-
-    viewer.press("Hide Membranes")
-    viewer.page.keyboard.press("2")
-    viewer.page.get_by_label("Nuclei: colour").fill("#ff0000")
-    viewer.wait_for_query(r".*color=FF0000")
-    viewer.settle()
-
-    red, green, blue = (float(channel.mean()) for channel in np.moveaxis(viewer.picture(), -1, 0))
-    assert red > 5
-    assert green < red / 10
-    assert blue < red / 10
-    assert "off=1," in viewer.query
-    assert "off=2," in viewer.query
-
-
-def test_labels_lie_over_the_picture(viewer: Viewer) -> None:
-    viewer.open_image(MICROSCOPE)
-    before = viewer.picture()
-
-    viewer.press("nuclei", exact=True)
-    viewer.page.locator('[data-labels="shown"]').wait_for()
-    viewer.page.get_by_label("Opacity of the labels").fill("1")
-    viewer.wait_for_query(r".*opacity=1")
-
-    assert np.abs(viewer.picture().astype(int) - before).mean() > 8
+    shown = pixels(swatch.screenshot()).astype(int)
+    np.testing.assert_allclose(shown[6, [2, -3]], [(70, 8, 92), (248, 230, 33)], atol=25)
 
 
 def test_a_label_image_is_drawn_in_its_colours(viewer: Viewer, demo_store: Path) -> None:
@@ -169,32 +153,12 @@ def test_a_label_image_is_drawn_in_its_colours(viewer: Viewer, demo_store: Path)
     expect(viewer.page.get_by_role("heading", name="Channels")).to_have_count(0)
 
 
-@pytest.mark.parametrize("address", [MICROSCOPE, "/view/demo/sharded"])
-def test_values_of_all_channels_stand_under_the_cursor(viewer: Viewer, demo_store: Path, address: str) -> None:
-    """Also of a corner of the image in shards, as OME-Zarr 0.5."""
-    viewer.open_image(address)
-
+def check_values_of_all_channels(viewer: Viewer, demo_store: Path) -> None:
     where, values = viewer.values_under(500, 300)
-
-    stored = read(demo_store, "microscope/0")[:, where["z"], where["y"], where["x"]]
-    assert values == stored.tolist()
+    assert values == read(demo_store, "microscope/0")[:, where["z"], where["y"], where["x"]].tolist()
 
 
-def test_coordinates_and_units_come_from_the_arrays_beside(viewer: Viewer) -> None:
-    viewer.open_image("/view/demo/climate/sst")
-
-    viewer.values_under(640, 430)
-
-    expect(viewer.page.get_by_test_id("probe")).to_contain_text("time 0 (2023-01-01)")
-    expect(viewer.page.get_by_test_id("probe")).to_contain_text("degC")
-
-
-def test_a_swatch_shows_its_colour_map_to_the_end(viewer: Viewer) -> None:
-    viewer.open_image("/view/demo/climate/sst?colormap_name=viridis")
-    swatch = viewer.page.locator(".colormap-button .swatch")
-    expect(swatch).to_have_css("background-image", re.compile("url"))
-    viewer.page.wait_for_load_state("networkidle")
-
-    shown = pixels(swatch.screenshot()).astype(int)
-
-    np.testing.assert_allclose(shown[6, [2, -3]], [(70, 8, 92), (248, 230, 33)], atol=25)
+def test_values_of_all_channels_stand_under_the_cursor(viewer: Viewer, demo_store: Path) -> None:
+    """Also of a corner of the image in shards, as OME-Zarr 0.5."""
+    viewer.open_image("/view/demo/sharded")
+    check_values_of_all_channels(viewer, demo_store)

@@ -7,6 +7,7 @@ light; the numbers are numpy's.
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import zarr
 from playwright.sync_api import Page, expect
 
 from tests.server import running_server
-from tests.tiles.support import write_image
+from tests.tiles.support import axes_json, write_attributes, write_image
 from tests.viewer.support import Viewer, audit, pixels
 
 DAYS = np.arange(40)
@@ -69,9 +70,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def write_large(folder: Path) -> None:
+    """A pyramid of 50,000 by 50,000 pixels and a group of 2,000 members, of which documents alone are stored, and a
+    series of a million samples."""
+    write_attributes(folder, {})
+    factors = [2**level for level in range(9)]
+    scales: Any = [{"type": "scale", "scale": [factor, factor]} for factor in factors]
+    datasets: Any = [{"path": str(i), "coordinateTransformations": [scale]} for i, scale in enumerate(scales)]
+    multiscales = [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]
+    write_image(folder / "huge", [np.zeros((1, 1), "u1")] * len(factors), "yx", {"multiscales": multiscales})
+    for level, factor in enumerate(factors):
+        path = folder / "huge" / str(level) / ".zarray"
+        size = -(-50_000 // factor)
+        document = json.loads(path.read_text()) | {"shape": [size, size], "chunks": [512, 512], "fill_value": 9}
+        path.write_text(json.dumps(document))
+    member = json.loads((folder / "huge" / "8" / ".zarray").read_text())
+    (folder / "crowd").mkdir()
+    (folder / "crowd" / ".zgroup").write_text('{"zarr_format": 2}')
+    for i in range(2000):
+        path = folder / "crowd" / f"a{i:04}" / ".zarray"
+        path.parent.mkdir()
+        path.write_text(json.dumps(member))
+    samples = zarr.create_array(folder / "samples", shape=(10**6,), chunks=(10**5,), dtype="f4", zarr_format=2)
+    samples[...] = np.sin(np.arange(10**6) / 1000)
+
+
 @pytest.fixture(scope="module")
-def url(folder: Path) -> Iterator[str]:
-    with running_server({"data": folder}) as server:
+def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    large = tmp_path_factory.mktemp("large")
+    write_large(large)
+    with running_server({"data": folder, "large": large}) as server:
         yield server.url
 
 
@@ -324,6 +352,23 @@ def test_each_channel_has_a_colour_bar_in_its_colour_with_limits_of_its_own(view
     page.keyboard.press("2")
     expect(bars[1]).to_have_count(0)
     expect(bars[0]).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("address", "requests", "kilobytes"), [("huge", 27, 20.3), ("crowd", 33, 142.4), ("samples", 8, 15.0)]
+)
+def test_the_first_sight_of_much_costs_little(viewer: Viewer, address: str, requests: int, kilobytes: float) -> None:
+    """Requests to the service and their bytes: a fifth more than the page needs."""
+    viewer.open(f"/view/large/{address}")
+    viewer.page.wait_for_load_state("networkidle")
+    count, size = viewer.page.evaluate(
+        """() => {
+          const all = performance.getEntriesByType("resource").filter(({ name }) => name.includes("/v1/"));
+          return [all.length, all.reduce((sum, { encodedBodySize }) => sum + encodedBodySize, 0)];
+        }"""
+    )
+    assert 0 < count <= 1.2 * requests
+    assert 0 < size <= 1200 * kilobytes
 
 
 CONTROLS = "button, input, select, [role=slider]"

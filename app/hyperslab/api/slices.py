@@ -28,7 +28,6 @@ from hyperslab.api.values_out import (
     TEXT_FORMS,
     WHOLE_FORMS,
     add_objects,
-    bytes_of,
     check_form,
     choose_format,
     converted,
@@ -51,6 +50,7 @@ from hyperslab.engine.selection import Selection
 from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
 from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
+from hyperslab.wire.items import bytes_of
 from hyperslab.wire.labels import Method, Positions, item
 
 _MAX_REMOTE_BYTES: Final = 32 << 20

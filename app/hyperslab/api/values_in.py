@@ -21,7 +21,7 @@ from hyperslab.api.params import Casting
 from hyperslab.api.upload import media_type, parse_json_body, parse_npy
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import check_countable
-from hyperslab.engine.dtypes import DataType, Field, kind_of, parse_dtype
+from hyperslab.engine.dtypes import DataType, Field, parse_dtype
 from hyperslab.engine.fill_value import object_codec, parse_new_item
 from hyperslab.engine.jsontext import parse_json
 from hyperslab.errors import BadBody, UnsupportedMediaType, shown
@@ -37,6 +37,7 @@ from hyperslab.wire import (
     dtype_from_json,
     dtype_to_json,
     field_names,
+    kind_of,
     npy_dtype,
     unpack_objects,
 )
@@ -291,9 +292,7 @@ def parse_objects(body: bytes | memoryview, wanted: Target) -> NDArray[Any]:
     items, count = _unpack(body), prod(wanted.shape)
     if len(items) not in (count, 1):
         raise BadBody(f"the number of objects for shape {list(wanted.shape)}", count, len(items))
-    values: NDArray[Any] = np.empty(len(items), object)
-    for i, item in enumerate(items):
-        values[i] = _checked_object(item, wanted.codecs)
+    values = np.fromiter((_checked_object(item, wanted.codecs) for item in items), object, len(items))
     return values.reshape(wanted.shape if len(items) == count else ())
 
 

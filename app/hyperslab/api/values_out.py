@@ -32,9 +32,11 @@ from hyperslab.wire import (
     dtype_from_json,
     dtype_to_json,
     field_names,
+    is_extension,
     npy_dtype,
     numbers_dtype,
 )
+from hyperslab.wire.items import bytes_of
 
 DType = np.dtype[Any]
 
@@ -94,11 +96,6 @@ def _quality(media_type: str, weights: Mapping[str, float]) -> float:
     """The weight of the most specific range that includes the type (RFC 9110 §12.5.1)."""
     covering = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     return next((weights[media_range] for media_range in covering if media_range in weights), 0.0)
-
-
-def is_extension(dtype: DType) -> bool:
-    """Whether it is a number type of ml_dtypes, whose numpy kind is arbitrary."""
-    return dtype.isbuiltin == 2
 
 
 def converted(text: str | None, source: DType) -> DType | None:
@@ -216,11 +213,6 @@ def encode(values: NDArray[Any], form: str) -> bytes | memoryview:
             return npy_header(values.shape, values.dtype) + bytes_of(values)
         case _:
             return bytes_of(values)
-
-
-def bytes_of(values: NDArray[Any]) -> memoryview:
-    """The memory of a C-contiguous array."""
-    return values.reshape(-1).view(np.uint8).data
 
 
 def encode_json(values: NDArray[Any]) -> bytes:

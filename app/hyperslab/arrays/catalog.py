@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
 from hyperslab.arrays import listing
@@ -47,7 +46,6 @@ from hyperslab.errors import (
     StoreError,
     WrongKind,
 )
-from hyperslab.storage import CONVERTIBLE
 from hyperslab.storage.base import Stored, Unserved
 from hyperslab.storage.keys import as_prefix, join, normalise_path, prefixes
 
@@ -346,13 +344,6 @@ class Catalog:
             problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
         if attributes and mount.is_remote and above:
             found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
-        if not found.nodes and cursor is None and found.next_cursor is None and not mount.is_remote:
-            names = [entry.key.rpartition("/")[2] for entry in mount.store.list_dir(group.prefix).entries]
-            kinds = {kind: name for name in names if (kind := CONVERTIBLE.get(PurePosixPath(name).suffix.lower()))}
-            problems += [
-                f"files of {kind} are here, such as {name!r}, and no Zarr: hyperslab convert makes Zarr of them"
-                for kind, name in kinds.items()
-            ]
         return replace(found, problems=(*problems, *described(found.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:

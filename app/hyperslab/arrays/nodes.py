@@ -200,8 +200,8 @@ class MountedStore:
         """The results of two functions, as of `each`; an error of the first comes first."""
         if not self.is_remote:
             return first(), second()
-        works: tuple[Callable[[], Any], ...] = (partial(attempt, first), partial(attempt, second))
-        one, other = self.pool.map(lambda work: work(), works, cancel)
+        works: tuple[Callable[[], Any], ...] = (first, second)
+        one, other = self.pool.map(attempt, works, cancel)
         return one.result(), other.result()
 
     def close(self) -> None:

@@ -17,7 +17,6 @@ from hyperslab.client.values import (
     broadcast,
     encode_objects,
     format_fill_value,
-    is_extension,
     object_codec,
 )
 from hyperslab.wire.data_types import EXTENSIONS
@@ -118,7 +117,7 @@ def _is_zarr_json(value: Any, dtype: np.dtype[Any]) -> bool:
     if type(value) is float:
         return dtype.kind != "c"
     if type(value) is bytes:
-        return dtype.kind == "V" and not is_extension(dtype)
+        return dtype.kind == "V" and not wire.is_extension(dtype)
     return isinstance(value, str) and dtype.kind not in "SUmM"
 
 

@@ -18,8 +18,9 @@ from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths, open_mesh
 from hyperslab.client.session import Request
 from hyperslab.client.transport import Response
-from hyperslab.client.values import bytes_of, decode_objects, encode_npy
+from hyperslab.client.values import decode_objects, encode_npy
 from hyperslab.errors import ArrayChanged, TooLarge
+from hyperslab.wire.items import bytes_of
 
 SMALLEST_BOX = 8 << 20
 LARGEST_BOX = 32 << 20

@@ -18,6 +18,7 @@ import numpy as np
 from hyperslab import wire
 from hyperslab.client.indexing import AnyArray
 from hyperslab.errors import BadBody
+from hyperslab.wire.items import format_item, json_float, parse_item, parse_object
 from hyperslab.wire.times import cast_times, count_of
 
 DType = np.dtype[Any]
@@ -43,7 +44,7 @@ def as_values(value: Any, dtype: DType) -> AnyArray:
             raise TypeError(f"values of dtype {values.dtype} do not fit an array of dtype {dtype}: convert them first")
         if values.dtype.kind in "mM":
             return cast_times(values, dtype)
-        if dtype.kind not in "USV" or is_extension(dtype):
+        if dtype.kind not in "USV" or wire.is_extension(dtype):
             _check_range(values, dtype)
             return values
         limit = dtype.itemsize // (4 if dtype.kind == "U" else 1)
@@ -71,11 +72,6 @@ def broadcast(values: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     raise ValueError(f"could not broadcast input array from shape {values.shape} into shape {shape}")
 
 
-def is_extension(dtype: DType) -> bool:
-    """Whether it is a dtype of ml_dtypes, whose kind in numpy is void or none of numpy's."""
-    return dtype.isbuiltin == 2
-
-
 def _as_array(value: Any, dtype: DType) -> AnyArray:
     """``value`` as an array of a kind that fits ``dtype``, where numpy's inference from Python's values does not."""
     values = np.asarray(value)
@@ -84,7 +80,7 @@ def _as_array(value: Any, dtype: DType) -> AnyArray:
     if not hasattr(value, "dtype"):
         if not values.size:
             return np.empty(values.shape, dtype)  # numpy infers float for an empty list
-        if values.dtype.kind == "f" and _is_integer(dtype):
+        if values.dtype.kind == "f" and wire.kind_of(dtype) in "biu":
             values = np.asarray(value, object)  # numpy infers float for [2**64 - 1, 0]
     if values.dtype.kind == "O":
         values = _from_objects(values, dtype)
@@ -106,10 +102,10 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
 
     if not items:
         return np.empty(values.shape, dtype)
-    if _is_integer(dtype) and are(*integers):
+    if wire.kind_of(dtype) in "biu" and are(*integers):
         _check_range(values, dtype)
         return values.astype(dtype)
-    if (dtype.kind in "fc" or is_extension(dtype)) and are(*integers, float, complex, np.number):
+    if (dtype.kind in "fc" or wire.is_extension(dtype)) and are(*integers, float, complex, np.number):
         return values.astype("f8" if are(*integers, float, np.floating) else "c16")
     if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
         return _as_times(values, dtype)
@@ -158,15 +154,11 @@ def _of_objects(dtype: DType) -> DType:
     return np.dtype([(name, _of_objects(dtype[name])) for name in dtype.names] if dtype.names else object)
 
 
-def _is_integer(dtype: DType) -> bool:
-    return wire.numbers_dtype(dtype).kind in "biu"
-
-
 def _is_same_kind(source: DType, target: DType) -> bool:
     source, target = wire.numbers_dtype(source), wire.numbers_dtype(target)
     if target.kind == "V":
         return source.kind in "SV"  # numpy would reinterpret the memory of any dtype
-    return (source.kind in "biu" and _is_integer(target)) or bool(np.can_cast(source, target, "same_kind"))
+    return (source.kind in "biu" and wire.kind_of(target) in "biu") or bool(np.can_cast(source, target, "same_kind"))
 
 
 def _check_range(values: AnyArray, dtype: DType) -> None:
@@ -178,14 +170,14 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
         _check_range(values.real, dtype)
         _check_range(values.imag, dtype)
         return
-    finite = values if values.dtype.kind == "O" or _is_integer(values.dtype) else values[np.isfinite(values)]
+    finite = values if values.dtype.kind == "O" or wire.kind_of(values.dtype) in "biu" else values[np.isfinite(values)]
     for extreme in (np.min(finite), np.max(finite)) if finite.size else ():
         with np.errstate(over="ignore", invalid="ignore"):
             cast = np.asarray(extreme).astype(dtype)
         if dtype.kind == "m":
             fits = not np.isnat(cast) and int(cast.astype("i8")) == int(extreme)
         else:
-            fits = int(cast) == int(extreme) if _is_integer(dtype) else bool(np.isfinite(cast))
+            fits = int(cast) == int(extreme) if wire.kind_of(dtype) in "biu" else bool(np.isfinite(cast))
         if not fits:
             raise OverflowError(f"{extreme} does not fit dtype {dtype}")
 
@@ -194,57 +186,20 @@ def _check_range(values: AnyArray, dtype: DType) -> None:
 
 
 def parse_fill_value(value: Any, dtype: DType, object_codec: str | None = None) -> Any:
-    """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value (spec: *Fill value encoding*).
-
-    For objects it depends on ``object_codec``, the id of their codec. Raises `ValueError`, `TypeError` or
-    `OverflowError` for a value that the dtype cannot hold.
-    """
-    if dtype.kind == "O":  # old writers also have 0 for text and bytes
-        if object_codec == "vlen-bytes":
-            return b"" if value == 0 else base64.b64decode(value, validate=True)
-        return "" if value == 0 and object_codec in ("vlen-utf8", "categorize") else value
-    stored = dtype.kind in "SUV" and not is_extension(dtype)
-    if stored and value == 0:  # old writers have 0 for every dtype
-        return np.zeros((), dtype)[()]
-    if dtype.kind == "U":
-        return np.asarray(value).astype(dtype)[()]
-    is_base64 = isinstance(value, str) and dtype.kind not in "mM" and (dtype.kind == "c" or value.endswith("=="))
-    if stored or is_base64:  # TensorStore writes base64 for complex and 4-bit numbers, too
-        content = base64.b64decode(value, validate=True)
-        return np.frombuffer(content.ljust(dtype.itemsize, b"\0") if dtype.kind == "S" else content, dtype)[0]
-    return _parse_number(value, dtype)
-
-
-def _parse_number(value: Any, dtype: DType) -> Any:
-    if dtype.kind in "mM":
-        ticks = np.iinfo(np.int64).min if value == "NaT" else int(value)
-        return np.asarray(ticks, "<i8").view(dtype.newbyteorder("<")).astype(dtype)[()]
-    if wire.numbers_dtype(dtype).kind == "c":  # by part, as re + 1j * im would turn an infinite im into NaN
-        parts, part = value if isinstance(value, list) else (value, 0), wire.part_dtype(dtype)
-        return np.array([parse_fill_value(each, part) for each in parts], part).view(dtype)[0]
-    if isinstance(value, str) and value.startswith("0x"):  # the bits of a NaN with a payload, the highest digit first
-        bits = np.asarray(int(value, 16)).astype(f"{'>' if dtype.byteorder == '>' else '<'}u{dtype.itemsize}")
-        return bits.view(dtype)[()]
-    with np.errstate(over="ignore"):  # too large a number is infinite, as on the server
-        return np.asarray(int(value) if dtype.kind in "iu" else float(value)).astype(dtype)[()]
+    """A scalar of ``dtype`` from the JSON of a Zarr v2 fill value; of objects, as the codec of this id has it. Raises
+    `ValueError`."""
+    return parse_object(value, object_codec) if dtype.hasobject else parse_item(value, dtype)[()]
 
 
 def format_fill_value(value: Any) -> Any:
     """Zarr v2's JSON of a fill value (spec: *Fill value encoding*)."""
     if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind in "mM":
-            return int(value.astype(np.int64))
-        if is_extension(value.dtype):
-            value = np.asarray(value).astype(wire.numbers_dtype(value.dtype)).item()
-        else:
-            value = value.tobytes() if value.dtype.kind == "V" else value.item()
+        return format_item(np.asarray(value).reshape(()))
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, complex):
-        return [format_fill_value(value.real), format_fill_value(value.imag)]
-    if isinstance(value, float) and not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return [json_float(value.real), json_float(value.imag)]
+    return json_float(value) if isinstance(value, float) else value
 
 
 # --- objects ---------------------------------------------------------------------------------------------------------
@@ -262,11 +217,11 @@ def as_stored(values: AnyArray, codec: Mapping[str, Any]) -> AnyArray:
     if codec.get("id") != "vlen-array":
         return values
     dtype = wire.dtype_from_json(codec["dtype"])
-    objects = np.empty(values.size, object)
-    for i, item in enumerate(values.reshape(-1).tolist()):
-        is_array = isinstance(item, list | tuple | np.ndarray)
-        objects[i] = as_values(item, dtype).astype(dtype) if is_array else item
-    return objects.reshape(values.shape)
+    items = (
+        as_values(item, dtype).astype(dtype) if isinstance(item, list | tuple | np.ndarray) else item
+        for item in values.reshape(-1).tolist()
+    )
+    return np.fromiter(items, object, values.size).reshape(values.shape)
 
 
 def encode_objects(values: AnyArray) -> bytes:
@@ -282,18 +237,10 @@ def decode_objects(body: bytes | bytearray | memoryview, shape: tuple[int, ...])
         raise BadBody(reason=f"the answer is no object array: {error}") from error
     if len(items) != prod(shape):
         raise BadBody(reason="the number of objects", expected=prod(shape), found=len(items))
-    values = np.empty(len(items), object)
-    for i, item in enumerate(items):
-        values[i] = item
-    return values.reshape(shape)
+    return np.fromiter(items, object, len(items)).reshape(shape)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
-
-
-def bytes_of(array: AnyArray) -> memoryview:
-    """The memory of a C-contiguous array."""
-    return array.reshape(-1).view(np.uint8).data
 
 
 def encode_npy(array: AnyArray) -> bytes:

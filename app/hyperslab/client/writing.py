@@ -20,8 +20,9 @@ from hyperslab.client.body import OnBytes
 from hyperslab.client.endpoint import Endpoint
 from hyperslab.client.indexing import AnyArray, Axis, Box, IntArray, Selection, coordinates, lengths
 from hyperslab.client.session import Request
-from hyperslab.client.values import broadcast, bytes_of, encode_npy, encode_objects
+from hyperslab.client.values import broadcast, encode_npy, encode_objects
 from hyperslab.errors import TooLarge
+from hyperslab.wire.items import bytes_of
 
 SMALLEST_BOX = 4 << 20
 LARGEST_BOX = 16 << 20

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.engine.jsontext import NON_FINITE
 from hyperslab.errors import NotRepresentable
+from hyperslab.wire import is_extension
+from hyperslab.wire.items import NON_FINITE
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 DType = np.dtype[Any]
@@ -374,7 +375,7 @@ def make_decoder(
     ``_FillValue`` has the form of `parse_fill`. ``named``: axes have names or values a unit, as in climate data, so
     that a fill value other than zero marks missing values on purpose.
     """
-    if dtype.kind not in "iufc" or dtype.isbuiltin == 2:  # the latter are of ml_dtypes
+    if dtype.kind not in "iufc" or is_extension(dtype):  # the latter are of ml_dtypes
         return Decoder(dtype, dtype, dtype)
     read = _Attributes(attributes, dtype, v3=v3)
     signed = read.signed()
@@ -438,7 +439,7 @@ def parse_fill(value: Any, dtype: DType) -> bool | int | float | complex | None:
 
 def format_fill(value: Any, dtype: DType) -> Any:
     """The inverse of `parse_fill`; None for dtypes of which xarray reads none."""
-    if dtype.isbuiltin == 2 or dtype.kind not in "biufc":
+    if is_extension(dtype) or dtype.kind not in "biufc":
         return None
     if dtype.kind == "c":
         return [format_fill(part, np.dtype("<f8")) for part in (value.real, value.imag)]

@@ -40,7 +40,6 @@ from hyperslab.engine.fill_value import (
     fill_of,
     format_fill,
     format_fill_value,
-    has_no_unit,
     parse_new_item,
     zero_item,
 )
@@ -68,6 +67,7 @@ from hyperslab.wire.data_types import (
     named_type,
     with_records,
 )
+from hyperslab.wire.items import has_no_unit
 
 T = TypeVar("T")
 Sizes = tuple[int, ...]

@@ -16,16 +16,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-import ml_dtypes
 import numpy as np
 
 from hyperslab.engine.selection import Selection
 from hyperslab.errors import shown
-from hyperslab.wire import PADDING, dtype_from_json, extension_name
+from hyperslab.wire import PADDING, dtype_from_json, kind_of
 from hyperslab.wire.data_types import (
     CODES,
     COMPLEX_NAMES,
-    EXTENSION_FLOATS,
     EXTENSIONS,
     FIXED,
     NARROW,
@@ -111,19 +109,6 @@ def canonical_json(value: Any) -> Any:
     if isinstance(value, str):
         return value if value in EXTENSIONS else np.dtype(value).str
     return [[name, canonical_json(base), *shape] for name, base, *shape in value]
-
-
-def kind_of(dtype: np.dtype[Any]) -> str:
-    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``c``, ``f``, ``i`` or
-    ``u``."""
-    name = extension_name(dtype)
-    return dtype.kind if name is None else "f" if name in EXTENSION_FLOATS else name[0]
-
-
-def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
-    """Minimum and maximum of a dtype of integers."""
-    found = ml_dtypes.iinfo(integers)  # type: ignore[no-untyped-call]
-    return int(found.min), int(found.max)
 
 
 def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:

@@ -12,12 +12,13 @@ import numpy as np
 
 from hyperslab.engine.cf import format_fill, parse_fill
 from hyperslab.engine.codec_config import TO_ITEMS
-from hyperslab.engine.dtypes import kind_of
-from hyperslab.engine.fill_value import OBJECT_CODECS, Item, format_fill_value
+from hyperslab.engine.fill_value import OBJECT_CODECS, format_fill_value
 from hyperslab.engine.grid import ChunkGrid, Coords, Separator
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.errors import BrokenData
+from hyperslab.wire import kind_of
 from hyperslab.wire.data_types import named_configuration
+from hyperslab.wire.items import Item
 
 DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 """xarray's attribute in Zarr v2 for the ``dimension_names`` of v3."""

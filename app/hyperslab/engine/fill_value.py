@@ -1,39 +1,50 @@
 """Fill values: JSON of Zarr v2 and v3 to an item and back, bit for bit.
 
-Items are 0-d arrays, as scalars lose the payload of NaN and the byte order. The table at the end has both directions by
-kind of dtype; Zarr v3 allows fewer forms, as those of old writers exist in v2 only. [Zarr v2 specification, "Fill value
+Items of other dtypes than object are those of `wire.items`; Zarr v3 allows fewer forms than v2, as those of old writers
+exist in v2 only. [Zarr v2 specification, "Fill value
 encoding"; Zarr v3 core specification, "Fill value"; zarr-extensions, "data-types"]
 """
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
-from hyperslab.engine.dtypes import DataType, kind_of, limits_of, parse_dtype
-from hyperslab.engine.jsontext import NON_FINITE, json_float
+from hyperslab.engine.dtypes import DataType, parse_dtype
 from hyperslab.errors import shown
-from hyperslab.wire import part_dtype
+from hyperslab.wire import kind_of
 from hyperslab.wire.data_types import NARROW_FLOATS, fields_of, named_type
+from hyperslab.wire.items import (
+    DECIMAL,
+    FLOAT4,
+    NON_FINITE,
+    DType,
+    Item,
+    complex_of,
+    format_item,
+    from_base64,
+    is_zero,
+    item_of,
+    item_of_bits,
+    parse_item,
+    parse_object,
+    parts_of,
+    plain_text,
+    to_base64,
+    to_float,
+)
 
 OBJECT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "categorize"})
 """Object codecs, one of which is the first codec of an array of objects."""
 
-Item = np.ndarray
-"""Item, 0-d."""
-DType = np.dtype[Any]
 Codecs = Sequence[Mapping[str, Any]]
 """Codec configurations in the order of encoding."""
-
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_FLOAT4: Final = "float4_e2m1fn"
 
 
 def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -43,12 +54,7 @@ def parse_fill_value(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item |
         return None
     if not dtype.numpy.hasobject:
         return _cleaned(parse_item(value, dtype.numpy), dtype)
-    codec = object_codec(codecs)
-    if codec == "vlen-bytes":
-        value = b"" if _is_zero(value) else _from_base64(value)
-    elif codec in ("vlen-utf8", "categorize"):
-        value = _plain_text(value)
-    return _object_item(value)
+    return _object_item(parse_object(value, object_codec(codecs)))
 
 
 def fill_of(value: Any, data_type: Any, dtype: DataType) -> Item:
@@ -58,11 +64,6 @@ def fill_of(value: Any, data_type: Any, dtype: DataType) -> Item:
     is_text = named_type(data_type)[0] == "string"
     _check(value, not is_text or isinstance(value, str), "a string")
     return _object_item(value if is_text else _v3_bytes(value))
-
-
-def parse_item(value: Any, dtype: DType) -> Item:
-    """An item of a dtype other than object, with the bits of the JSON; raises `ValueError`."""
-    return _KINDS[kind_of(dtype)][0](value, dtype)
 
 
 def parse_new_item(value: Any, dtype: DataType, codecs: Codecs = ()) -> Item | None:
@@ -102,22 +103,22 @@ def _new_values(value: Any, dtype: DataType, shape: tuple[int, ...]) -> np.ndarr
 def check_new_item(value: Any, item: Item) -> None:
     """Raise `ValueError` if an item parsed from ``value`` was truncated, or is not finite although ``value`` is."""
     kind = kind_of(item.dtype)
-    if kind == "U" and len(_plain_text(value).rstrip("\0")) > item.dtype.itemsize // 4:
+    if kind == "U" and len(plain_text(value).rstrip("\0")) > item.dtype.itemsize // 4:
         raise ValueError(f"{shown(value)} is longer than {item.dtype.itemsize // 4}")
     parts: list[tuple[Any, Item]] = [(value, item)] if kind == "f" else []
     if kind == "c":
         # text is base64
-        parts = [*zip(value if isinstance(value, list) else [value], _parts(item), strict=False)]
+        parts = [*zip(value if isinstance(value, list) else [value], parts_of(item), strict=False)]
     for part, found in parts:
         if isinstance(part, str):
-            is_finite = _DECIMAL.fullmatch(part) is not None
+            is_finite = DECIMAL.fullmatch(part) is not None
         else:
             is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
         # dtypes without an infinity convert larger numbers to NaN, or to their largest number
         largest = math.inf
         if found.dtype.name in NARROW_FLOATS:
             largest = float(ml_dtypes.finfo(found.dtype).max)  # type: ignore[no-untyped-call]
-        if is_finite and not (math.isfinite(float(found)) and abs(_float(part)) <= largest):
+        if is_finite and not (math.isfinite(float(found)) and abs(to_float(part)) <= largest):
             raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
 
 
@@ -127,8 +128,8 @@ def format_fill_value(item: Item | None) -> Any:
         return None
     if item.dtype.hasobject:
         value: Any = item[()]
-        return _to_base64(value) if isinstance(value, bytes) else value
-    return _to_base64(item.tobytes()) if item.dtype.name == _FLOAT4 else _KINDS[kind_of(item.dtype)][1](item)
+        return to_base64(value) if isinstance(value, bytes) else value
+    return format_item(item)
 
 
 def format_fill(item: Item, data_type: Any) -> Any:
@@ -137,8 +138,8 @@ def format_fill(item: Item, data_type: Any) -> Any:
     if name == "struct":
         return {field: format_fill(item[field], kind) for field, kind in fields_of(configuration)}
     if item.dtype.kind == "S":
-        return _to_base64(item.tobytes().rstrip(b"\0"))
-    return float(item) if item.dtype.name == _FLOAT4 else format_fill_value(item)
+        return to_base64(item.tobytes().rstrip(b"\0"))
+    return float(item) if item.dtype.name == FLOAT4 else format_fill_value(item)
 
 
 def number_of(value: Any, dtype: DType) -> Item:
@@ -165,7 +166,7 @@ def reads_alike(value: Any, dtype: DataType, codecs: Codecs = ()) -> bool:
         return False
     codec = object_codec(codecs) if dtype.numpy.hasobject else None
     is_text = codec in ("vlen-utf8", "categorize") or dtype.numpy.kind in "SU"
-    return codec != "vlen-bytes" and not (is_text and _is_zero(value))
+    return codec != "vlen-bytes" and not (is_text and is_zero(value))
 
 
 def same_object(a: Any, b: Any) -> bool:
@@ -201,7 +202,7 @@ def object_codec(codecs: Codecs) -> str:
     return str(first)
 
 
-# --- objects, text and bytes -------------------------------------------------------------------------------------
+# --- objects -------------------------------------------------------------------------------------
 
 
 def _object_item(value: Any) -> Item:
@@ -219,194 +220,6 @@ def _cleaned(item: Item, dtype: DataType) -> Item:
     return item
 
 
-def _parse_bytes(value: Any, dtype: DType) -> Item:
-    """base64 of the item's bytes. Kind ``S`` is padded with NUL; 0, of old writers, is empty."""
-    padded = dtype.kind == "S"
-    raw = b"" if padded and _is_zero(value) else _from_base64(value)
-    if len(raw) > dtype.itemsize or (len(raw) < dtype.itemsize and not padded):
-        raise ValueError(f"{len(raw)} bytes in base64, the item has {dtype.itemsize}")
-    return _item_of(raw, dtype)
-
-
-def _parse_text(value: Any, dtype: DType) -> Item:
-    """A string, truncated to the length of the item; 0 is the empty one."""
-    text = _plain_text(value)[: dtype.itemsize // 4]
-    return _item_of(text.encode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le"), dtype)
-
-
-def _plain_text(value: Any) -> str:
-    """A string; 0 is the empty one."""
-    if isinstance(value, str):
-        return value
-    if _is_zero(value):
-        return ""
-    raise ValueError(f"expected a string, found {shown(value)}")
-
-
-def _item_of(raw: bytes, dtype: DType) -> Item:
-    """The item with these first bytes, others zero."""
-    return np.frombuffer(raw.ljust(dtype.itemsize, b"\0"), dtype).reshape(()).copy()
-
-
-def _from_base64(value: Any) -> bytes:
-    if isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except ValueError as error:
-            raise ValueError(f"{shown(value)} is not base64: {error}") from None
-    raise ValueError(f"expected the bytes of an item in base64, found {shown(value)}")
-
-
-def _to_base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode("ascii")
-
-
-def _is_zero(value: Any) -> bool:
-    """Whether it is the integer 0, which old zarr-python wrote for every dtype."""
-    return type(value) is int and value == 0
-
-
-# --- bools, integers and times -----------------------------------------------------------------------------------
-
-
-def _parse_bool(value: Any, dtype: DType) -> Item:
-    if value is True or value is False or (type(value) is int and value in (0, 1)):
-        return np.array(bool(value), dtype)
-    raise ValueError(f"expected true or false, found {shown(value)}")
-
-
-def _parse_integer(value: Any, dtype: DType) -> Item:
-    number = _integer(value, *limits_of(dtype))
-    if dtype.kind == "V":  # sign-extended to the byte, as TensorStore stores a fill value
-        return np.array(number, f"{kind_of(dtype)}1").view(dtype)
-    return np.array(number, dtype)
-
-
-def _parse_time(value: Any, dtype: DType) -> Item:
-    """The number of units as an integer, or ``"NaT"``. Other text is ambiguous: zarr-python 2 reads ``"2000"`` as a
-    year."""
-    if isinstance(value, str) and value != "NaT":
-        raise ValueError(f"expected an integer or 'NaT', found {shown(value)}")
-    count = _integer(-(2**63) if value == "NaT" else value, -(2**63), 2**63 - 1)
-    return np.array(count, np.dtype(f"{dtype.str[0]}i8")).view(dtype)
-
-
-def has_no_unit(dtype: DType) -> bool:
-    """Whether it is one of times (not spans) of which nothing says what they count."""
-    return dtype.kind == "M" and np.datetime_data(dtype)[0] == "generic"
-
-
-def _format_time(item: Item) -> int | str:
-    """The number of units; ``"NaT"`` for times without a unit, of which numpy and zarr-python read nothing else."""
-    count = int(item.view(np.dtype(f"{item.dtype.str[0]}i8"))[()])
-    return "NaT" if has_no_unit(item.dtype) and count == -(2**63) else count
-
-
-def _integer(value: Any, low: int, high: int) -> int:
-    """An integer, an integral float or decimal text, within limits; raises `ValueError`."""
-    is_decimal = isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,20}", value, re.ASCII)
-    number = int(value) if is_decimal or (type(value) is float and value.is_integer()) else value
-    if type(number) is not int:
-        raise ValueError(f"expected an integer, found {shown(value)}")
-    if not low <= number <= high:
-        raise ValueError(f"{shown(value)} is out of range: {low} to {high}")
-    return number
-
-
-# --- floats and complex numbers ----------------------------------------------------------------------------------
-
-
-def _parse_float(value: Any, dtype: DType) -> Item:
-    if dtype.name in NARROW_FLOATS:  # without NaN and infinity; TensorStore writes base64
-        if isinstance(value, str) and value.endswith("=="):
-            return _parse_bytes(value, dtype)
-        if not math.isfinite(_float(value)):
-            raise ValueError(f"{dtype.name} has no {shown(value)}")
-    elif isinstance(value, str) and re.fullmatch(r"0x(?:[0-9a-fA-F]{2})+", value):
-        if len(value) != 2 + 2 * dtype.itemsize:
-            raise ValueError(f"{shown(value)} is not {dtype.itemsize} bytes of bits")
-        item = _item_of_bits(value, dtype)
-        if not math.isnan(float(item)):  # TensorStore parses such text as a number
-            raise ValueError(f"{shown(value)} is not the bits of a NaN; write the number itself")
-        return item
-    return _rounded(_float(value), dtype)
-
-
-def _rounded(number: float, dtype: DType) -> Item:
-    """The nearest item, as in TensorStore.
-
-    ml_dtypes converts to floats of one byte through float32, which could round twice. The number is therefore rounded
-    to odd first: to the adjacent float32 whose last bit is 1, which is never halfway between two of theirs.
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        if dtype.itemsize > 1 or not math.isfinite(number):
-            return np.array(number).astype(dtype)
-        single = np.array(number, np.float32)
-        error = number - float(single)
-        if error and np.isfinite(single) and not single.view(np.uint32) & 1:
-            single = np.nextafter(single, np.float32(math.copysign(math.inf, error)))
-        return np.array(single).astype(dtype)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, str):
-        if value in NON_FINITE:
-            return NON_FINITE[value]
-        if _DECIMAL.fullmatch(value):
-            return float(value)
-    elif type(value) in (int, float):
-        try:
-            return float(value)
-        except OverflowError:
-            raise ValueError("an integer too large for a float") from None
-    raise ValueError(f"expected a number, 'NaN', 'Infinity' or '-Infinity', found {shown(value)}")
-
-
-def _item_of_bits(text: str, dtype: DType) -> Item:
-    """The item of ``0x`` and hexadecimal digits of its bits, most significant first."""
-    bits = bytes.fromhex(text[2:])
-    return _item_of(bits if dtype.byteorder == ">" else bits[::-1], dtype)
-
-
-def _format_float(item: Item) -> float | str:
-    number, stored = float(item), item.tobytes()
-    if math.isnan(number) and stored != np.array(math.nan).astype(item.dtype).tobytes():
-        return "0x" + (stored if item.dtype.byteorder == ">" else stored[::-1]).hex()
-    return json_float(number)
-
-
-def _parse_complex(value: Any, dtype: DType) -> Item:
-    if isinstance(value, str):
-        return _parse_bytes(value, dtype)
-    parts = [value, 0.0] if type(value) in (int, float) else value
-    if not isinstance(parts, list) or len(parts) != 2:
-        raise ValueError(f"expected [real, imaginary], found {shown(value)}")
-    return _complex_of(parts, dtype, _parse_float)
-
-
-def _complex_of(parts: list[Any], dtype: DType, parse: Callable[[Any, DType], Item]) -> Item:
-    """[real, imaginary], by part: ``re + 1j * im`` would turn [1, "-Infinity"] into NaN."""
-    return _item_of(b"".join(parse(part, part_dtype(dtype)).tobytes() for part in parts), dtype)
-
-
-def _parts(item: Item) -> tuple[Item, Item]:
-    """The real and the imaginary part; ml_dtypes has no such views."""
-    parts = item.reshape(1).view(part_dtype(item.dtype))
-    return parts[0, ...], parts[1, ...]
-
-
-_KINDS: Final[Mapping[str, tuple[Callable[[Any, DType], Item], Callable[[Item], Any]]]] = {
-    "b": (_parse_bool, bool),
-    **dict.fromkeys("iu", (_parse_integer, int)),
-    "f": (_parse_float, _format_float),
-    "c": (_parse_complex, lambda item: [_format_float(part) for part in _parts(item)]),
-    **dict.fromkeys("mM", (_parse_time, _format_time)),
-    "U": (_parse_text, lambda item: str(item[()])),
-    **dict.fromkeys("SV", (_parse_bytes, lambda item: _to_base64(item.tobytes()))),
-}
-"""Parser and formatter of the items of a kind."""
-
-
 # --- forms of Zarr v3 ------------------------------------------------------------------------------------------------
 
 
@@ -417,13 +230,13 @@ def _parse_v3(value: Any, data_type: Any, dtype: DType) -> Item:
     match kind_of(dtype):
         case "c":
             _check(value, isinstance(value, list) and len(value) == 2, "[real, imaginary]")
-            return _complex_of(value, dtype, _v3_float)
+            return complex_of(value, dtype, _v3_float)
         case "f":
             return _v3_float(value, dtype)
         case "S" | "V" as kind:
             raw, nbytes = _v3_bytes(value), dtype.itemsize
             _check(value, len(raw) == nbytes or (kind == "S" and len(raw) < nbytes), f"{nbytes} bytes")
-            return _item_of(raw, dtype)
+            return item_of(raw, dtype)
         case "U":
             _check(value, isinstance(value, str) and 4 * len(value) <= dtype.itemsize, "a string that fits")
         case "i" | "u" | "m" | "M":
@@ -450,14 +263,14 @@ def _v3_bytes(value: Any) -> bytes:
     """Bytes from base64, or from a list of their numbers."""
     if isinstance(value, list) and all(type(number) is int and 0 <= number < 256 for number in value):
         return bytes(value)
-    return _from_base64(value)
+    return from_base64(value)
 
 
 def _v3_float(value: Any, dtype: DType) -> Item:
     """A float from a number, a name, or the digits of its bits."""
     if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]+", value):
         _check(value, len(value) == 2 + 2 * dtype.itemsize, f"{2 * dtype.itemsize} digits")
-        return _item_of_bits(value, dtype)
+        return item_of_bits(value, dtype)
     is_number = value in NON_FINITE if isinstance(value, str) else type(value) in (int, float)
     _check(value, is_number, "a number, 'NaN', 'Infinity', '-Infinity' or bits as '0x…'")
     item = parse_item(value, dtype)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from hyperslab.engine.chain import BYTE, Buffer, Encoded, Link, Stage, flat_bytes
 from hyperslab.engine.codec_config import CodecConfig, codec_of, sized_shuffle
-from hyperslab.engine.dtypes import kind_of, limits_of, parse_dtype
+from hyperslab.engine.dtypes import parse_dtype
 from hyperslab.engine.fill_value import number_of
-from hyperslab.wire import numpy_dtype
+from hyperslab.wire import kind_of, limits_of, numpy_dtype
 from hyperslab.wire.data_types import NARROW_INTEGERS
 
 NDArray = npt.NDArray[Any]

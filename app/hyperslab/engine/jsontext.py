@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from uuid import uuid4
 import orjson
 
 from hyperslab.wire import check_text_nesting
+from hyperslab.wire.items import json_float
 
 MAX_DOCUMENT_BYTES: Final = 16 << 20
 """Maximum size of a document."""
@@ -26,9 +26,6 @@ MAX_VALUES: Final = 8 << 20
 
 _DIGITS: Final = bytes(ord("0") if chr(code) in "0123456789" else ord(" ") for code in range(256))
 """Table of `bytes.translate`; a regular expression for runs of digits takes nine times as long."""
-
-NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Floats without strict JSON, by their text in Zarr."""
 
 
 def parse_json(data: bytes | memoryview, *, limit: int = MAX_DOCUMENT_BYTES) -> Any:
@@ -84,13 +81,6 @@ def distinct(text: bytes) -> bytes:
     """The JSON followed by random white space, so that its digest, the version on most object stores, is unique: a
     delayed conditional request must not match a later equal document."""
     return text + f"{secrets.randbits(64):064b}".translate(str.maketrans("01", " \t")).encode()
-
-
-def json_float(number: float) -> float | str:
-    """A float for strict JSON: NaN and infinities as Zarr's strings."""
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
 def json_floats(value: Any) -> Any:

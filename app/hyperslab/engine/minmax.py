@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.wire import numbers_dtype
+from hyperslab.wire import is_extension, numbers_dtype
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -19,7 +19,7 @@ _LARGEST: Final = float(np.nextafter(2.0**63, 0))
 def reduced_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """The dtype of bins: floats of the same size or float32, float64 for integers, floats for magnitudes of complex
     numbers, times unchanged; None for unordered dtypes."""
-    if dtype.isbuiltin == 2:
+    if is_extension(dtype):
         return np.dtype("<f4")
     if dtype.kind in "mM":
         return dtype.newbyteorder("<")

@@ -10,13 +10,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from hyperslab.engine.codec_config import complete_as_tensorstore
-from hyperslab.engine.dtypes import kind_of
 from hyperslab.engine.fill_value import object_codec
-from hyperslab.engine.jsontext import json_float
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
-from hyperslab.wire import extension_name, part_dtype
+from hyperslab.wire import extension_name, kind_of, part_dtype
 from hyperslab.wire.data_types import NUMBERS, OBJECTS, TIMES, named_configuration
+from hyperslab.wire.items import json_float
 
 MAX_FILL_NUMBERS: Final = 1 << 16
 """Numbers of a fill value above which it is omitted."""

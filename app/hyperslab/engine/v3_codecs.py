@@ -25,9 +25,9 @@ from hyperslab.engine.codec_config import (
     plain_config,
     sized_shuffle,
 )
-from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, kind_of, parse_dtype
+from hyperslab.engine.dtypes import MAX_RANK, DataType, dtype_of, endian_of, parse_dtype
 from hyperslab.errors import BadMetadata, CodecRefused, CodecUnknown, shown
-from hyperslab.wire import dtype_to_json, numpy_dtype, part_dtype
+from hyperslab.wire import dtype_to_json, is_extension, kind_of, numpy_dtype, part_dtype
 from hyperslab.wire.data_types import NARROW, OBJECTS, named_configuration, named_type
 
 NamedConfig = dict[str, Any]
@@ -241,7 +241,7 @@ class _Parser:
             return None
         numpy = dtype_of(self.data_type, ">").numpy
         is_time = numpy.kind in "mM" and np.datetime_data(numpy)[0] == "generic"
-        if not self.recast and not is_time and numpy.isbuiltin != 2:  # numpy has these in native order only
+        if not self.recast and not is_time and not is_extension(numpy):  # numpy has these in native order only
             return {"id": "bytes"}
         return {"id": "byteswap", "dtype": self._numbers(member)}
 

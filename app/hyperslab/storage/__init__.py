@@ -7,21 +7,13 @@ import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from hyperslab.errors import BadDefinition, StoreError
 from hyperslab.storage.base import Store
 from hyperslab.storage.config import StoreConfig, local_path, scheme
+from hyperslab.storage.keys import CONVERTIBLE
 
 __all__ = ["CONVERTIBLE", "StoreConfig", "kind_of_file", "open_store"]
-
-CONVERTIBLE: Final = {
-    **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff"), "TIFF"),
-    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
-    **dict.fromkeys((".h5", ".hdf5", ".he5", ".hdf"), "HDF5"),
-    ".npy": "npy",
-}
-"""Kinds of files that ``hyperslab convert`` makes Zarr of, by suffix."""
 
 
 def open_store(config: StoreConfig) -> Store:

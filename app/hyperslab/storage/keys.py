@@ -15,6 +15,13 @@ from hyperslab.wire import MAX_KEY_BYTES
 
 HIDDEN: Final = ".hyperslab"
 """Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
+CONVERTIBLE: Final = {
+    **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff"), "TIFF"),
+    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
+    **dict.fromkeys((".h5", ".hdf5", ".he5", ".hdf"), "HDF5"),
+    ".npy": "npy",
+}
+"""Kinds of files that ``hyperslab convert`` makes Zarr of, by suffix."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is an ordinary blank
 

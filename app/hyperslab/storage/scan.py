@@ -15,7 +15,7 @@ from hyperslab.errors import BadPath
 from hyperslab.storage.base import Entry, Folders, Keep, Listing, Unserved
 from hyperslab.storage.fence import NO_FOLLOW, READ_DIRECTORY, Fence, Identity, identity_of
 from hyperslab.storage.files import TEMPORARY, discard, entry_of, wrong_type
-from hyperslab.storage.keys import HIDDEN, flaw_of, is_hidden, prefixes
+from hyperslab.storage.keys import CONVERTIBLE, HIDDEN, flaw_of, is_hidden, prefixes
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which an unfinished write counts as abandoned."""
@@ -195,7 +195,7 @@ class Scanner:
             if known is not None and known.state == state and now - known.since < _REMEMBERED:
                 return known
             settled = time.time() - max(stat.st_mtime, stat.st_ctime) > _SETTLED
-            listed = _Names(state, now, [], set(), [])
+            listed, convertible = _Names(state, now, [], set(), []), dict[str, str]()
             with os.scandir(folder) as found:
                 for item in found:
                     if is_hidden(item.name):
@@ -207,6 +207,11 @@ class Scanner:
                     elif not item.is_file(follow_symlinks=False):
                         listed.names.append(item.name)
                         listed.others.add(item.name)
+                    elif kind := CONVERTIBLE.get(os.path.splitext(item.name)[1].lower()):
+                        convertible[kind] = min(item.name, convertible.get(kind, item.name))
+        for kind, name in convertible.items():
+            reason = f"hyperslab convert makes Zarr of files of {kind}"
+            listed.unserved.append(Unserved.at(prefix, name, reason))
         listed.names.sort()
         if settled and len(listed.names) > _MANY:
             with self._lock:

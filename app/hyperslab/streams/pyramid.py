@@ -8,8 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from hyperslab.engine.dtypes import kind_of
-from hyperslab.wire import extension_name, numbers_dtype, part_dtype
+from hyperslab.wire import extension_name, kind_of, numbers_dtype, part_dtype
 from hyperslab.wire.data_types import EXTENSION_FLOATS
 
 Method = Literal["decimate", "mean", "min", "max", "mode", "nearest"]

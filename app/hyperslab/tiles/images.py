@@ -12,7 +12,6 @@ from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
-from hyperslab.engine.dtypes import kind_of
 from hyperslab.errors import (
     BadMetadata,
     BadPath,
@@ -27,6 +26,7 @@ from hyperslab.tiles import ome as ome_zarr
 from hyperslab.tiles.image import Axis, Image, Level, array_image, joined_versions
 from hyperslab.tiles.ome import AxisFacts, Cell, Dataset, Mosaic, Multiscale, Ome, guess_type
 from hyperslab.tiles.pyramid import axis_factor, axis_offset
+from hyperslab.wire import kind_of
 
 _FIRST_CELLS: Final = 8
 """The number of a mosaic's images to try in order, before evenly spaced others: a plate may be partly written."""

@@ -166,7 +166,7 @@ def _brightness(
             {
                 "index": index,
                 "label": facts.label if facts is not None and facts.label else named.get(index, f"Channel {index}"),
-                "color": bytes(default_colour(frame, index, alone=count == 1) or (255, 255, 255)).hex().upper(),
+                "color": bytes(default_colour(frame, index, single=count == 1) or (255, 255, 255)).hex().upper(),
                 "active": index in frame.channels,
                 "inverted": facts is not None and facts.inverted,
                 "window": {"min": low, "max": high, "start": start, "end": end},

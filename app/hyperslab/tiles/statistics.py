@@ -349,7 +349,7 @@ def channel_facts(frame: Frame, channel: int) -> OmeroChannel | None:
     return omero.channels[channel] if omero is not None and channel < len(omero.channels) else None
 
 
-def at(values: Sequence[T], place: int) -> T | None:
+def of_channel(values: Sequence[T], place: int) -> T | None:
     """The value of the channel at a place: its own, or a single one for all channels."""
     if len(values) == 1:
         return values[0]

@@ -38,7 +38,7 @@ from hyperslab.tiles.render import (
     unique_inverse,
 )
 from hyperslab.tiles.resample import Mask, NDArray
-from hyperslab.tiles.statistics import Statistics, at, channel_facts
+from hyperslab.tiles.statistics import Statistics, channel_facts, of_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def make_style(frame: Frame, query: TileQuery, statistics: Statistics, cancel: C
 
         return Style(draw_labels, f"{chosen if only_chosen else 'labels'}|{rest}", as_labels=True)
     tints = _channel_colours(frame, query)
-    wanted = [(channel, at(query.rescale, i)) for i, channel in enumerate(frame.channels)]
+    wanted = [(channel, of_channel(query.rescale, i)) for i, channel in enumerate(frame.channels)]
     found, sampled = statistics.windows(frame, query, cancel, wanted)
     scales: list[Scale] = []
     for i, window in enumerate(found):
@@ -122,7 +122,7 @@ def legend(frame: Frame, query: TileQuery) -> Raster:
 
 def _scale(low: float, high: float, frame: Frame, query: TileQuery, place: int) -> Scale:
     """The scale of the channel at ``place`` in the frame's channels."""
-    facts, invert = channel_facts(frame, frame.channels[place]), at(query.invert, place)
+    facts, invert = channel_facts(frame, frame.channels[place]), of_channel(query.invert, place)
     inverted = invert if invert is not None else facts is not None and facts.inverted
     return Scale(float(low), float(high), float(query.gamma), inverted)
 
@@ -130,19 +130,19 @@ def _scale(low: float, high: float, frame: Frame, query: TileQuery, place: int) 
 def _channel_colours(frame: Frame, query: TileQuery) -> tuple[RGB | None, ...]:
     """The colour of each channel of a frame; None for grey."""
     return tuple(
-        at(query.color, i) or default_colour(frame, channel, alone=len(frame.channels) == 1)
+        of_channel(query.color, i) or default_colour(frame, channel, single=len(frame.channels) == 1)
         for i, channel in enumerate(frame.channels)
     )
 
 
-def default_colour(frame: Frame, channel: int, *, alone: bool) -> RGB | None:
+def default_colour(frame: Frame, channel: int, *, single: bool) -> RGB | None:
     """The colour of a channel by default: omero's, red, green or blue of photographs, or one of `DEFAULT_COLOURS`."""
     facts, omero = channel_facts(frame, channel), frame.image.omero
-    if omero is not None and omero.greyscale and alone:
+    if omero is not None and omero.greyscale and single:
         return None
     if facts is not None and facts.color is not None:
         return parse_colour(facts.color)
-    if alone:
+    if single:
         return None
     if frame.image.is_rgb and channel < 3:
         return ((255, 0, 0), (0, 255, 0), (0, 0, 255))[channel]

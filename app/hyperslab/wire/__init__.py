@@ -18,6 +18,9 @@ from hyperslab.wire.dtypes import dtype_to_json as dtype_to_json
 from hyperslab.wire.dtypes import extension_name as extension_name
 from hyperslab.wire.dtypes import field_names as field_names
 from hyperslab.wire.dtypes import format_dtype as format_dtype
+from hyperslab.wire.dtypes import is_extension as is_extension
+from hyperslab.wire.dtypes import kind_of as kind_of
+from hyperslab.wire.dtypes import limits_of as limits_of
 from hyperslab.wire.dtypes import npy_dtype as npy_dtype
 from hyperslab.wire.dtypes import numbers_dtype as numbers_dtype
 from hyperslab.wire.dtypes import numpy_dtype as numpy_dtype

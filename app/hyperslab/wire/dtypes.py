@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSIONS
+from hyperslab.wire.data_types import COMPLEX_NAMES, EXTENSION_FLOATS, EXTENSIONS, NARROW_INTEGERS
 from hyperslab.wire.nesting import MAX_DEPTH, check_text_nesting
 
 PADDING: Final = "\0padding"
@@ -37,9 +37,27 @@ def numpy_dtype(text: str) -> np.dtype[Any]:
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
     """Zarr's name of a dtype of ml_dtypes; None for one of numpy."""
-    if dtype.isbuiltin != 2:
+    if not is_extension(dtype):
         return None
     return next((name for name, other in COMPLEX_NAMES.items() if other == dtype.name), dtype.name)
+
+
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of ml_dtypes, whose kind in numpy says nothing."""
+    return dtype.isbuiltin == 2
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """numpy's kind of a dtype, for extension types that of the numbers which they are like: ``c``, ``f``, ``i`` or
+    ``u``."""
+    name = extension_name(dtype)
+    return dtype.kind if name is None else "f" if name in EXTENSION_FLOATS else name[0]
+
+
+def limits_of(integers: np.dtype[Any]) -> tuple[int, int]:
+    """Minimum and maximum of a dtype of integers."""
+    bits = NARROW_INTEGERS.get(integers.name, 8 * integers.itemsize)
+    return (0, 2**bits - 1) if kind_of(integers) == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def numbers_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -98,7 +116,7 @@ def parse_dtype(text: str) -> np.dtype[Any]:
 
 def npy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in npy files, with the same layout: dtypes of ml_dtypes become raw bytes."""
-    return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if leaf.isbuiltin == 2 else leaf)
+    return _rebuilt(dtype, lambda leaf: np.dtype(f"|V{leaf.itemsize}") if is_extension(leaf) else leaf)
 
 
 def bare_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

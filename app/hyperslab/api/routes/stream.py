@@ -55,6 +55,7 @@ from hyperslab.wire import (
     UPLOAD_LIMIT,
     UPLOAD_OFFSET,
 )
+from hyperslab.wire.items import bytes_of
 
 _PAUSE: Final = 0.2
 """Seconds without a byte after which a piece is stored, however short."""
@@ -443,7 +444,7 @@ def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memo
     if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
         raise BadBody("the dtype of the frames", str(array.dtype), str(values.dtype))
     frames = np.ascontiguousarray(values.astype(array.dtype, copy=False))
-    return frames.reshape(-1).view(np.uint8).data
+    return bytes_of(frames)
 
 
 def _upload_headers(progress: Progress, state: str = "open") -> Headers:

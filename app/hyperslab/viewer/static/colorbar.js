@@ -74,7 +74,7 @@ function createBar(store, index) {
     place(side, channel.window[side] + by * (isInteger() ? Math.max(1, Math.round(step)) : step));
   }
 
-  const isInteger = () => /^[<>|]?[iu]\d/.test(info.dtype);
+  const isInteger = () => /^[<>|]?[iub]\d/.test(info.dtype);
 
   function place(side, value) {
     const window = [...channel.window];
@@ -102,7 +102,7 @@ function createBar(store, index) {
       knob.setAttribute("aria-valuetext", `${formatNumber(channel.window[side])} ${unit}`.trim());
     });
     ticks.replaceChildren(
-      ...ticksOf(low, high).map((value) => {
+      ...ticksOf(low, high, isInteger()).map((value) => {
         const tick = h("span", { class: "colorbar-tick" }, formatNumber(value));
         tick.style.left = `${((value - low) / (high - low)) * 100}%`;
         return tick;
@@ -131,13 +131,13 @@ function createBar(store, index) {
   }
 
   /** What a picture of the bar shows. */
-  const facts = () => ({ band, name: name.textContent, window: channel.window, ticks: ticksOf(...channel.window) });
+  const facts = () => ({ band, name: name.textContent, window: channel.window, ticks: ticksOf(...channel.window, isInteger()) });
   return { element, update, facts };
 }
 
-/** Round values within limits. */
-function ticksOf(low, high) {
-  let step = niceBelow((high - low) / TICKS);
+/** Round values within limits, whole ones where there are no others. */
+function ticksOf(low, high, whole) {
+  let step = Math.max(niceBelow((high - low) / TICKS), whole ? 1 : 0);
   if (!(step > 0)) return [];
   while (high / step - low / step > TICKS + 1) step *= 2;
   const first = Math.ceil(low / step - 1e-9);

@@ -115,7 +115,7 @@ export function createDownload(current) {
   async function start() {
     if (form === "png") return void (png(), dialog.close());
     const address = url("slice", source.path, `?${query()}`);
-    const name = `${lastName(source.path)}.${form}`;
+    const name = `${source.name ?? lastName(source.path)}.${form}`;
     if (Number(size.dataset.bytes) > IN_MEMORY && !heldToken()) return void download(absolute(address), name);
     running = new AbortController();
     [bar.hidden, cancel.hidden, save.disabled] = [false, false, true];

@@ -13,6 +13,7 @@ import { createMargins } from "./margins.js";
 import { createMarks } from "./marks.js";
 import { createMeasure } from "./measure.js";
 import { createOrientation } from "./orientation.js";
+import { lastName } from "./nodes.js";
 import { createOverlay } from "./overlay.js";
 import { createPicks } from "./picks.js";
 import { createPlanes } from "./planes.js";
@@ -139,7 +140,7 @@ export function createImageView(store, events) {
   }
 
   /** After the picture was drawn, in the next animation frame. */
-  const tellNothing = debounce(80, () =>
+  const tellNothing = debounce(250, () =>
     requestAnimationFrame(() => (nothing.hidden = !picture.wanted?.gaps || !picture.showsNothing())),
   );
 
@@ -228,6 +229,7 @@ export function createImageView(store, events) {
     const { state, info } = context;
     return {
       path: info.levels[0].path,
+      name: lastName(info.path),
       select: selectText(state, info, picture.visible()),
       field: state.field,
       decode: info.decode,

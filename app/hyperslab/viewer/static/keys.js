@@ -135,7 +135,7 @@ export function createHelp() {
   );
   const dialog = h(
     "dialog",
-    { class: "dialog", "aria-label": "Keys", onclick: (event) => event.target === dialog && dialog.close() },
+    { class: "dialog keys", "aria-label": "Keys", onclick: (event) => event.target === dialog && dialog.close() },
     h(
       "div",
       { class: "dialog-body" },

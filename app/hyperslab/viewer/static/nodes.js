@@ -65,8 +65,11 @@ export function isSeries(shape) {
   return shape.length === 1 || (lines <= LINES && long >= (lines === 1 ? 2 : THIN * lines));
 }
 
-/** Whether a plane is so long and narrow that its picture would be a line. */
-const isThin = (sides) => Math.max(...sides) >= THIN * Math.min(...sides);
+/** Whether an array is so much longer along one axis than along all others that its picture would be a line. */
+function isThin(shape) {
+  const [longest, second] = shape.toSorted((a, b) => b - a);
+  return longest >= THIN * second;
+}
 
 const SPACE = /^(x|y|z|row|rows|col|cols|column|columns|line|lines|depth|height|width|d\d+)$/i;
 
@@ -95,7 +98,7 @@ export function viewsOf(document) {
     const own = rank > 1 && sizeOf(document.shape) > COUNTLESS ? ["values", "plot"] : ["plot", "values"];
     return [...own, ...pictures];
   }
-  return isThin(document.shape.slice(-2)) ? ["values", ...pictures] : [...pictures, "values"];
+  return isThin(document.shape) ? ["values", ...pictures] : [...pictures, "values"];
 }
 
 /** Whether a node has a thumbnail. */

@@ -60,7 +60,8 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
       lines = all.map((triples, i) => {
         const part = (which) => triples.filter((_, each) => each % 3 === which);
         const colour = places.length > 1 ? COLOURS[i % COLOURS.length] : undefined;
-        return { label: labelOf(places[i]), colour, data: { start, step, low: part(0), high: part(1), mean: part(2) } };
+        const mean = part(2); // of one value each: there is no range
+        return { label: labelOf(places[i]), colour, data: { start, step, low: step > 1 ? part(0) : mean, high: step > 1 ? part(1) : mean, mean } };
       });
       data = lines.length > 1 ? together(lines.map((line) => line.data)) : lines[0].data;
       draw();

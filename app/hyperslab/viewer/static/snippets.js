@@ -9,7 +9,7 @@ import { heldToken } from "./token.js";
 
 /**
  * @typedef {object} Sight what is visible
- * @property {string} path of the array
+ * @property {string} path of the array @property {string} [name] of the node that is seen, for files
  * @property {string} select numpy text, "" is everything
  * @property {string} field "" is the whole record
  * @property {string} [decode] "cf": values as their attributes mean them
@@ -23,13 +23,13 @@ const python = (select) => select || "...";
 const quoted = (text) => `'${text.replaceAll("'", "%27")}'`;
 
 /** Lines that save a file. @param {Sight} sight @param {string} form @returns {Record<string, string>} title to text */
-export function fileSnippets({ path, select, field, decode = "" }, form) {
+export function fileSnippets({ path, name: stem = lastName(path), select, field, decode = "" }, form) {
   const token = tokenParts();
   const given = { ...(select && { select }), ...(field && { field }), ...(decode && { decode }) };
   const plain = (query) => query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
   const address = absolute(url("slice", path, `?${plain(new URLSearchParams({ ...given, format: form }))}`));
   const node = absolute(url("metadata", path, decode && `?decode=${decode}`));
-  const name = `${lastName(path)}.${form}`;
+  const name = `${stem}.${form}`;
   const request = token.headers ? `urllib.request.Request("${address}"${token.python})` : `"${address}"`;
   const file = form === "npy" ? `slab = np.load("${name}")` : form === "tiff" ? `slab = tifffile.imread("${name}")` : "";
   const library = form === "npy" ? "import numpy as np\n" : form === "tiff" ? "import tifffile\n" : "";

@@ -9,8 +9,9 @@ import { say } from "./decoded.js";
 import { clamp, debounce, h } from "./dom.js";
 import { positionOn } from "./format.js";
 import { Picture, sampledNote } from "./image.js";
+import { lastName } from "./nodes.js";
 import { planeText } from "./state.js";
-import { channelsOf, frameOf, planeLabel, positionsOf, selectText } from "./tilequery.js";
+import { activeIndices, channelsOf, frameOf, planeLabel, positionsOf, selectText } from "./tilequery.js";
 import { throttle } from "./timing.js";
 
 const SHOW_EVERY = 60; // ms between frames asked for while the cross-hair moves
@@ -132,11 +133,19 @@ export function createVolume(document, own, store, events) {
     const select = selectText({ ...state, plane: [down, across], at: { ...state.at, ...at } }, { ...own, plane: [down, across] }, box);
     try {
       const found = await values(own.levels[0].path, select, { field: state.field, decode: own.decode });
-      if (mine === question) value.textContent = say(Array.isArray(found) ? found.flat() : found, own.meaning);
+      if (mine === question) value.replaceChildren(...told(found, state));
     } catch (problem) {
       value.textContent = problem.message;
     }
   });
+
+  /** A value, or that of each channel with its name. */
+  function told(found, state) {
+    const complex = /^[<>|]?c\d/.test(own.dtype);
+    if (!own.channel_axis || !Array.isArray(found) || complex) return [say(Array.isArray(found) ? found.flat() : found, own.meaning)];
+    const names = activeIndices(state, own).map((index) => own.channels.find((each) => each.index === index)?.label || `Channel ${index}`);
+    return found.flat(Infinity).map((each, i) => h("div", { class: "probe-channel" }, h("i", {}, names[i]), say(each, own.meaning)));
+  }
 
   /** @param {import("./state.js").State} state */
   function update(state) {
@@ -165,7 +174,7 @@ export function createVolume(document, own, store, events) {
   }
 
   /** The whole volume, or the channels that are displayed of it. */
-  const sight = () => ({ path: own.levels[0].path, select: "", field: own.field, decode: own.decode, rank: own.levels[0].shape.length });
+  const sight = () => ({ path: own.levels[0].path, name: lastName(own.path), select: "", field: own.field, decode: own.decode, rank: own.levels[0].shape.length });
 
   return {
     element,
