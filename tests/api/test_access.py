@@ -103,7 +103,7 @@ def make(root: Path) -> None:
             inner = group.create_group(name)
             inner.attrs["title"] = HIDDEN_WORD
             names: Any = {"dimension_names": ["y", "x"]} if zarr_format == 3 else {}
-            attributes = {} if names else {"_ARRAY_DIMENSIONS": ["y", "x"]}
+            attributes: Any = {} if names else {"_ARRAY_DIMENSIONS": ["y", "x"]}
             array = inner.create_array("a", shape=(4, 4), chunks=(2, 2), dtype="u2", attributes=attributes, **names)
             array[:] = np.arange(16).reshape(4, 4)
             inner.create_array("y", shape=(4,), chunks=(4,), dtype="i2")[:] = np.arange(4) * 10
@@ -191,7 +191,7 @@ def stores_of(root: Path) -> dict[str, Any]:
     return {each.name: {"url": str(each), "writable": True} for each in sorted(root.iterdir())}
 
 
-def rules_of(token: str, patterns: Sequence[str], allow: Sequence[str] = ("read",)) -> dict[str, Any]:
+def rules_of(token: str, patterns: Sequence[str], allow: Sequence[str] = ("read",)) -> Any:
     return {"hash": f"sha256:{digest(token.encode()).hex()}", "allow": [*allow], "paths": [*patterns]}
 
 
@@ -501,3 +501,12 @@ def test_ids_of_changes_count_nothing_that_one_may_not_see(tmp_path: Path) -> No
         assert [each["unknown"] for each in json.loads(unknown.body)["events"]] == [True]
 
     asyncio.run(check())
+
+
+def test_a_chunk_whose_key_a_pattern_covers_by_its_name_is_absent_with_its_array(whole: Path) -> None:
+    app = application(whole, ["lab3/**/0"])
+    keys = ("lab3/g/a/c/0/0", "lab3/nothing/c/0/0")
+
+    answers = [asyncio.run(ask(app, f"/zarr/{key}", {"X-API-Key": TOKEN})).status for key in keys]
+
+    assert answers == [404, 404]

@@ -138,7 +138,8 @@ class _Seen(KeyReader):
         if name not in NAMES:
             if self._catalog.covers_key(path):
                 return super().find(path, wanted)
-            if self._catalog.find_node(path) is not None:  # a group, which has a page
+            by_name = self._catalog.view.covers(path)  # as if the array above, which is not seen, were not there
+            if by_name or self._catalog.find_node(path) is not None:  # else a group, which has a page
                 raise KeyNotFound(path)
             raise ReadForbidden("read", path)
         if self._catalog.view.covers(parent):
