@@ -180,6 +180,16 @@ def test_numbers_are_cast_with_the_rounding_that_the_codec_names(rounding: Any, 
     assert np.frombuffer(stored, np.int8).tolist() == array.codec.decode(stored, "").tolist() == read
 
 
+def test_integers_that_no_float_has_are_rounded_as_the_codec_says() -> None:
+    cast = {"name": "cast_value", "configuration": {"data_type": "float64", "rounding": "towards-positive"}}
+    document = new_array([2], [2], "uint64", 0, [cast, {"name": "bytes"}], {"name": "default"}, {}, None)
+    array: Any = from_document(document, "zarr.json").array
+
+    stored = array.codec.encode(np.array([2**53 + 1, 2**53], "<u8"))
+
+    assert np.frombuffer(stored, "<f8").tolist() == [2.0**53 + 2, 2.0**53]
+
+
 @pytest.mark.parametrize(("last", "read"), [(15, [4464, 7]), (63, [70_000, 7])])
 def test_what_packbits_cuts_off_is_told_as_it_will_be_read(last: int, read: list[int]) -> None:
     packbits = {"name": "packbits", "configuration": {"first_bit": 0, "last_bit": last}}
