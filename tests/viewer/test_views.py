@@ -137,7 +137,7 @@ def test_arrays_much_longer_than_wide_open_as_plots_or_tables(viewer: Viewer) ->
             (9,): "plot",
         },
         **{(10**5, 128): "values", (5, 10**5, 3): "values", (2**53, 3): "values"},
-        **{(300, 20): "image", (40, 30, 3): "image", (512, 700, 3): "image", (1, 1): "image"},
+        **{(300, 20): "image", (40, 30, 3): "image", (512, 700, 3): "image", (20000, 4, 4): "image", (1, 1): "image"},
     }
     static = viewer.page.locator('meta[name="hyperslab-static"]').get_attribute("content")
     script = """async ([file, shapes]) => {

@@ -65,11 +65,9 @@ export function isSeries(shape) {
   return shape.length === 1 || (lines <= LINES && long >= (lines === 1 ? 2 : THIN * lines));
 }
 
-/** Whether an array is so much longer along one axis than along all others that its picture would be a line. */
-function isThin(shape) {
-  const [longest, second] = shape.toSorted((a, b) => b - a);
-  return longest >= THIN * second;
-}
+/** Whether a picture would be a line: of the last two axes, and also of the two longest, as those of a photograph. */
+const isThin = (shape) =>
+  [shape.slice(-2), shape.toSorted((a, b) => a - b).slice(-2)].every((sides) => Math.max(...sides) >= THIN * Math.min(...sides));
 
 const SPACE = /^(x|y|z|row|rows|col|cols|column|columns|line|lines|depth|height|width|d\d+)$/i;
 
