@@ -136,7 +136,7 @@ def test_who_has_lost_the_turn_removes_nothing(tmp_path: Path, monkeypatch: pyte
     with service_on(tmp_path) as service:
         service.creator.create_array(A, DEFINITION)
         before = snapshot(tmp_path)
-        monkeypatch.setattr(create, "alone", lambda *_: nullcontext(Lost()))
+        monkeypatch.setattr(create, "node_lease", lambda *_: nullcontext(Lost()))
 
         with pytest.raises(WriteConflict):
             service.creator.delete(A)
