@@ -22,7 +22,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "client": (4881, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
     "conversion": (2654, 8),
     "demo": (599, 8),
-    "engine": (7498, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
+    "engine": (7514, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
     "storage": (3996, 16),  # 300 of it name what cannot be served, and 111 list keys that obstore cannot represent
     "streams": (3492, 15),
     "tiles": (4781, 19),  # 500 of it place levels by their transformations; 210 are TIFF files, 80 draw samples
@@ -31,11 +31,11 @@ PACKAGES: dict[str, tuple[int, int]] = {
 }
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
-PRIVATE_CONSTANTS = 222
-TEST_LINES = 55_042
-DOCUMENT_WORDS = 53_712
+PRIVATE_CONSTANTS = 223
+TEST_LINES = 55_081
+DOCUMENT_WORDS = 53_696
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 27_611
+USER_WORDS = 27_558
 """Of all pages but those for developers, without examples."""
 DECISIONS = 21
 

@@ -17,6 +17,8 @@ import tensorstore
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.codecs import BytesCodec
+from zarr.codecs import numcodecs as zarr_filters
 
 from hyperslab.engine.faces import v2_document
 from hyperslab.engine.jsontext import dump_json
@@ -214,3 +216,27 @@ def test_a_fill_value_of_integers_with_a_fraction_of_zero_is_read_as_zarr_python
     assert array.fill == zarr.open_array(str(tmp_path), mode="r")[0] == 3
     with pytest.raises(BrokenData, match="fill_value"):
         from_document({**document, "fill_value": 3.5}, "zarr.json")
+
+
+@pytest.mark.skipif(zarr.__version__.startswith("3.1."), reason="zarr-python 3.1 does not read what it writes here")
+@pytest.mark.filterwarnings("ignore:(Numcodecs codecs|invalid value)")
+@pytest.mark.parametrize("endian", ["little", "big"])
+@pytest.mark.parametrize("kind", ["astype", "delta", "fixedscaleoffset"])
+@pytest.mark.parametrize(("dtype", "stored"), [("|i1", "<i8"), ("<i4", "<i2"), ("<i4", ">i8"), ("<u8", ">i4")])
+def test_the_byte_order_of_what_a_filter_stores_is_that_of_the_bytes(
+    tmp_path: Path, dtype: str, stored: str, kind: str, endian: Any
+) -> None:
+    each: Any = {
+        "astype": zarr_filters.AsType(encode_dtype=stored, decode_dtype=dtype),
+        "delta": zarr_filters.Delta(dtype=dtype, astype=stored),
+        "fixedscaleoffset": zarr_filters.FixedScaleOffset(offset=3, scale=2, dtype=dtype, astype=stored),
+    }[kind]
+    serializer = BytesCodec(endian=endian)
+    whole: Any = {"shape": (3,), "chunks": (3,), "dtype": dtype, "compressors": None}
+    array: Any = zarr.create_array(tmp_path, filters=[each], serializer=serializer, **whole)
+    array[...] = [5, 3, 7]
+
+    found: Any = from_document(json.loads((tmp_path / "zarr.json").read_bytes()), "zarr.json").array
+
+    assert found.codec.decode((tmp_path / "c" / "0").read_bytes(), "").tolist() == array[...].tolist() == [5, 3, 7]
+    assert found.codec.encode(np.array([5, 3, 7], dtype)) == (tmp_path / "c" / "0").read_bytes()

@@ -181,7 +181,18 @@ class _Parser:
                 raise self.wrong(f"{member}.out_of_range", "only integers wrap round")
         elif config["id"] not in TO_ITEMS:
             raise CodecRefused(self.key, name, "comes before the items are bytes", member)
+        elif config["id"] in _RECASTING:
+            config = dict(self._recast(config))
         self.items.append(config)
+
+    def _recast(self, config: CodecConfig) -> CodecConfig:
+        """A filter of numcodecs whose items are little-endian: in Zarr v3, ``bytes`` alone gives them an order, as
+        zarr-python has it, whatever the filter names."""
+        part = "encode_dtype" if config["id"] == "astype" else "astype"
+        items = numpy_dtype(config.get(part) or config["dtype"]).newbyteorder("<")
+        if items.kind in "biuf" and items.itemsize <= 8:
+            self.data_type = items.name
+        return {**config, part: items.str}
 
     def _read_transpose(self, order: Any, member: str) -> None:
         stored = self.stored
@@ -366,6 +377,8 @@ def sharded(codecs: Sequence[NamedConfig], chunks: Sequence[int]) -> list[NamedC
     return [{"name": "sharding_indexed", "configuration": configuration}]
 
 
+_RECASTING: Final = ("delta", "fixedscaleoffset", "quantize", "astype")
+"""Filters of numcodecs whose items are of a data type that they name."""
 BARE: Final = ("bytes", "crc32c", "vlen-utf8", "vlen-bytes")
 """Codecs without a configuration in zarr-python."""
 
@@ -456,7 +469,10 @@ def codecs_of(
             found.append({"name": f"numcodecs.{name}", "configuration": members})
             full = {"encode_dtype": "|u1"} if name == "packbits" else complete(config)
             stored_as = full.get("encode_dtype") or full.get("astype") or full.get("dtype")
-            itemsize = itemsize if stored_as is None else np.dtype(stored_as).itemsize
+            if stored_as is not None:
+                itemsize = numpy_dtype(stored_as).itemsize
+                if numpy_dtype(stored_as).byteorder == ">":
+                    raise ValueError(f"zarr-python 3 reads what {name!r} stores in little-endian order alone")
             continue
         if are_items and name in _OBJECT_CODECS:
             found.append({"name": name, "configuration": {}})
