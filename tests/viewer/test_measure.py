@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.server import running_server
 from tests.tiles.support import axes_json, write_attributes, write_image
@@ -195,6 +195,16 @@ def test_a_series_of_complex_and_of_many_values(viewer: Viewer) -> None:
     assert np.allclose(table_of(viewer.page, "CSV")[:, 0], LONG[:, 2, 1])
 
 
+def drag_left(limit: Locator, pixels: int) -> None:
+    """Drag a limit of a colour bar to the left."""
+    place, mouse = limit.bounding_box(), limit.page.mouse
+    assert place is not None
+    mouse.move(place["x"] + 5, place["y"] + 10)
+    mouse.down()
+    mouse.move(place["x"] - pixels, place["y"] + 10, steps=4)
+    mouse.up()
+
+
 def test_the_colour_bar_shows_and_sets_the_limits(viewer: Viewer) -> None:
     viewer.open_image("/view/data/kelvin")
     page = viewer.page
@@ -202,12 +212,7 @@ def test_the_colour_bar_shows_and_sets_the_limits(viewer: Viewer) -> None:
     expect(bar).to_contain_text("viridis · K")
     upper = bar.get_by_role("slider", name="Upper limit")
     before = float(upper.get_attribute("aria-valuenow") or "nan")
-    place = upper.bounding_box()
-    assert place is not None
-    page.mouse.move(place["x"] + 5, place["y"] + 10)
-    page.mouse.down()
-    page.mouse.move(place["x"] - 60, place["y"] + 10, steps=4)
-    page.mouse.up()
+    drag_left(upper, 60)
     viewer.wait_for_query(r"\?.*rescale=")
     viewer.settle()
     dragged = float(upper.get_attribute("aria-valuenow") or "nan")
@@ -341,12 +346,7 @@ def test_each_channel_has_a_colour_bar_in_its_colour_with_limits_of_its_own(view
             "return String(band.getContext('2d').getImageData(255, 0, 1, 1).data) === String(colour) }",
             arg=[f"Colour bar of {name}", colour],
         )
-    place = page.get_by_role("slider", name="Walls: Upper limit of the colours").bounding_box()
-    assert place is not None
-    page.mouse.move(place["x"] + 5, place["y"] + 10)
-    page.mouse.down()
-    page.mouse.move(place["x"] - 50, place["y"] + 10, steps=4)
-    page.mouse.up()
+    drag_left(page.get_by_role("slider", name="Walls: Upper limit of the colours"), 50)
     viewer.wait_for_query(r".*rescale=0,4000&c=1&color=FF0080&rescale=0,[23]\d+")
     audit(page)
     page.keyboard.press("2")

@@ -417,7 +417,6 @@ class Catalog:
         array, group, v3, attributes = stored
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
         documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
-        before = self._nodes.any_version((mount.name, rest))
         if large is None and attributes is not None:
             large = _Large(parse_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
             if large.nbytes > _LARGE:
@@ -430,6 +429,7 @@ class Catalog:
             node = ArrayNode(mount, prefix, metadata, attrs, f"{own}+{version}", own, others)
         elif v3 is not None and ((array is None and group is None) or describes_node(v3.data)):
             hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
+            before = self._nodes.any_version((mount.name, rest))
             kept = before.metadata.attributes if isinstance(before, ArrayNode) else None
             found = parse_document(v3.data, v3_key, kept)
             node = _v3_node(mount, prefix, found, v3.version, {v3_key: v3.version}, hidden)

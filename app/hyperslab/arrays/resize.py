@@ -117,9 +117,8 @@ class Resizer:
             documents.publish_metadata(array, with_own(metadata, extent=None))
             return
         documents.publish_metadata(array, with_own(metadata, extent=left))
-        with suppress(
-            WriteConflict, VersionConflict, Overloaded
-        ):  # the shrink is recorded: the next growth clears the rest
+        # the shrink is recorded: the next growth clears the rest
+        with suppress(WriteConflict, VersionConflict, Overloaded):
             turn.take_again()
             array = self._catalog.open_array(array.path, fresh=True)
             if extent(array.metadata) is not None:

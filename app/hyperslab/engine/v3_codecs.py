@@ -182,17 +182,17 @@ class _Parser:
         elif config["id"] not in TO_ITEMS:
             raise CodecRefused(self.key, name, "comes before the items are bytes", member)
         elif config["id"] in _RECASTING:
-            config = dict(self._recast(config))
+            self._recast(config)
         self.items.append(config)
 
-    def _recast(self, config: CodecConfig) -> CodecConfig:
-        """A filter of numcodecs whose items are little-endian: in Zarr v3, ``bytes`` alone gives them an order, as
-        zarr-python has it, whatever the filter names."""
-        part = "encode_dtype" if config["id"] == "astype" else "astype"
-        items = numpy_dtype(config.get(part) or config["dtype"]).newbyteorder("<")
+    def _recast(self, config: dict[str, Any]) -> None:
+        """Make the items that a filter of numcodecs stores little-endian: in Zarr v3, ``bytes`` alone gives them an
+        order, as zarr-python has it, whatever the filter names."""
+        items = _stored_as(config)
+        assert items is not None
         if items.kind in "biuf" and items.itemsize <= 8:
             self.data_type = items.name
-        return {**config, part: items.str}
+        config["encode_dtype" if config["id"] == "astype" else "astype"] = items.newbyteorder("<").str
 
     def _read_transpose(self, order: Any, member: str) -> None:
         stored = self.stored
@@ -467,11 +467,10 @@ def codecs_of(
         name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
         if are_items and name in TO_ITEMS:
             found.append({"name": f"numcodecs.{name}", "configuration": members})
-            full = {"encode_dtype": "|u1"} if name == "packbits" else complete(config)
-            stored_as = full.get("encode_dtype") or full.get("astype") or full.get("dtype")
-            if stored_as is not None:
-                itemsize = numpy_dtype(stored_as).itemsize
-                if numpy_dtype(stored_as).byteorder == ">":
+            items = np.dtype("u1") if name == "packbits" else _stored_as(complete(config))
+            if items is not None:
+                itemsize = items.itemsize
+                if items.byteorder == ">":
                     raise ValueError(f"zarr-python 3 reads what {name!r} stores in little-endian order alone")
             continue
         if are_items and name in _OBJECT_CODECS:
@@ -483,6 +482,12 @@ def codecs_of(
             found.append(_codec_of_bytes(complete(config), itemsize))
         itemsize, are_items = 1, False
     return [*found, serialize] if are_items else found
+
+
+def _stored_as(config: CodecConfig) -> np.dtype[Any] | None:
+    """The data type of the items that a filter of numcodecs stores; None for one that names none."""
+    named = config.get("encode_dtype") or config.get("astype") or config.get("dtype")
+    return None if named is None else numpy_dtype(named)
 
 
 def _codec_of_bytes(config: CodecConfig, itemsize: int) -> NamedConfig:
