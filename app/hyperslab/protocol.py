@@ -9,7 +9,8 @@ from hyperslab.api.response import Deadline, Joined
 
 
 class Protocol(HttpToolsProtocol):
-    """Clients that do not finish a head, or do not read a response, are disconnected: uvicorn would wait for ever."""
+    """Clients that finish no head, nor the body of what is answered, or read no response, are disconnected: uvicorn
+    would wait for ever."""
 
     _unparsed = 0  # bytes since the last head, or the last part of a body
     _is_in_head = False
@@ -50,6 +51,11 @@ class Protocol(HttpToolsProtocol):
         if not self.cycle.body:
             self.cycle.body = b""  # type: ignore[assignment]  # to which ``body`` is added without a copy
         super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body:  # of a body that nothing reads uvicorn keeps no time
+            self._deadline.set(300.0)
 
     def pause_writing(self) -> None:
         super().pause_writing()

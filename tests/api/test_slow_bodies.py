@@ -112,6 +112,7 @@ def test_a_body_as_a_whole_has_its_time(tmp_path: Path) -> None:
     ):
         while not select.select([connection], [], [], 0.05)[0]:  # never silent for as long as half a second
             connection.sendall(b"1\r\n \r\n")
+        connection.sendall(b"1\r\n \r\n")  # also after the answer
         answer = b"".join(iter(lambda: connection.recv(65536), b""))  # until the service has said all
 
     assert answer.startswith(b"HTTP/1.1 408")
