@@ -108,7 +108,7 @@ def test_programs_send_a_token_as_password_or_key(service: str, program: Any, ar
 
 
 def test_gdal_sends_a_token_as_password(service: str) -> None:
-    _, values = by_gdal(f"/vsicurl/{service}/zarr2/data/plain", GDAL_HTTP_AUTH="BASIC", GDAL_HTTP_USERPWD=f"any:{TOKEN}")
+    _, values = by_gdal(f"/vsicurl/{service}/zarr2/data/plain", GDAL_HTTP_USERPWD=f"any:{TOKEN}")
 
     np.testing.assert_array_equal(values, PLAIN)
 
