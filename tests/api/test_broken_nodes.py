@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
-from hyperslab import RemoteGroup
+from hyperslab import RemoteArray, RemoteGroup
 from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
 from tests.documents import zarray
@@ -26,9 +26,7 @@ BROKEN = {
     "no object": {".zarray": b"[1]"},
     "a member that is wrong": {".zarray": json.dumps(zarray(chunks=[0])).encode()},
     "a codec that is refused": {".zarray": json.dumps(zarray(compressor={"id": "pickle"})).encode()},
-    "attributes that are no JSON": {".zarray": json.dumps(zarray()).encode(), ".zattrs": b"{"},
     "a group that is no JSON": {".zgroup": b"{"},
-    "a group whose attributes are no object": {".zgroup": b'{"zarr_format": 2}', ".zattrs": b"[]"},
 }
 
 
@@ -68,6 +66,41 @@ def test_a_broken_node_can_be_replaced_and_deleted_and_all_else_tells_what_is_br
     assert data.http.delete(A).status_code == 204
     assert data.http.get(A).status_code == 404
     assert data.keys() == [".zgroup"]
+
+
+@pytest.mark.parametrize("broken", [b"{", b"", b"[1]"])
+@pytest.mark.parametrize("data", ["folder", "bucket"], indirect=True)
+def test_broken_attributes_hide_no_values_but_what_they_mean(data: Served, broken: bytes) -> None:
+    http = data.http
+    for path in ("a", "g/b"):
+        http.put(f"/v1/metadata/data/{path}", json=DEFINITION).raise_for_status()
+    for name in ("a", "g"):
+        data.store.put(f"{name}/.zattrs", broken)
+    wrong = "a/.zattrs: not JSON" if broken != b"[1]" else "a/.zattrs: expected a JSON object"
+
+    assert http.put("/v1/slice/data/a?select=1", json=7).status_code == 204
+    assert RemoteArray(f"{http.base_url}/v1/slice/data/a")[...].tolist() == [0, 7, 0, 0]
+    (line,) = http.get(A).json()["problems"]
+    assert line.startswith(wrong)
+    group = http.get("/v1/metadata/data/g").json()
+    assert ([child["name"] for child in group["children"]], len(group["problems"])) == (["b"], 1)
+    (row, _) = http.get("/v1/metadata/data?table=true").json()["children"]
+    assert (row["shape"], row["problem"]) == ([4], line)
+
+    decoded = [f"/v1/slice/data/a?decode=cf&{form}" for form in ("format=json", "reduce=minmax&bins=2")]
+    for target in (*decoded, "/v1/tile/data/a/thumbnail.png", "/v1/tile/data/g/info.json", f"{A}?decode=cf"):
+        assert problem(http.get(target)) == (502, "bad-metadata"), target
+    assert problem(http.patch(A, json={"attributes": {"k": 1}})) == (502, "bad-metadata")
+    assert problem(http.get("/zarr3/data/a/zarr.json")) == (404, "form-not-found")
+    assert data.store.get("a/.zattrs").data == broken
+    consolidated = http.get("/zarr/data/.zmetadata").json()
+    assert consolidated["metadata"].keys() == {".zgroup", "g/.zgroup", "g/b/.zarray"}
+    assert consolidated["left_out"] == ["a/.zattrs", "g/.zattrs"]
+    assert http.get("/zarr3/data/zarr.json").json()["consolidated_metadata"]["metadata"].keys() == {"g", "g/b"}
+
+    http.put("/zarr/data/a/.zattrs", json={"scale_factor": 0.5}).raise_for_status()
+    assert http.get("/v1/slice/data/a?decode=cf&format=json").json()[1] == 3.5
+    assert http.delete("/v1/metadata/data/g?recursive=true").status_code == 204
 
 
 def test_a_broken_group_with_children_goes_only_recursively(data: Served) -> None:

@@ -16,6 +16,8 @@ import tensorstore
 import zarr
 from zarr.codecs import GzipCodec
 
+from hyperslab.engine import creation
+from hyperslab.engine.comparison import checked_document
 from tests.api.support import problem, running, writable
 
 ARRAYS: dict[str, dict[str, Any]] = {
@@ -274,6 +276,54 @@ def test_a_fill_value_of_a_schema_extends_to_all_items(tmp_path: Path, zarr_form
         made = client.put("/v1/metadata/data/a", json={"zarr_format": zarr_format, "schema": schema})
         assert (made.status_code, made.json().get("fill_value")) == (201, 7)
         assert checked(client, "a", schema=schema).status_code == 200
+
+
+def test_units_of_axes_are_constraints_of_zarr_v3_as_in_tensorstore(tmp_path: Path) -> None:
+    base: dict[str, Any] = {"dtype": "uint16", "domain": {"shape": [3, 4]}}
+    units: list[Any] = [["4 nm", None], [[4, "nm"], "s"], ["4e0nm", ""], ["5nm", None], [None, None], ["4nm"], [4, "m"]]
+    with writable(tmp_path) as client:
+        for number, made in enumerate(units):
+            spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path / f"their{number}")}}
+            schema = {**base, "dimension_units": made}
+            answer = client.put(f"/v1/metadata/data/{number}", json={"zarr_format": 3, "schema": schema})
+            assert (answer.status_code == 201) == (len(made) == 2), answer.text
+            if len(made) != 2:
+                continue
+            theirs = tensorstore.open({**spec, "schema": schema}, create=True).result()
+            shown = theirs.schema.to_json().get("dimension_units")
+            documents = [json.loads((tmp_path / f"{of}{number}/zarr.json").read_bytes()) for of in ("", "their")]
+            assert documents[0]["attributes"] == documents[1].get("attributes", {})
+            assert answer.json()["schema"].get("dimension_units") == shown
+            for wanted in units:
+                try:
+                    fits = bool(tensorstore.open({**spec, "schema": {"dimension_units": wanted}}).result())
+                except ValueError:
+                    fits = False
+                found = checked(client, f"{number}", schema={"dimension_units": wanted})
+                assert (found.status_code == 200) == fits, (made, wanted, found.text)
+        v2 = client.put("/v1/metadata/data/v2", json={"schema": {**base, "dimension_units": ["nm", None]}})
+    assert problem(v2) == (422, "bad-definition")
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "chunks", "shards"),
+    [
+        ({"elements": 100}, {"elements": 1600}, [10, 10], [40, 40]),
+        ({"elements": 100, "aspect_ratio": [1, 4]}, {"elements": 1600}, [5, 20], [40, 40]),
+        ({"shape": [10, 10]}, {"elements": 1700}, [10, 10], [40, 40]),
+        ({"elements": 100}, {"shape": [50, 100]}, [10, 10], [50, 100]),
+        ({"elements_soft_constraint": 5000}, {"shape": [50, 100]}, [50, 100], None),
+    ],
+)
+def test_what_is_read_may_be_smaller_than_what_is_written_by_elements_too(
+    read: Any, write: Any, chunks: list[int], shards: list[int] | None
+) -> None:
+    layout = {"read_chunk": read, "write_chunk": write}
+    request = {"zarr_format": 3, "shape": [100, 200], "dtype": "u2", "chunk_layout": layout}
+
+    array = creation.checked(checked_document(request))
+
+    assert ([*array.chunks], [*array.stored_grid.chunks]) == (chunks, shards or chunks)
 
 
 def test_layouts_name_axes_within_items_as_in_tensorstore(tmp_path: Path) -> None:

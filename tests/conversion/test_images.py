@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tifffile
+import xarray
 import yaozarrs
 import zarr
 from hypothesis import given, settings
@@ -110,7 +112,7 @@ def test_colour_samples_are_channels(tmp_path: Path) -> None:
 
 
 def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
-    tags: Any = [(274, 3, 1, 6, True), (42113, 2, 0, "-9999", True)]
+    tags: Any = [(274, 3, 1, 6, True), (42113, 2, 0, "-9999", True), (34675, 7, 4, b"icc.", True)]
     for name, kind in (("a", {"photometric": "palette", "colormap": np.zeros((3, 256), "u2")}), ("b", {})):
         options: dict[str, Any] = {"photometric": "miniswhite", **kind, "extratags": tags}
         tifffile.imwrite(tmp_path / f"{name}.tif", np.zeros((9, 9), "u1"), **options)
@@ -119,7 +121,65 @@ def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
 
     assert "colour map" in said[0]
     assert "0 as white" in said[1]
-    assert all("orientation 6" in each and "-9999" in each for each in said)
+    assert all("orientation 6" in each and "-9999" in each and "InterColorProfile" in each for each in said)
+
+
+@pytest.mark.parametrize("out", ["image.zarr", "image.ome.tif", "image.nc"])
+def test_what_a_tiff_says_of_itself_is_kept_or_named(tmp_path: Path, out: str) -> None:
+    scale: Any = [(33550, 12, 3, (1.0, 2.0, 0.0), True)]
+    for time in range(2):
+        options: dict[str, Any] = {"description": "60x oil", "datetime": f"2026:01:01 00:00:0{time}"}
+        tifffile.imwrite(tmp_path / f"t{time}.tif", np.zeros((9, 9), "u1"), extratags=scale, **options)
+
+    made = convert(str(tmp_path / "t*.tif"), str(tmp_path / out))
+
+    assert "left out what differs from file to file: DateTime" in made.lines
+    kept = {"ImageDescription": "60x oil", "ModelPixelScaleTag": [1.0, 2.0, 0.0]}
+    if out.endswith("zarr"):
+        assert zarr.open_group(tmp_path / out, mode="r").attrs["tiff"] == kept
+    elif out.endswith("nc"):
+        with xarray.open_dataset(tmp_path / out) as dataset:
+            assert json.loads(dataset.attrs["tiff"]) == kept
+    else:
+        assert "left out attributes, which OME-TIFF does not have: tiff" in made.lines
+
+
+@pytest.mark.parametrize("src", ["cells.companion.ome", "c1.ome.tif", "."])
+def test_ome_xml_may_lie_in_a_companion_file(tmp_path: Path, src: str) -> None:
+    values = np.arange(2 * 3 * 20 * 30, dtype="u2").reshape(2, 3, 20, 30)
+    space, blocks = "http://www.openmicroscopy.org/Schemas/OME/2016-06", ""
+    binary = f'<OME xmlns="{space}"><BinaryOnly MetadataFile="cells.companion.ome" UUID="urn:uuid:0"/></OME>'
+    for c in range(2):
+        tifffile.imwrite(
+            tmp_path / f"c{c}.ome.tif", values[c], description=binary, metadata=None, photometric="minisblack"
+        )
+        uuid = f'<UUID FileName="c{c}.ome.tif">urn:uuid:{c + 1}</UUID>'
+        blocks += f'<TiffData FirstC="{c}" IFD="0" PlaneCount="3">{uuid}</TiffData>'
+    channels = "".join(f'<Channel ID="Channel:0:{c}" Name="{name}"/>' for c, name in enumerate(("DAPI", "GFP")))
+    (tmp_path / "cells.companion.ome").write_text(
+        f'<OME xmlns="{space}" UUID="urn:uuid:0"><Instrument ID="Instrument:0"/><Image ID="Image:0">'
+        "<Description>60x µ oil</Description>"
+        '<Pixels DimensionOrder="XYZCT" Type="uint16" SizeX="30" SizeY="20" SizeZ="3" SizeC="2" SizeT="1">'
+        f"{channels}{blocks}</Pixels></Image></OME>",
+        encoding="utf-8",
+    )
+
+    made = convert(str(tmp_path / src), str(tmp_path / "out"))
+    convert(str(tmp_path / "out"), str(tmp_path / "again.ome.tif"))
+
+    assert "left out of the OME-XML: Instrument" in made.lines
+    group: Any = zarr.open_group(tmp_path / "out", mode="r")
+    np.testing.assert_array_equal(group["0"][...], values)
+    assert [channel["label"] for channel in group.attrs["ome"]["omero"]["channels"]] == ["DAPI", "GFP"]
+    assert group.attrs["ome_xml"] == {"Description": "60x µ oil"}
+    with tifffile.TiffFile(tmp_path / "again.ome.tif") as again:
+        assert "<Description>60x µ oil</Description>" in str(again.ome_metadata)
+    (tmp_path / "c0.ome.tif").unlink()
+    with pytest.raises(CannotConvert, match=r"c0\.ome\.tif"):
+        convert(str(tmp_path / src), str(tmp_path / "less"))
+    (tmp_path / "cells.companion.ome").unlink()
+    with pytest.raises(Undetermined, match=r"is in cells\.companion\.ome, which is not beside it: say --axes"):
+        convert(str(tmp_path / "c1.ome.tif"), str(tmp_path / "less"))
 
 
 def test_images_of_one_file_become_a_collection(tmp_path: Path) -> None:

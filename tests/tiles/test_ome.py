@@ -227,7 +227,7 @@ def test_each_end_of_a_window_counts_without_the_others(window: Json, found: Win
         ({"color": 255}, "color", "color"),
         ({"color": "green"}, "color", "color"),
         ({"window": {"min": 0, "start": 0, "end": "1"}}, "window.end", "window"),
-        ({"window": {"start": 1, "end": 1}}, "not below", "window"),
+        ({"window": {"start": 0, "end": 0}}, "not below", "window"),
         ({"window": {"min": 1, "max": 0, "start": 0, "end": float("nan")}}, "window.end", "window"),
         ({"window": 3}, "window", "window"),
     ],
@@ -241,6 +241,7 @@ def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, mem
     assert getattr(found.omero.channels[1], lost) is not None
     assert f"omero.channels[0].{lost}" in found.problems[0]
     assert member in found.problems[0]
+    assert len(found.problems) == 1 + (member == "window.end")  # and that no two ends are left
 
 
 @pytest.mark.parametrize(

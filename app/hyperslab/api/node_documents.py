@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.response import etag_of
 from hyperslab.arrays.faces import forms
-from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode
+from hyperslab.arrays.nodes import ArrayNode, Children, GroupNode, without_unread
 from hyperslab.arrays.plan import resolve_field
 from hyperslab.arrays.table import Table
 from hyperslab.arrays.tree import Matches
@@ -33,6 +33,8 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
     resolve_field(array, field)
     metadata = array.metadata
     stored = metadata.document
+    attributes, problems = without_unread(array)
+    problems += array.problems
     return {
         "kind": "array",
         "path": array.path,
@@ -46,7 +48,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         "filters": stored.get("filters"),
         "dimension_separator": metadata.dimension_separator,
         "dimension_names": array.axis_names,
-        "attributes": array.attributes,
+        "attributes": attributes,
         "fields": [
             {"name": part.name, "dtype": part.json, "shape": part.shape, "offset": part.offset}
             for part in metadata.dtype.fields
@@ -65,7 +67,7 @@ def array_document(array: ArrayNode, options: ApiOptions, root: str = "", field:
         },
         "links": _links(array, root, ("slice", "chunk", "plan", "points", "tile")),
         **(_v3_members(array) if metadata.zarr_format == 3 else {}),
-        **({"problems": array.problems} if array.problems else {}),
+        **({"problems": problems} if problems else {}),
     }
 
 
@@ -86,11 +88,12 @@ def _v3_members(array: ArrayNode) -> dict[str, Any]:
 def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[str, Any]:
     """A group with a page of its children, or of a search; ``next_cursor`` is null on the last page."""
     member, name = ("matches", "path") if isinstance(listed, Matches) else ("children", "name")
+    attributes, problems = without_unread(group)
     document: dict[str, Any] = {
         "kind": "group",
         "path": group.path,
         "zarr_format": group.zarr_format,
-        "attributes": group.attributes,
+        "attributes": attributes,
         member: _listed(listed, name),
         "next_cursor": listed.next_cursor,
         "links": _links(group, root, ("tile",)),
@@ -99,8 +102,8 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
         document["also"] = group.also
     if isinstance(listed, Table) and listed.count is not None:
         document["count"] = listed.count
-    ome = read_ome(group.attributes)
-    document["problems"] = [*listed.problems, *group.problems, *ome.problems]
+    ome = read_ome(attributes)
+    document["problems"] = [*listed.problems, *problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:
         found = ome.multiscale
         axes = None if found.axes is None else [asdict(axis) for axis in found.axes]

@@ -172,7 +172,7 @@ def values_etag(tag: str, words: str) -> str:
 
 async def with_inherited(request: Exchange, array: ArrayNode, decode: str) -> ArrayNode:
     """The array, for ``decode=cf`` with the attributes that it inherits."""
-    if not array.may_inherit or decode != "cf":
+    if decode != "cf" or not array.may_inherit:
         return array
     return await request.run(request.service.catalog.with_inherited, array)
 

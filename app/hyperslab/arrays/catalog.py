@@ -23,6 +23,8 @@ from hyperslab.arrays.nodes import (
     KeyForm,
     Kind,
     MountedStore,
+    UnreadAttributes,
+    without_unread,
 )
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.cf import is_time
@@ -151,7 +153,7 @@ class Catalog:
             return child.copied
         if mount is None or not any([*child.documents.values()][:-1]):
             node = self.find_readable(path)
-            return {} if node is None else node.attributes
+            return {} if node is None else without_unread(node)[0]
         v3_key, own_key = [*child.documents][-2:]
         is_mixed = any([*child.documents.values()][:-2])
 
@@ -234,8 +236,11 @@ class Catalog:
         others = (child.name for count in (10_000,) for child in self.some_children(group, count))  # lazy
         for sibling in chain(array.dimension_names or (), others):
             parent = self.find_readable(f"{folder}/{sibling}")
-            if isinstance(parent, ArrayNode) and parent.attributes.get("bounds") == name and is_time(parent.attributes):
-                inherited = {key: parent.attributes[key] for key in ("units", "calendar") if key in parent.attributes}
+            if not isinstance(parent, ArrayNode):
+                continue
+            given = without_unread(parent)[0]
+            if given.get("bounds") == name and is_time(given):
+                inherited = {key: given[key] for key in ("units", "calendar") if key in given}
                 version = f"{array.version}+{parent.version}"
                 return replace(array, attributes={**inherited, **array.attributes}, version=version)
         return array
@@ -340,7 +345,7 @@ class Catalog:
         found = listing.children(
             mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
-        if not (mount.store.capabilities.listable or known.names or _NAME_CHILDREN & group.attributes.keys()):
+        if not (mount.store.capabilities.listable or known.names or _NAME_CHILDREN & without_unread(group)[0].keys()):
             problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
         if attributes and mount.is_remote and above:
             found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
@@ -418,7 +423,7 @@ class Catalog:
         array_key, group_key, v3_key, attributes_key = keys = mount.document_keys(prefix)
         documents, version = dict(zip(keys, versions, strict=True)), _joined(versions)
         if large is None and attributes is not None:
-            large = _Large(parse_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
+            large = _Large(_attributes(attributes.data, attributes_key), 4 * len(attributes.data))
             if large.nbytes > _LARGE:
                 self._attributes.put((mount.name, attributes_key), attributes.version, large, large.nbytes)
         attrs = {} if large is None else large.attributes
@@ -464,7 +469,7 @@ class Catalog:
             raise NodeNotFound(mount.path(prefix))
         key = prefix + ".zattrs"
         stored = mount.store.get(key) if has_attributes else None
-        attrs = {} if stored is None else parse_attributes(stored.data, key)
+        attrs = {} if stored is None else _attributes(stored.data, key)
         documents = {**dict.fromkeys(mount.document_keys(prefix)), key: None if stored is None else stored.version}
         version = "implicit" + _joined([*documents.values()])
         return GroupNode(mount, prefix, attrs, version, implicit=True, documents=documents)
@@ -481,6 +486,14 @@ class Catalog:
         if any(mount.versions.look_up_documents("", documents, denied_is_absent=True)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
+
+
+def _attributes(data: bytes | memoryview, key: str) -> Mapping[str, Any]:
+    """The members of a ``.zattrs``, which may be broken: the node is readable without them."""
+    try:
+        return parse_attributes(data, key)
+    except BadMetadata as error:
+        return UnreadAttributes(error)
 
 
 def _v3_node(  # noqa: PLR0917

@@ -23,7 +23,7 @@ from hyperslab.arrays.lease import Turn, node_lease, node_lock, retried
 from hyperslab.arrays.nodes import V3, ArrayNode, BrokenNode, GroupNode, MountedStore
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.comparison import checked_document, first_difference
-from hyperslab.engine.constraints import without_description
+from hyperslab.engine.constraints import with_units, without_description
 from hyperslab.engine.creation import MEMBERS, checked, requested_format
 from hyperslab.engine.jsontext import dump_copy, dump_json, json_floats
 from hyperslab.engine.metadata import MAX_ARRAY_BYTES, ArrayMetadata
@@ -128,6 +128,7 @@ class Creator:
         if mode == "open" and (found := self._opened(path, check, check_fits)) is not None:
             return found  # also for partial definitions
         asked = {**members, "dimension_names": names} if zarr_format == 3 else members
+        attributes = {**with_units(members, attributes, zarr_format)}
         metadata = checked(checked_document(asked, attributes))
         if zarr_format == 2:
             attributes = _with_dimension_names(attributes, names, metadata.rank)

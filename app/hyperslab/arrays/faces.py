@@ -22,7 +22,7 @@ from hyperslab.arrays.keys import (
     StoredKey,
     find_in,
 )
-from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode
+from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, without_unread
 from hyperslab.arrays.plan import MAX_VERSIONS, make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.shards import ShardReader
@@ -45,7 +45,7 @@ from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.selection import normalise
 from hyperslab.engine.v3 import document_of, new_group
-from hyperslab.errors import BrokenData, FormNotFound, KeyNotFound
+from hyperslab.errors import BadMetadata, BrokenData, FormNotFound, KeyNotFound
 from hyperslab.storage.keys import normalise_path, prefixes
 
 ZarrFormat = Literal[2, 3]
@@ -204,6 +204,8 @@ class FaceReader(KeyReader):
         """A ``zarr.json``. An array of an image without dimension names gets those of the image's axes, from a group
         above it; ``find`` opens these groups."""
         if isinstance(node, GroupNode):
+            for problem in without_unread(node)[1]:
+                raise FormNotFound(node.path, problem)
             attributes = v3_attributes(node.attributes, node.path.rpartition("/")[2])
             return new_group(node.attributes if node.zarr_format == 3 else attributes)
         names = node.dimension_names
@@ -216,9 +218,9 @@ class FaceReader(KeyReader):
         for root in reversed(prefixes(array.prefix)[:-1]):
             try:
                 group = find(array.mount.path(root))
+                names = None if group is None else dimensions_in(group.attributes, array.prefix[len(root) : -1])
             except BrokenData:
                 return None
-            names = None if group is None else dimensions_in(group.attributes, array.prefix[len(root) : -1])
             if group is None or names is not None:
                 return names
         return None
@@ -230,11 +232,13 @@ class FaceReader(KeyReader):
         def make(nodes: Mapping[str, Node]) -> bytes:
             metadata: dict[str, Any] = {}
             for path, node in nodes.items():
+                is_group = isinstance(node, GroupNode)
+                made = replace(node, attributes=without_unread(node)[0]) if is_group else node
                 try:
-                    found = self._v3_document(node, find_in(group, nodes)) if path else {}
+                    found = self._v3_document(made, find_in(group, nodes)) if path else {}
                 except FormNotFound:
                     continue
-                if path and isinstance(node, GroupNode):
+                if path and is_group:
                     metadata[path] = {**found, **_consolidated({})}
                 elif path and opens_v3_in_zarr3(found):
                     metadata[path] = found
@@ -260,7 +264,7 @@ def array_document(
         named = array.dimension_names is not None
         attributes = v3_missing(array.attributes, array.metadata) if named else dict(array.attributes)
         return document_of(array.metadata, attributes, dimension_names)
-    except ValueError as error:
+    except (ValueError, BadMetadata) as error:
         raise FormNotFound(array.path, str(error)) from error
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from hyperslab.arrays.catalog import Catalog, Node
 from hyperslab.arrays.changes import ChangeLog, Entry, Log, new_log
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore, without_unread
 from hyperslab.engine.grid import ChunkGrid, Coords
 from hyperslab.errors import BadParameter, BrokenData, HyperslabError, NodeNotFound
 from hyperslab.storage.keys import as_prefix, prefixes
@@ -268,7 +268,7 @@ class ChangeFeed:
             while len(known) > 10_000:
                 known.popitem(last=False)
         before = None if what.created else before
-        if what.unknown or node.implicit:
+        if what.unknown or node.implicit or without_unread(node)[1]:
             return {"path": path, "unknown": True}
         data: dict[str, Any] = {"path": path, **({"created": True} if what.created else {})}
         boxes: list[tuple[slice, ...]] = []
@@ -280,7 +280,7 @@ class ChangeFeed:
                 data["shape"] = list(shape)
                 boxes = _added(shape_before, shape)
             boxes += _boxes(node.metadata.stored_grid, what.coords)
-        if tracked and (before is None or before.attributes != node.attributes):
+        if tracked and (before is None or without_unread(before)[0] != node.attributes):
             data["attributes"] = dict(node.attributes)
         if data.keys() == {"path"} and not boxes:
             return None

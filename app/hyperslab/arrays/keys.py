@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from hyperslab.arrays.catalog import Catalog, Node, above, looks_like_chunk
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore, without_unread
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
@@ -272,16 +272,20 @@ class KeyReader:
         return dict([own, *([(ATTRIBUTES, {**node.attributes})] if node.attributes else [])])
 
     def _consolidated(self, group: GroupNode) -> bytes:
-        """All present documents at and below a group. Broken ones are left out. Raises `FormNotFound` as
-        `_made_of_all`."""
+        """All present documents at and below a group. Broken ones are left out, also an array without whose attributes
+        its values may mean something else. Raises `FormNotFound` as `_made_of_all`."""
 
         def make(nodes: Mapping[str, Node]) -> bytes:
             documents: dict[str, Any] = {}
             left_out: list[str] = []
             for path, node in nodes.items():
                 inner = as_prefix(path)
+                if without_unread(node)[1]:
+                    left_out.append(inner + ATTRIBUTES)
+                    if isinstance(node, ArrayNode):
+                        continue
                 try:
-                    found = self._documents(node, find_in(group, nodes))
+                    found = self._documents(replace(node, attributes=without_unread(node)[0]), find_in(group, nodes))
                 except FormNotFound:
                     continue
                 if ARRAY in found and not opens_in_zarr3(found[ARRAY]):

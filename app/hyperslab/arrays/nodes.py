@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata
-from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
+from hyperslab.errors import BadDefinition, BadMetadata, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
 from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
@@ -261,6 +261,30 @@ class Head(Protocol):
         `errors.ChangedWhileRead` if they have moved to chunks since."""
 
 
+class UnreadAttributes(Mapping[str, Any]):
+    """Attributes whose document is broken, for the reason in ``error``, which each look at them raises: they may say
+    what the values mean."""
+
+    def __init__(self, error: BadMetadata) -> None:
+        self.error = error
+
+    def __getitem__(self, name: str) -> Any:
+        raise BadMetadata(self.error.key, self.error.member, self.error.reason)
+
+    def __iter__(self) -> Iterator[str]:
+        return self[""]  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return self[""]  # type: ignore[no-any-return]
+
+
+def without_unread(node: ArrayNode | GroupNode) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The attributes of a node, none if they are broken, and a sentence that says so."""
+    if not isinstance(node.attributes, UnreadAttributes):
+        return node.attributes, ()
+    return {}, (f"{node.attributes.error}: its attributes are unknown, and values are not decoded by them",)
+
+
 @dataclass(frozen=True)
 class ArrayNode:
     """An open array. ``prefix`` is ``""`` or ends in ``/``; ``version`` covers metadata and attributes.
@@ -331,14 +355,13 @@ class ArrayNode:
     def axis_names(self) -> tuple[str | None, ...] | None:
         """A name or None for each axis: that of Zarr v3, else that of ``_ARRAY_DIMENSIONS``, which counts in both
         formats; None without any name."""
-        listed = self.attributes.get("_ARRAY_DIMENSIONS")
+        attributes = without_unread(self)[0]
+        listed = attributes.get("_ARRAY_DIMENSIONS")
         nothing: list[Any] = [None] * self.metadata.rank
         listed = listed if isinstance(listed, list) and len(listed) == self.metadata.rank else nothing
         stored = self.metadata.dimension_names or nothing
         names = [own or (other if isinstance(other, str) else None) for own, other in zip(stored, listed, strict=True)]
-        return (
-            tuple(names) if any(names) or (names == listed == [] and "_ARRAY_DIMENSIONS" in self.attributes) else None
-        )
+        return tuple(names) if any(names) or (names == listed == [] and "_ARRAY_DIMENSIONS" in attributes) else None
 
     @property
     def dimension_names(self) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from hyperslab.arrays import listing
 from hyperslab.arrays.catalog import Catalog
-from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode
+from hyperslab.arrays.nodes import ArrayNode, ChildInfo, Children, GroupNode, without_unread
 from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, HyperslabError, shown
 from hyperslab.storage.keys import join
@@ -180,14 +180,16 @@ def _row(catalog: Catalog, group: GroupNode, child: ChildInfo, columns: Sequence
             node = catalog.open_node(join(group.path, child.name))
         except HyperslabError as error:
             return Row(child.name, child.kind, problem=str(error))
-    attributes = {name: node.attributes[name] for name in columns if name in node.attributes}
+    given, problems = without_unread(node)
+    problem = problems[0] if problems else None
+    attributes = {name: given[name] for name in columns if name in given}
     for name, value in attributes.items():
         if isinstance(value, str | list | dict):
             text = value if isinstance(value, str) else shown(value)
             attributes[name] = text if len(text) <= 200 else f"{text[:199]}…"
     if not isinstance(node, ArrayNode):
-        return Row(child.name, node.kind, attributes=attributes)
-    metadata, units = node.metadata, node.attributes.get("units")
+        return Row(child.name, node.kind, attributes=attributes, problem=problem)
+    metadata, units = node.metadata, given.get("units")
     return Row(
         child.name,
         node.kind,
@@ -197,6 +199,7 @@ def _row(catalog: Catalog, group: GroupNode, child: ChildInfo, columns: Sequence
         metadata.nbytes,
         units if isinstance(units, str) else None,
         attributes,
+        problem,
     )
 
 

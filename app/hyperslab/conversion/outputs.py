@@ -17,6 +17,7 @@ from hyperslab.client.text import Progress, report, size_text
 from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, boxes, execute, size_of, threads_for
 from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
 from hyperslab.conversion.places import is_service
+from hyperslab.conversion.tiff import OME_TEXTS
 from hyperslab.engine.cf import parse_fill
 from hyperslab.engine.faces import MISSING
 from hyperslab.errors import HyperslabError
@@ -97,6 +98,8 @@ def write_file(source: Source, dst: str, memory: int, *, replace: bool, dry_run:
                     notes.append(f"left out levels below {len(arrays) - 1}: they have fewer planes, a TIFF as many")
                     break
                 arrays.append(level.array)
+            if others := image.attributes.keys() - {"ome_xml"}:
+                notes.append(f"left out attributes, which OME-TIFF does not have: {', '.join(sorted(others))}")
             write = partial(_write_tiff, image, arrays)
         case _:
             nodes = _variables(source)
@@ -133,6 +136,9 @@ def _levels(source: Source) -> list[Image]:
     arrays = [level for level in levels if isinstance(level, Array)]
     if len(arrays) < len(levels):
         raise CannotConvert("the source is not one image, but a group of several arrays: name one of them")
+    others = {
+        key: value for key, value in source.groups.get("", {}).items() if key not in ("ome", "multiscales", "omero")
+    }
     axes = [str(name) for name in arrays[0].dimension_names or ()]
     sizes: dict[str, Axis] = {}
     if scales:
@@ -146,7 +152,8 @@ def _levels(source: Source) -> list[Image]:
     if not set(axes) <= KINDS.keys() or len(axes) != len(arrays[0].shape):
         axes = ["y", "x"] if len(arrays[0].shape) == 2 else axes
     name = str(scales.get("name", ""))
-    return [as_image(array, "".join(axes), sizes, name=name, channels=channels) for array in arrays]
+    members: dict[str, Any] = {"name": name, "channels": channels, "attributes": {**others, **arrays[0].attributes}}
+    return [as_image(array, "".join(axes), sizes, **members) for array in arrays]
 
 
 def main_array(source: Source) -> Array:
@@ -179,6 +186,8 @@ def _write_tiff(image: Image, levels: Sequence[Array], path: Path, advance: Adva
     from tifffile import TiffWriter
 
     metadata: dict[str, Any] = {"axes": "".join(axis.name for axis in image.axes).upper(), "Name": image.name}
+    texts = image.attributes.get("ome_xml")
+    metadata |= {name: str(texts[name]) for name in texts if name in OME_TEXTS} if isinstance(texts, dict) else {}
     for axis in image.axes:
         member = "TimeIncrement" if axis.name == "t" else f"PhysicalSize{axis.name.upper()}"
         if axis.name != "c" and (axis.unit in SYMBOLS or axis.scale != 1):
@@ -240,7 +249,8 @@ def _write_netcdf(  # noqa: PLR0917
     groups: dict[str, dict[str, Any]] = {"": {}}
     attributes = source.groups
     if _is_image(source):
-        groups, attributes = {"": _coordinates(_levels(source)[0])}, {}
+        image = _levels(source)[0]
+        groups, attributes = {"": _coordinates(image)}, {"": image.attributes}
     for node, array in nodes.items():
         group, _, name = node.rpartition("/")
         own = _netcdf_attributes(array.attributes, node, notes)

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 import os
+import re
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +49,38 @@ SAMPLES: Final = (Channel("Red", "FF0000"), Channel("Green", "00FF00"), Channel(
 LOCK: Final = threading.Lock()
 LOGGER: Final = logging.getLogger("tifffile")
 LOGGER.addHandler(logging.NullHandler())  # what it complains of is said in one sentence
+OME_TEXTS: Final = ("Description", "AcquisitionDate")
+MASTER: Final = re.compile(r"""BinaryOnly[^>]*MetadataFile=["']([^"']*)""")
+"""The file with the OME-XML of a TIFF that has none. [OME-TIFF: BinaryOnly]"""
+STORAGE: Final = {
+    *(
+        254,
+        255,
+        256,
+        257,
+        258,
+        259,
+        262,
+        266,
+        273,
+        274,
+        277,
+        278,
+        279,
+        280,
+        281,
+        282,
+        283,
+        284,
+        292,
+        293,
+        296,
+        297,
+        317,
+    ),
+    *(320, 322, 323, 324, 325, 330, 338, 339, 347, 512, 513, 514, 530, 531, 532, 32997, 32998, 50838, 50839),
+}
+"""Tags of how pixels are stored, or that are read elsewhere. [TIFF 6.0; those of ImageJ are 50838 and 50839]"""
 LETTERS: Final = str.maketrans("TCZYXS", "tczyxc")
 
 
@@ -64,8 +98,9 @@ class TiffValues:
             file = FILES.get(self.path)
             series = file.series[self.series]
             if series.dataoffset is not None:
-                stored = self.dtype.newbyteorder(">" if file.byteorder == ">" else "<")
-                return read_raw(self.path, series.dataoffset, stored, self.shape, box)
+                own = series.keyframe.parent  # which of several files it is
+                stored = self.dtype.newbyteorder(">" if own.byteorder == ">" else "<")
+                return read_raw(own.filehandle.path, series.dataoffset, stored, self.shape, box)
             out = np.zeros([part.stop - part.start for part in box], self.dtype)
             with LOCK:  # tifffile reads directories of pages when they are first asked for
                 keyframe, pages = series.keyframe, series.pages
@@ -95,8 +130,14 @@ def readable(path: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise CannotConvert(f"{path} cannot be read: {error}: pip install 'hyperslab[convert]'") from error
-    except (TiffFileError, ValueError, TypeError, IndexError, KeyError, struct.error, EOFError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise CannotConvert(f"{path} cannot be read as TIFF: {error or type(error).__name__}") from error
+
+
+UNREADABLE: Final = (
+    *(TiffFileError, ValueError, TypeError, IndexError, KeyError, struct.error, EOFError, RuntimeError),
+    ElementTree.ParseError,
+)
 
 
 class _Complaints(logging.Handler):
@@ -109,9 +150,34 @@ class _Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage())
 
+    def __enter__(self) -> list[str]:
+        LOGGER.addHandler(self)
+        return self.texts
+
+    def __exit__(self, *_: object) -> None:
+        LOGGER.removeHandler(self)
+
 
 def _open_tiff(path: str) -> TiffFile:
-    file = TiffFile(path)
+    """A TIFF with its images; OME-XML may lie in a companion file, which is named beside the pixels, or is the
+    ``path``. [OME-TIFF: BinaryOnly, companion files]"""
+    folder = Path(path).parent
+    if Path(path).suffix.lower() == ".ome":
+        text = Path(path).read_text("utf-8")
+        names = [uuid.get("FileName") for uuid in ElementTree.fromstring(text).iterfind(".//{*}TiffData/{*}UUID")]
+        first = next((folder / Path(name).name for name in names if name), None)
+        if first is None or not first.is_file():
+            raise CannotConvert(f"{path} names {first.name if first else 'no TIFF'}: its TIFFs must lie beside it")
+        file = TiffFile(first, omexml=text)
+    else:
+        file = TiffFile(path)
+        named = MASTER.search(file.ome_metadata or "")
+        master = folder / Path(named[1] if named else "").name
+        if master.is_file():
+            file.close()
+            with _open_tiff(str(master)) if master.suffix.lower() == ".ome" else TiffFile(master) as other:
+                text = other.ome_metadata or ""
+            file = TiffFile(path, omexml=text)
     _ = file.series  # which reads the directories of pages
     return file
 
@@ -223,11 +289,14 @@ def _moved(part: slice, origin: int) -> slice:
 def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) -> tuple[str, list[Image], list[str]]:
     """What files are, their images, and notes of what is left out. Several files are one image, or the files of one
     OME-TIFF. Raises `Undetermined` for axes that neither files nor names say."""
-    what, images, notes, own = _images(paths[0], axes, several=len(paths) > 1)
+    companion = next((path for path in paths if path.suffix.lower() == ".ome"), None)
+    what, images, notes, own = _images(companion or paths[0], axes, several=len(paths) > 1)
     if len(paths) == 1:
         return what, images, notes
     if {path.resolve() for path in paths} <= own and pattern is None:
         return what, images, notes  # the files of one OME-TIFF
+    if companion is not None:
+        raise CannotConvert(f"{companion} does not name all files beside it: convert it by itself")
     if len(images) > 1:
         raise CannotConvert(f"{paths[0]} holds several images: convert each file by itself")
     labels, order = positions([path.name for path in paths], pattern)
@@ -235,13 +304,16 @@ def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) 
     letters = "".join(axis.name for axis in inner.axes)
     if both := set(labels) & set(letters):
         raise Undetermined(f"{paths[0].name} has an axis {min(both)!r}, and the names too", "axes", "zyx")
-    parts = [inner.array.values]
+    parts, shared, differing = [inner.array.values], inner.attributes, set[str]()
     for path in paths[1:]:
         _, (other, *rest), _, _ = _images(path, axes, several=True)
         if rest or (other.array.shape, other.array.dtype) != (inner.array.shape, inner.array.dtype):
             found = f"{other.array.dtype} {list(other.array.shape)}"
             raise CannotConvert(f"{path} is {found}, and {paths[0]} {inner.array.dtype} {list(inner.array.shape)}")
         parts.append(other.array.values)
+        shared = _common(shared, other.attributes, differing)
+    if differing:
+        notes.append(f"left out what differs from file to file: {', '.join(sorted(differing))}")
     leading = tuple([len(each) for each in labels.values()])
     array = Array(
         Stacked(tuple([parts[at] for at in order]), leading),
@@ -253,34 +325,59 @@ def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) 
     if "c" in labels:
         channels = tuple([Channel(None if label.isdecimal() else label) for label in labels["c"]])
     found_axes = {axis.name: axis for axis in inner.axes}
-    image = as_image(array, "".join(labels) + letters, found_axes, name=inner.name, channels=channels)
+    members = {"name": inner.name, "channels": channels, "attributes": shared}
+    image = as_image(array, "".join(labels) + letters, found_axes, **members)
     return f"{len(paths)} files of {what}", [image], notes
+
+
+def _common(one: Mapping[str, Any], other: Mapping[str, Any], differing: set[str]) -> dict[str, Any]:
+    """The attributes that two files have in common; names of others are added to ``differing``."""
+    found: dict[str, Any] = {}
+    for name in one.keys() | other.keys():
+        values = one.get(name), other.get(name)
+        if values[0] == values[1] or all(isinstance(value, Mapping | None) for value in values):
+            found[name] = values[0] if values[0] == values[1] else _common(values[0] or {}, values[1] or {}, differing)
+        else:
+            differing.add(name)
+    return {name: value for name, value in found.items() if value != {}}
 
 
 def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[Image], list[str], set[Path]]:
     """What a file is, its images, notes, and the files that belong to it."""
-    complaints = _Complaints()
-    LOGGER.addHandler(complaints)
-    with readable(str(path)), TiffFile(path) as file:
+    with _Complaints() as complaints, readable(str(path)), _open_tiff(str(path)) as file:
         if not file.series:
             raise CannotConvert(f"{path} holds no image")
-        LOGGER.removeHandler(complaints)
-        if damage := [text for text in complaints.texts if "invalid page offset" in text]:
-            raise CannotConvert(f"{path} is cut short: {damage[0]}")
+        for text in complaints:
+            if "invalid page offset" in text:
+                raise CannotConvert(f"{path} is cut short: {text}")
+            if missing := re.search("OME series failed to read '(.*?)'", text):
+                raise CannotConvert(f"{path} has values in {missing[1]}, which is not beside it")
         kinds = {"ome": "OME-TIFF", "imagej": "ImageJ TIFF", "mmstack": "Micro-Manager TIFF"}
         what = kinds.get(file.series[0].kind, "TIFF")
         is_ome = file.series[0].kind == "ome"
         wanted = len(file.series) if is_ome else 1
         left = [s for s in file.series[wanted:] if s.kind != "uniform" or s.shape != file.series[0].shape]
         notes = [f"left out {series.name or 'a further image'} {list(series.shape)}" for series in left]
+        notes += [text.partition("> ")[2] for text in complaints if "OME series" in text]
+        if file.ome_metadata and not is_ome:
+            master = MASTER.search(file.ome_metadata)
+            said = f"is in {master[1]}, which is not beside it" if master else "cannot be read"
+            if axes is None:
+                example = "tczyx"[-len(file.series[0].shape) :]
+                raise Undetermined(f"the OME-XML of {path} {said}", "axes", example)
+            notes.append(f"left out the OME-XML, which {said}")
+        described, of_no_use = _ome(file.ome_metadata) if is_ome and file.ome_metadata else ([], [])
+        if of_no_use:
+            notes.append(f"left out of the OME-XML: {', '.join(of_no_use)}")
         notes += _remarks(file.series[0].keyframe)
-        described = _ome(file.ome_metadata) if is_ome and file.ome_metadata else []
         own = {Path(page.parent.filehandle.path).resolve() for s in file.series for page in s.pages if page is not None}
         images = []
         for number in range(wanted):
             found = described[number] if len(described) == wanted else {}
-            images.append(_image(path, file, number, found, axes, several=several))
-        return what, images, notes, own if is_ome else {path.resolve()}
+            image, others = _image(path, file, number, found, axes, several=several)
+            images.append(image)
+            notes += [f"left out the tags {', '.join(others)}"] if others else []
+        return what, images, [*dict.fromkeys(notes)], own | {path.resolve()} if is_ome else {path.resolve()}
 
 
 def _remarks(page: Any) -> Iterator[str]:
@@ -294,19 +391,37 @@ def _remarks(page: Any) -> Iterator[str]:
         yield f"the file turns or mirrors its rows (orientation {orientation.value}); they are kept as stored"
     nodata = page.tags.get("GDAL_NODATA")
     if nodata is not None:
-        yield f"left out the file's word for missing values, {nodata.value}"
+        yield f"the file's missing values are {nodata.value}, which an attribute says"
+
+
+def _tags(page: Any) -> tuple[dict[str, Any], list[str]]:
+    """What tags say besides how pixels are stored, and names of those whose values JSON does not hold."""
+    kept, left = {}, list[str]()
+    for tag in page.tags.values():
+        value = tag.value
+        if tag.code in STORAGE or value == "tifffile.py":
+            continue
+        if tag.code == 270 and (page.is_ome or page.is_imagej or str(value).startswith(('{"shape": ', "shape=("))):
+            continue  # which tifffile reads itself
+        items = value if isinstance(value, tuple) else (value,)
+        if len(items) > 1000 or not all(isinstance(item, str | int | float) for item in items):
+            left.append(tag.name)
+        else:
+            kept[tag.name] = json.loads(json.dumps(value))
+    return kept, left
 
 
 def _image(  # noqa: PLR0912
     path: Path, file: TiffFile, number: int, found: Mapping[str, Any], axes: str | None, *, several: bool
-) -> Image:
+) -> tuple[Image, list[str]]:
+    """An image of a file, and names of tags that are left out."""
     series = file.series[number]
     shape, dtype = tuple(series.shape), np.dtype(series.dtype).newbyteorder("=")
     letters = series.axes.translate(LETTERS)
     name = path.name.partition(".")[0] if not found.get("name") else found["name"]
     sizes: dict[str, Axis] = dict(found.get("axes", {}))
     channels: tuple[Channel, ...] = found.get("channels", ())
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Any] = dict(found.get("attributes", {}))
     if file.is_imagej and series.kind == "imagej":
         sizes, channels, attributes = _imagej(file)
     elif not found:
@@ -317,6 +432,8 @@ def _image(  # noqa: PLR0912
             sizes = {name: Axis(name, "micrometer", micrometers * size) for name, size in lengths.items() if size}
         shaped = file.shaped_metadata[0] if file.shaped_metadata else {}
         attributes = {key: value for key, value in shaped.items() if key not in ("shape", "axes", "truncated")}
+    tags, left = _tags(series.keyframe)
+    attributes |= {"tiff": tags} if tags else {}
     if "S" in series.axes and series.keyframe.photometric in (2, 6) and letters.count("c") == 1:
         channels = (*SAMPLES, *[Channel("Alpha")] * 4)[: shape[series.axes.index("S")]]
     if axes is not None:
@@ -342,16 +459,19 @@ def _image(  # noqa: PLR0912
     if "c" in letters and len(channels) != shape[letters.index("c")]:
         channels = ()
     array = Array(TiffValues(str(path.absolute()), number, shape, dtype), shape, dtype, tuple(reads))
-    return as_image(array, letters, sizes, name=name, channels=channels, attributes=attributes)
+    return as_image(array, letters, sizes, name=name, channels=channels, attributes=attributes), left
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------
 
 
-def _ome(text: str) -> list[dict[str, Any]]:
-    """Name, axes and channels of each image in OME-XML."""
-    images = []
-    for image in ElementTree.fromstring(text).iterfind("{*}Image"):
+def _ome(text: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Name, axes, channels and attributes of each image in OME-XML, and names of elements that are left out."""
+    images, root = [], ElementTree.fromstring(text)
+    inside = [*root, *root.iterfind("{*}Image/*"), *root.iterfind("{*}Image/{*}Pixels/*")]
+    names = {element.tag.rpartition("}")[2] for element in inside}
+    left = {name for name in names if not name.endswith("Ref")} - {"Image", "Pixels", "Channel", "TiffData", *OME_TEXTS}
+    for image in root.iterfind("{*}Image"):
         pixels = image.find("{*}Pixels")
         if pixels is None:
             continue
@@ -372,8 +492,11 @@ def _ome(text: str) -> list[dict[str, Any]]:
             channels += [Channel(channel.get("Name"), rgb)] * int(channel.get("SamplesPerPixel") or 1)
         if not any(channel.label or channel.color for channel in channels):
             channels = []
-        images.append({"name": image.get("Name"), "axes": axes, "channels": tuple(channels)})
-    return images
+        texts = {name: found for name in OME_TEXTS if (found := image.findtext(f"{{*}}{name}"))}
+        attributes = {"ome_xml": texts} if texts else {}
+        members = {"axes": axes, "channels": tuple(channels), "attributes": attributes}
+        images.append({"name": image.get("Name"), **members})
+    return images, sorted(left)
 
 
 def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[str, Any]]:

@@ -19,7 +19,7 @@ from hyperslab.engine.chunk_shape import (
     without_soft,
 )
 from hyperslab.engine.codec_config import FROM_ITEMS, TO_ITEMS, CodecConfig, complete, plain_config, sized_shuffle
-from hyperslab.engine.constraints import CONSTRAINTS, parse_codec, parse_domain, parse_schema
+from hyperslab.engine.constraints import CONSTRAINTS, check_units, parse_codec, parse_domain, parse_schema, parse_units
 from hyperslab.engine.creation import (
     V3_MEMBERS,
     Request,
@@ -162,8 +162,8 @@ def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value:
         fits = all(not label or name in (None, label) for label, name in zip(labels or (), names, strict=False))
         sizes = [end[0] if isinstance(end, list) else end for end in view["domain"].get("exclusive_max", ())]
         return fits and len(ends) == len(sizes) and all(a in (None, b) for a, b in zip(ends, sizes, strict=True))
-    if name == "chunk_layout":
-        return _fits_layout(stored, value)
+    if name in ("chunk_layout", "dimension_units"):
+        return _fits_layout(stored, value) if name == "chunk_layout" else _fits_units(stored, view, value)
     if name == "codec":
         zarr_format, members = parse_codec(value)
         known = {**FITS_V3, "codecs": _fits_codec_constraint} if stored.zarr_format == 3 else FITS
@@ -178,6 +178,14 @@ def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value:
         return bool(np.broadcast_to(np.asarray(value, object), shape).tolist() == found)
     except ValueError:
         return False
+
+
+def _fits_units(stored: ArrayMetadata, view: Mapping[str, Any], value: Any) -> bool:
+    """Whether no axis has another unit, as in TensorStore; an axis without any fits all."""
+    units, there = parse_units(value), parse_units(view.get("dimension_units"))
+    check_units(units, stored.zarr_format)
+    fits = all(None in pair or pair[0] == pair[1] for pair in zip(units, there, strict=False))
+    return fits and len(units) in (stored.rank, view["rank"])
 
 
 FITS: Final[Mapping[str, Callable[[ArrayMetadata, Any], bool]]] = {

@@ -7,6 +7,8 @@ In a request for a new array they say what other members leave open; all of them
 from __future__ import annotations
 
 import base64
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +25,7 @@ CONSTRAINTS: Final = ("rank", "domain", "codec", "schema")
 _OF_SCHEMA: Final = ("rank", "dtype", "domain", "chunk_layout", "codec", "fill_value", "dimension_units")
 _OF_DOMAIN: Final = ("rank", "shape", "inclusive_min", "inclusive_max", "exclusive_max", "labels")
 _DESCRIPTIVE: Final = ("path", "nbytes", "links", "limits", "fields", "also", "decoded", "kept")
+_UNIT: Final = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)?\s*(.*?)\s*", re.DOTALL)
 _OF_ITEMS: Final = ("transpose", "reshape", "scale_offset", "cast_value")
 """Codecs of Zarr v3 from items to items."""
 _OBJECT_TYPES: Final = {"ustring": "string", "string": "bytes"}
@@ -50,10 +53,51 @@ def parse_schema(value: Any) -> Mapping[str, Any]:
         if name not in _OF_SCHEMA:
             found = f"unknown member {shown(name)}" if isinstance(value, Mapping) else shown(value)
             raise ValueError(f"expected an object with some of {', '.join(_OF_SCHEMA)}, found {found}")
-    units = value.get("dimension_units")
-    if units is not None and not (isinstance(units, list) and all(unit is None for unit in units)):
-        raise ValueError("dimension_units: neither format has units; they may be attributes")
-    return {name: item for name, item in value.items() if item is not None and name != "dimension_units"}
+    parse_units(value.get("dimension_units"))
+    return {name: item for name, item in value.items() if item is not None}
+
+
+def parse_units(value: Any) -> list[tuple[float, str] | None]:
+    """The unit of each axis, a multiple of a base unit, or None: from text (``"4 nm"``), a number, or both in a list.
+    Empty for None. Raises `ValueError`. [TensorStore, "Unit"]"""
+
+    def parse(unit: Any) -> tuple[float, str] | None:
+        if isinstance(unit, str) and (match := _UNIT.fullmatch(unit)) is not None:
+            unit = [float(match[1] or 1), match[2]]
+        number, base = unit if isinstance(unit, list) and len(unit) == 2 else (unit, "")
+        if unit is None:
+            return None
+        if type(number) not in (int, float) or not isinstance(base, str) or not 0 < abs(number) <= sys.float_info.max:
+            raise ValueError(f"dimension_units: expected null or a unit such as '4 nm', found {shown(unit)}")
+        return float(number), base
+
+    if not (value is None or isinstance(value, list)):
+        raise ValueError(f"dimension_units: expected a unit or null for each axis, found {shown(value)}")
+    return [parse(unit) for unit in value or ()]
+
+
+def with_units(request: Mapping[str, Any], attributes: Mapping[str, Any], zarr_format: int) -> Mapping[str, Any]:
+    """The attributes of a new array with the ``dimension_units`` of its schema, which Zarr v3 has there in
+    TensorStore. Raises `BadDefinition` for an array of Zarr v2, which has none."""
+    schema = request.get("schema")
+    try:
+        units = parse_units(schema.get("dimension_units") if isinstance(schema, Mapping) else None)
+        check_units(units, zarr_format)
+    except ValueError as error:
+        raise BadDefinition("schema", str(error)) from None
+    texts = [None if unit is None else _unit_text(*unit) for unit in units]
+    return {"dimension_units": texts, **attributes} if any(texts) else attributes
+
+
+def check_units(units: Sequence[tuple[float, str] | None], zarr_format: int) -> None:
+    """Raise `ValueError` for units of an array of Zarr v2."""
+    if zarr_format == 2 and any(units):
+        raise ValueError("dimension_units: Zarr v2 has no units; they may be attributes")
+
+
+def _unit_text(number: float, base: str) -> str:
+    spelled = repr(number).removesuffix(".0")
+    return spelled if not base else base if number == 1 else f"{spelled} {base}"
 
 
 def parse_domain(value: Any) -> tuple[list[Bound], list[str] | None]:

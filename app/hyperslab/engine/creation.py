@@ -398,17 +398,36 @@ def new_fill(value: Any, data_type: Any, dtype: DataType) -> np.ndarray:
 
 
 def _with_shards(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The request with the ``write_chunk`` of its layout as ``shards``, if that of ``read_chunk`` is another one."""
+    """The request with the ``write_chunk`` of its layout as ``shards``, if that of ``read_chunk`` is another one, or
+    has fewer elements."""
     layout = request.get("chunk_layout")
     parts = [layout.get(name) if isinstance(layout, Mapping) else None for name in ("read_chunk", "write_chunk")]
-    chunk, shard = (part.get("shape") if isinstance(part, Mapping) else None for part in parts)
-    if not isinstance(layout, Mapping) or not isinstance(shard, list) or chunk in (None, shard):
+    (chunk, most), (shard, least) = (_constrained(part) for part in parts)
+    if shard is None and least is not None and (chunk is not None or most is not None):
+        sizes = [integral(size) or 0 for size in request["shape"]] if isinstance(request.get("shape"), list) else []
+        shard = [*choose_chunks(sizes, elements=least)]
+        if isinstance(chunk, list) and len(chunk) == len(shard):  # of whole chunks
+            shard = [
+                max(n, size // n * n) if type(n) is int and n > 0 else size
+                for n, size in zip(chunk, shard, strict=True)
+            ]
+    is_smaller = most is not None and isinstance(shard, list) and all(type(n) is int for n in shard)
+    is_smaller = is_smaller and most < math.prod(map(abs, shard))
+    if not isinstance(layout, Mapping) or not isinstance(shard, list) or (chunk in (None, shard) and not is_smaller):
         return request
     rest = {name: value for name, value in layout.items() if name != "write_chunk"}
     shards = [0 if size is None else size for size in shard]
     codecs = request.get("codecs")
     is_stated = request.get("shards") is not None or (isinstance(codecs, list) and has_shards(codecs))
     return {**request, "chunk_layout": rest, **({} if is_stated else {"shards": shards})}
+
+
+def _constrained(part: Any) -> tuple[Any, int | None]:
+    """The shape of a part of a layout, and its number of elements, also if that is soft."""
+    if not isinstance(part, Mapping):
+        return None, None
+    counts = [part.get(name) for name in ("elements", "elements_soft_constraint")]
+    return part.get("shape"), next((count for count in counts if type(count) is int and count > 0), None)
 
 
 def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:

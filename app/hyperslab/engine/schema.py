@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from hyperslab.engine.codec_config import complete_as_tensorstore
+from hyperslab.engine.constraints import parse_units
 from hyperslab.engine.fill_value import object_codec
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.v3_codecs import BARE
@@ -54,6 +56,11 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
         }
     if fill is not None and fill.size <= MAX_FILL_NUMBERS:
         document["fill_value"] = _spelled(fill)
+    with suppress(ValueError):  # attributes may hold anything
+        attributes = metadata.document.get("attributes") or {}
+        units = parse_units(attributes.get("dimension_units"))
+        if len(units) == metadata.rank and any(units):
+            document["dimension_units"] = [unit and [*unit] for unit in units]
     return document
 
 

@@ -55,7 +55,8 @@ def open_store(config: StoreConfig) -> Store:
 
 
 def kind_of_file(path: Path) -> str | None:
-    """``TIFF``, ``NetCDF or HDF5`` or ``npy``, by the first bytes of a file; None for others."""
+    """``TIFF``, ``NetCDF or HDF5`` or ``npy``, by the first bytes of a file; None for others. OME-XML beside the TIFFs
+    of an image counts as TIFF."""
     try:
         with path.open("rb") as file:
             first = file.read(8)
@@ -65,6 +66,8 @@ def kind_of_file(path: Path) -> str | None:
         return "TIFF"
     if first[:4] in (b"CDF\1", b"CDF\2", b"CDF\5") or first == b"\x89HDF\r\n\x1a\n":
         return "NetCDF or HDF5"
+    if path.name.lower().endswith(".companion.ome"):
+        return "TIFF"
     return "npy" if first[:6] == b"\x93NUMPY" else None
 
 

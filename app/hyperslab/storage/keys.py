@@ -16,7 +16,7 @@ from hyperslab.wire import MAX_KEY_BYTES
 HIDDEN: Final = ".hyperslab"
 """Name of the service's own files: ``.hyperslab`` and ``.hyperslab.<anything>``."""
 CONVERTIBLE: Final = {
-    **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff"), "TIFF"),
+    **dict.fromkeys((".tif", ".tiff", ".btf", ".svs", ".lsm", ".stk", ".ndpi", ".qptiff", ".ome"), "TIFF"),
     **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
     **dict.fromkeys((".h5", ".hdf5", ".he5", ".hdf"), "HDF5"),
     ".npy": "npy",

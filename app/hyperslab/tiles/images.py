@@ -9,7 +9,7 @@ from math import isfinite, prod
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore, UnreadAttributes, without_unread
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import (
@@ -118,8 +118,9 @@ class Images:
         group = self._group_or_none(f"{image.path}/labels") if image.kind == "multiscale" else None
         if group is None:
             return (), ()
-        problems: list[str] = []
-        names = ome_zarr.label_paths(group.attributes, problems)
+        attributes, unread = without_unread(group)
+        problems = [*unread]
+        names = ome_zarr.label_paths(attributes, problems)
         return tuple((name, f"{group.path}/{name}") for name in names), tuple(problems)
 
     def _unchanged(self, key: tuple[str | None, ...]) -> Image | None:
@@ -149,9 +150,10 @@ class Images:
 
         def open_array(dataset: Dataset) -> ArrayNode | Exception:
             try:
-                return self.catalog.open_array(f"{group.path}/{dataset.path}")
+                array = self.catalog.open_array(f"{group.path}/{dataset.path}")
             except (*_UNREADABLE, ValueError) as error:
                 return error
+            return array.attributes.error if isinstance(array.attributes, UnreadAttributes) else array
 
         assert group.mount is not None  # the root of all stores has no attributes
         problems = [*ome.problems]
@@ -215,8 +217,9 @@ class Images:
         """The images of a bioformats2raw collection as a mosaic, or the only one; without a list of names, those
         numbered from 0 on."""
         series = self._group_or_none(f"{group.path}/OME")
-        problems: list[str] = []
-        names = ome_zarr.series_paths(series.attributes, problems) if series is not None else ()
+        attributes, unread = ({}, ()) if series is None else without_unread(series)
+        problems = [*unread]
+        names = ome_zarr.series_paths(attributes, problems) if attributes else ()
         names = names or self._numbered(group)
 
         def look(name: str) -> Image | Exception:

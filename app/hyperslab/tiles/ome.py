@@ -518,15 +518,17 @@ def _parse_colour(colour: Member) -> str:
 def _parse_window(window: Member) -> Window:
     """A window; of contrast limits and range, each end stands for the other's if that is missing or broken."""
     low, high, start, end = (window[name].optional(Member.number) for name in ("min", "max", "start", "end"))
+    wrong = None
     if start is not None and end is not None and start >= end:
-        window.report(f"start {start} is not below end {end}")
-        start = end = None
+        wrong, start, end = f"start {start} is not below end {end}", None, None
     if low is not None and high is not None and low >= high:
         low = high = None
     start, end = low if start is None else start, high if end is None else end
     low, high = start if low is None else low, end if high is None else high
     if start is None or end is None or low is None or high is None or start >= end or low >= high:
-        raise window.error("neither start and end nor min and max can be used")
+        raise window.error(wrong or "neither start and end nor min and max can be used")
+    if wrong is not None:
+        window.report(wrong)
     return Window(low, high, start, end)
 
 
