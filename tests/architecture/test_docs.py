@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -26,6 +29,23 @@ from tests.docs import NEVER_SENT, stale
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 METHODS = {"get", "put", "post", "patch", "delete"}
+RECIPES = (ROOT / "docs" / "recipes" / "README.md").read_text(encoding="utf-8")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+DISTRIBUTIONS = {
+    **{"PIL": "pillow", "hdmf_zarr": "hdmf-zarr", "mdio": "multidimio", "napari_ome_zarr": "napari-ome-zarr"},
+    "IPython": "ipython",
+}
+"""Distributions that have another name than their module."""
+BROUGHT = {"anndata": "pandas scipy zarr", "hdmf-zarr": "pynwb zarr", "jupyterlab": "ipython", "spatialdata": "pandas"}
+"""What distributions bring that are not ours."""
+IMPLIED = {
+    r"engine=.hyperslab|to_xarray\(": "xarray",
+    r"to_zarr\(|open_zarr\(|engine=.zarr": "zarr",
+    r"to_netcdf\(": "h5netcdf",
+    r"chunks=\{\}|to_dask\(|hyperslab (pyramid|rechunk) ": "dask",
+    r"hyperslab convert (?!SRC|scans)": "imagecodecs",
+}
+"""Modules that a use needs without importing them."""
 CLIENT_HAS_LEFT = 499
 """Never sent."""
 
@@ -99,6 +119,32 @@ def test_every_problem_has_a_way_out() -> None:
     sent = {error.code for error in ERRORS.values() if error not in NEVER_SENT}
 
     assert remedies().keys() == sent | {SERVER_ERROR}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name in ("start", "tutorials", "recipes")],
+    ids=lambda page: str(page.relative_to(ROOT / "docs")),
+)
+def test_a_page_says_how_to_install_what_its_examples_import(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```(?:python|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    said = re.search(r"pip install ([^`#\n]+)", text) or re.search(r"pip install ([^`#\n]+)", RECIPES)
+    assert said is not None
+    installed = {"numpy"}  # which is all that the client needs
+    todo = shlex.split(said[1])
+    while todo:
+        named = re.fullmatch(r"(?P<name>\.|[\w.-]+)(?:\[(?P<extras>[\w,-]+)\])?.*", todo.pop())
+        assert named is not None
+        installed |= {named["name"].lower(), *BROUGHT.get(named["name"], "").split()}
+        if named["name"] in (".", "hyperslab"):
+            todo += [each for extra in (named["extras"] or "").split(",") if extra for each in EXTRAS[extra]]
+
+    imports = re.findall(r"(?:^|['\";]) *(?:from ([\w.]+) import|import ([\w., ]+))", code, re.MULTILINE)
+    modules = {part.split()[0].partition(".")[0] for one, several in imports for part in (one or several).split(",")}
+    modules |= {module for pattern, module in IMPLIED.items() if re.search(pattern, code)}
+    needed = {DISTRIBUTIONS.get(module, module).lower() for module in modules - sys.stdlib_module_names - {"hyperslab"}}
+    assert needed - installed == set()
 
 
 def test_files_that_are_named_exist() -> None:
