@@ -88,6 +88,29 @@ def test_an_odd_thing_is_named_where_it_stands_and_hides_no_neighbour(tmp_path: 
         assert (root / where / name).is_symlink() or (root / where / name).exists()
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_file_whose_link_leads_to_nothing_is_no_absence(tmp_path: Path, zarr_format: Any) -> None:
+    """As git-annex has it until the file is fetched: neither fill values nor lost attributes, in silence."""
+    values, chunk = np.arange(1, 5), "0" if zarr_format == 2 else "c/0"
+    for name in ("a", "b"):
+        zarr.save_array(str(tmp_path / name), values, zarr_format=zarr_format)
+        (tmp_path / name / ".zattrs").write_text('{"scale_factor": 2}')
+    missing = [tmp_path / "a" / chunk, *([tmp_path / "b" / ".zattrs"] if zarr_format == 2 else [])]
+    for path in missing:
+        path.unlink()
+        path.symlink_to("not-fetched")
+
+    with serving(tmp_path) as data:
+        targets = ["/v1/slice/data/a", "/v1/chunk/data/a/0", f"/zarr/data/a/{chunk}", "/v1/slice/data/b?decode=cf"]
+        for target in targets[: 3 + (zarr_format == 2)]:
+            answer = data.http.get(target)
+            assert problem(answer) == (502, "store-failed"), target
+            assert "a symbolic link leads to nothing" in answer.json()["detail"]
+        assert problem(data.http.put("/v1/slice/data/a?select=0", json=5)) == (502, "store-failed")
+        assert [child["name"] for child in data.http.get("/v1/metadata/data").json()["children"]] == ["a", "b"]
+    assert all(path.is_symlink() for path in missing)
+
+
 def test_check_counts_what_is_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _array(tmp_path / "root" / "a")
     for name in ("b", "c"):

@@ -161,8 +161,9 @@ class TestLinks:
         assert [store.get(key) is not None for key in ("alias/k", "alias/sub/l", "real/link")] == [True] * 3
         assert store.versions("", ["real/link"]) == store.versions("", ["real/k"])
         assert {e.key for e in store.list_prefix("alias/")} == {"alias/k", "alias/link", "alias/sub/l"}
-        assert store.get("dangling") is None
-        assert store.versions("", ["dangling"]) == [None]
+        for read in (store.get, store.stat, lambda key: store.versions("", [key])):
+            with pytest.raises(errors.StoreError, match="leads to nothing"):  # no absence: see git-annex
+                read("dangling")
         links = [store.is_link(prefix) for prefix in ("alias/", "real/", "alias/sub/", "nothing/", "")]
         assert links == [True, False, False, False, False]
         assert store.delete_prefix("alias/") == 3  # the link alone goes

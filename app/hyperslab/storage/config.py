@@ -79,7 +79,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def missing_statuses(options: Mapping[str, str]) -> frozenset[int]:
-    """HTTP statuses of a missing key, from the option ``missing``: 404 (and 410), unless it names others too."""
+    """HTTP statuses of a missing key: 404, and those of the option ``missing``."""
     text = options.get("missing", "[404]")
     numbers = re.findall(r"\d+", text)
     if not re.fullmatch(r"\[?\s*\d{3}(\s*,\s*\d{3})*\s*\]?", text) or not {*numbers} <= {"401", "403", "404", "410"}:

@@ -142,7 +142,7 @@ class LocalStore(Store):
                 try:
                     folder = directories.open(directory)
                 except OSError as error:
-                    self._absent(directory, error)
+                    self._absent(f"{directory}/", error)
                     found += [None for _ in inside]
                     continue
                 start = len(directory) + 1 if directory else 0
@@ -376,10 +376,16 @@ class LocalStore(Store):
             self._writer.sync_path(self._scanner.prune(directory))
 
     def _absent(self, key: str, error: OSError) -> None:
-        """Raise the failure for an error, unless it means that the key is absent."""
+        """Raise the failure for an error, unless it means that the key is absent: not of a file whose link leads to
+        nothing, as those of git-annex do until it is fetched."""
         if error.errno not in ABSENT_ERRORS:
             raise failure(self.name, key, error) from error
         self._require_root(key)
+        if error.errno == errno.ENOENT and not key.endswith("/"):
+            above, _, name = key.rpartition("/")
+            with suppress(OSError), self._fence.opened(above) as folder:
+                if modes.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    raise StoreError(self.name, key, "a symbolic link leads to nothing") from error
 
     def _require_root(self, key: str) -> None:
         """Raise `StoreError` if the root is missing: an unmounted disk must not look like absence."""
