@@ -192,12 +192,15 @@ def digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
+DURATION: Final = "([1-9][0-9]{0,8}[sm]|[1-9][0-9]{0,6}h|[1-9][0-9]{0,4}d)"
+"""No longer than dates go, which end with the year 9999."""
+
+
 def seconds_in(text: str) -> int:
     """The seconds in a duration: ``30s``, ``15m``, ``12h``, ``7d``. Raises `ValueError`."""
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
-    if found is None:
+    if re.fullmatch(DURATION, text) is None:
         raise ValueError(f"{text!r} is no duration such as 30s, 15m, 12h or 7d")
-    return int(found[1]) * SECONDS[found[2]]
+    return int(text[:-1]) * SECONDS[text[-1]]
 
 
 def instant(when: date | datetime | None) -> float:
