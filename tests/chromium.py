@@ -40,7 +40,7 @@ expect.set_options(timeout=PATIENCE)
 
 @dataclass  # Playwright hangs attributes on whatever handles its events: no slots
 class Tab:
-    """A page of its own. ``errors``: console errors, exceptions and violations of the content policy.
+    """A page. ``errors``: console errors, exceptions and violations of the content policy.
 
     ``failed``: requests that were answered with an error or not at all; ``asked``: the addresses of all requests.
     """
@@ -69,6 +69,20 @@ class Tab:
         """Until there was one with this in its address, for what is asked for in the background."""
         if not self.count(part):
             self.page.wait_for_event("request", lambda request: part in request.url)
+
+    def clear(self) -> None:
+        """Forget what has happened and what pages have kept, but for files in the browser's cache."""
+        for other in self.page.context.pages[1:]:
+            other.close()
+        self.page.unroute_all(behavior="ignoreErrors")
+        self.page.evaluate(
+            "() => { try { localStorage.clear(); sessionStorage.clear(); } catch { /* about:blank */ } }"
+        )
+        self.page.emulate_media(color_scheme="dark", reduced_motion="no-preference")
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
+        for noted in (self.errors, self.failed, self.asked):
+            noted.clear()
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """For what the page does not tell of itself; raises `TimeoutError` when patience is at an end."""
@@ -141,8 +155,15 @@ def _launched(playwright: Playwright, *flags: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def tab(browser: Browser) -> Iterator[Tab]:
-    """A dark tab of a desktop's size."""
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Tab]:
+    """What all tests of a module share: to open a tab costs as much as what most of them do in it."""
     with open_tab(browser) as opened:
         yield opened
+
+
+@pytest.fixture
+def tab(window: Tab) -> Iterator[Tab]:
+    """A dark tab of a desktop's size."""
+    yield window
+    window.clear()

@@ -23,13 +23,13 @@ from hyperslab.cli import run
 from hyperslab.demo import demo_folder
 from hyperslab.settings import Settings, load
 from tests.benchmarks.nginx import free_port, started
-from tests.chromium import Tab, browser, playwright, tab
+from tests.chromium import Tab, browser, playwright, tab, window
 from tests.demos import demo_parent
 from tests.server import running_server
 from tests.tools import ROOT, nginx, openssl
 from tests.viewer.support import Viewer, read
 
-__all__ = ["browser", "playwright", "tab"]
+__all__ = ["browser", "playwright", "tab", "window"]
 
 DEPLOY = ROOT / "deploy"
 GUIDES = sorted((ROOT / "docs" / "operate").glob("*.md"))

@@ -27,6 +27,16 @@ def nginx() -> str:
     return _program("nginx", "/usr/sbin/nginx")  # Debian's, whose folder only root looks into
 
 
+def curl() -> str:
+    """Path of curl."""
+    return _program("curl")
+
+
+def wget() -> str:
+    """Path of wget."""
+    return _program("wget")
+
+
 def openssl() -> str:
     """Path of OpenSSL's program."""
     return _program("openssl")

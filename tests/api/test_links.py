@@ -223,9 +223,9 @@ def wait_for(holds: Any) -> None:
 
 def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make(tmp_path)
-    app = application(tmp_path, ["lab/g"], ["read", "write"])
+    app = application(tmp_path, ["lab/g"], ["read", "write", "create"])
     caplog.set_level(logging.INFO, "hyperslab.audit")
-    own, body = {"X-API-Key": TOKEN}, b"\x01\x00" * 16
+    own, body, group = {"X-API-Key": TOKEN}, b"\x01\x00" * 16, "PUT /v1/metadata/lab/g{}?mode=open"
 
     async def requests() -> None:
         await ask(app, "/v1/metadata/lab/g/a", own)
@@ -235,6 +235,8 @@ def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.
         await ask(app, "/zarr/lab/g/a/0.0", {})
         await ask(app, "/zarr/lab/g/a/0.0", {"X-API-Key": "unknown"})
         await ask(app, "PUT /v1/slice/lab/g/a", own, b"short")
+        await ask(app, group.format(""), {**own, "content-length": "2"}, b"{}")  # it is there: nothing has changed
+        await ask(app, group.format("/new"), {**own, "content-length": "2"}, b"{}")
 
     asyncio.run(requests())
     lines = [
@@ -248,6 +250,7 @@ def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.
         ("refusal", "anonymous", "read", "lab/g/a/0.0", 0, 401),
         ("refusal", "unknown", "read", "lab/g/a/0.0", 0, 401),
         ("failure", "anna", "write", "lab/g/a", 5, 400),
+        ("change", "anna", "create", "lab/g/new", 2, 201),
     ]
     assert caplog.records[0].request == "r-1"  # type: ignore[attr-defined]
     assert not any(TOKEN in record.getMessage() for record in caplog.records)

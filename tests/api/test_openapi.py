@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -18,8 +19,6 @@ from openapi_spec_validator import validate
 
 from hyperslab.api.options import ApiOptions
 from hyperslab.engine.creation import MEMBERS
-from hyperslab.errors import BadSelection
-from hyperslab.wire import parse_selection
 from tests.api.support import restore, running, saved, writable
 
 JSON, NPY, RAW = "application/json", "application/x-npy", "application/octet-stream"
@@ -332,19 +331,89 @@ def test_the_parts_of_a_stream_have_methods_of_their_own(
     assert answer.status_code != 405 or answer.headers["allow"] == allowed
 
 
-def test_most_values_that_the_description_offers_are_valid(description: dict[str, Any]) -> None:
-    """Its patterns and examples, against the parsers."""
-    parameters = description["paths"]["/v1/slice/{path}"]["get"]["parameters"]
-    schema = next(parameter["schema"] for parameter in parameters if parameter["name"] == "select")
+OFFERED = [
+    (
+        "get /v1/slice/{path}",
+        "select",
+        ("", "0", "-1", ":", "::-1", "1:2:3", "...", "0,...,[1,2]", "[1,]", "[]", " 1 , 2 ", "+1", "0:4:2,0"),
+        ("a", "1.5", "[", "1:2:3:4", "[1,[2]]", ",", "0,,1"),
+    ),
+    (
+        "get /v1/slice/{path}",
+        "If-None-Match",
+        ("*", '"a"', 'W/"a"', '"a", "b"', '"a" ,W/"b",', "abc"),
+        ("", '"a', '"a" "b"', "a b"),
+    ),
+    (
+        "put /v1/slice/{path}",
+        "Content-Digest",
+        ("", "md5=:AAAA:", "a=:AA==:, b=:AAA=:"),
+        ("sha-256", "sha-256=AAAA", "sha-256=:AAAA", "sha-256=:A:"),
+    ),
+    ("put /v1/slice/{path}", "Array-Shape", ("[8, 8]", "[]", "[ 8,8 ]"), ("4, 6", "[4,", "[a]")),
+    ("post /v1/append/{path}", "Idempotency-Key", ("a", "a" * 256), ("", "a" * 257)),
+    ("patch /v1/stream/{path}", "Upload-Offset", ("0", "24"), ("-1", "a", "", "1" * 20)),
+    ("patch /v1/stream/{path}", "Upload-Complete", ("?0",), ("", "1")),
+    ("patch /v1/stream/{path}", "Stream-Epoch", ("1",), ("-1", "a", "")),
+    ("get /v1/metadata/{path}", "limit", ("0", "1000"), ("-1", "1001", "a")),
+    ("get /v1/metadata/{path}", "path", ("data/a", "data"), ("data/\x00", "data/\x1fb", "data/\x7f")),
+    ("get /v1/tile/{path}/legend.png", "colormap", ("000,fff", "#000000,ff0000ff", '{"1": "f00"}'), ("", "000", "red")),
+    ("get /v1/tile/{path}/legend.png", "colormap_name", ("viridis", "magma_r"), ("",)),
+    ("get /v1/tile/{path}/legend.png", "c", ("0",), ("a", str(10**18))),
+    *(
+        ("get /v1/tile/iiif/{path}/{region}/{size}/{rotation}/{quality}.{form}", name, right, wrong)
+        for name, right, wrong in (
+            ("region", ("full", "square", "0,0,4,4", "pct:0,0,50,50.5"), ("all", "0,0,4", "pct:1")),
+            ("size", ("max", "2,", ",2", "2,2", "!2,2", "pct:50"), ("full", "!2,", ",", "pct:")),
+            ("rotation", ("0", "!90", "360"), ("45", "-90", "!")),
+            ("quality", ("default", "gray"), ("bitonal",)),
+            ("form", ("png", "jpg", "webp"), ("gif", "jpeg")),
+        )
+    ),
+]
+PLACES = {"path": "data/a", "region": "full", "size": "max", "rotation": "0", "quality": "default", "form": "png"}
 
-    assert all(re.search(schema["pattern"], text) for text in schema["examples"])
-    for text in ("", "0", "-1", ":", "::-1", "1:2:3", "...", "0,...,[1,2]", "[1,]", "[]", " 1 , 2 ", "+1"):
-        assert re.search(schema["pattern"], text), text
-        parse_selection(text)
-    for text in ("a", "1.5", "[", "1:2:3:4", "[1,[2]]", ",", "0,,1"):
-        assert not re.search(schema["pattern"], text), text
-        with pytest.raises(BadSelection):
-            parse_selection(text)
+
+@pytest.mark.parametrize(("name", "parameter", "right", "wrong"), OFFERED, ids=[each[1] for each in OFFERED])
+def test_what_the_description_offers_is_what_is_taken(
+    client: httpx.Client,
+    operation: dict[str, Any],
+    name: str,
+    parameter: str,
+    right: Sequence[str],
+    wrong: Sequence[str],
+) -> None:
+    """Its patterns, limits and examples, against the service."""
+    described = next(each for each in operation["parameters"] if each["name"] == parameter)
+    validator = OAS31Validator(described["schema"])
+    kind = described["schema"]["items"]["type"] if "items" in described["schema"] else described["schema"]["type"]
+
+    def is_offered(text: str) -> bool:
+        value: Any = int(text) if kind == "integer" and re.fullmatch("-?[0-9]+", text) else text
+        return bool(validator.is_valid([value] if "items" in described["schema"] else value))
+
+    def status(text: str) -> int:
+        method, template = name.split(" ")
+        places = {**PLACES, **({"path": "data/s"} if "stream" in template else {})}
+        places |= {parameter: quote(text)} if described["in"] == "path" else {}
+        kinds = [each.kind for each in EXAMPLES[name] if each.kind]
+        headers = {"Content-Type": kinds[0]} if kinds else {}
+        headers |= {parameter: text} if described["in"] == "header" else {}
+        query = {parameter: text} if described["in"] == "query" else None
+        body, target = EXAMPLES[name][0].body, template.format(**places)
+        return client.request(method, target, params=query, headers=headers, content=body).status_code
+
+    assert [text for text in right if not is_offered(text)] == []
+    assert [text for text in wrong if is_offered(text)] == []
+    assert [text for text in wrong if status(text) not in (400, 422)] == []
+    assert [text for text in right if status(text) in (400, 422)] == []
+
+
+def test_a_read_of_points_takes_the_defaults_of_writes(client: httpx.Client) -> None:
+    points = {"coordinates": [[0, 0]]}
+
+    assert client.post("/v1/points/data/a?casting=safe&decode=none", json=points).status_code == 200
+    assert client.post("/v1/points/data/a?casting=unsafe", json=points).json()["name"] == "casting"
 
 
 @pytest.mark.parametrize(

@@ -346,3 +346,15 @@ def test_floats_that_are_far_from_their_reference_date_keep_their_date() -> None
     found = make_decoder(values.dtype, {"units": "days since 1800-01-01"})(values)
 
     np.testing.assert_array_equal(found, np.array(["2200-01-01T12", "1800-01-01T06"], "<M8[ns]"))
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap", "julian", "360_day"])
+def test_short_names_of_units_count_as_the_long_ones(calendar: str) -> None:
+    def decoded(units: str) -> list[Any]:
+        attributes = {"units": f"{units} since 2000-01-01", "calendar": calendar}
+        return list(make_decoder(np.dtype("f8"), attributes, None, v3=True)(np.array([0, 1.5, 86_400e6])))
+
+    assert decoded("us") == decoded("microseconds")
+    assert decoded("US") == decoded("us")
+    if calendar == "standard":
+        assert decoded("ns") == decoded("nanoseconds")

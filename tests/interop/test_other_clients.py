@@ -18,18 +18,19 @@ import zarr
 
 from tests.benchmarks.nginx import free_port, started
 from tests.server import running_server
-from tests.tools import ROOT, nginx, node, node_modules, others_python
+from tests.tools import ROOT, curl, nginx, node, node_modules, others_python, wget
 
 IMAGE: Final = np.arange(4 * 20 * 30, dtype="<u2").reshape(4, 20, 30)
 PLAIN: Final = np.arange(24, dtype="<u2").reshape(4, 6)
 SPACE: Final = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
 SCALE: Final = [{"type": "scale", "scale": [40.0, 4.0, 4.0]}]
+TOKEN: Final = "a-token-of-whom-may-read"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with a sharded image of OME-Zarr 0.5 and a group of arrays, all of Zarr v3. In a process of its own:
-    while GDAL waits for an answer, nothing else runs in this one."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that asks for a token, with a sharded image of OME-Zarr 0.5 and a group of arrays, all of Zarr v3. In a
+    process of its own: while GDAL waits for an answer, nothing else runs in this one."""
     folder = tmp_path_factory.mktemp("others")
     root = zarr.create_group(folder, zarr_format=3)
     levels = [{"path": "0", "coordinateTransformations": SCALE}]
@@ -42,8 +43,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     plain = root.create_group("plain")
     for name in ("v", "deeper/w"):
         plain.create_array(name, data=PLAIN, chunks=(4, 4), compressors=None, dimension_names="yx")
-    with running_server({"data": folder}) as server:
+    with running_server({"data": folder}, read_tokens=[TOKEN]) as server:
         yield server.url
+
+
+@pytest.fixture(scope="module")
+def url(service: str) -> str:
+    """A signed link to the store."""
+    asked = {"path": "data", "expires": "1h"}
+    return str(httpx.post(f"{service}/v1/link", json=asked, headers={"X-API-Key": TOKEN}).json()["prefix"])
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +77,39 @@ def test_cloudvolume_reads_shards_as_chunks_of_zarr_v2(read: Any) -> None:
 @pytest.mark.parametrize("format_", ["zarr", "zarr2", "zarr3"])
 def test_gdal_opens_groups(url: str, format_: str) -> None:
     name = f"/vsicurl/{url}/{format_}/data/plain"
-    with warnings.catch_warnings(), rasterio.Env(GDAL_HTTP_TIMEOUT="30"):
+    members, values = by_gdal(name)
+
+    assert members == [f'ZARR:"{name}":/{path}' for path in ("v", "deeper/w")]
+    np.testing.assert_array_equal(values, PLAIN)
+
+
+def by_gdal(name: str, **options: str) -> tuple[list[str], Any]:
+    """The arrays of a group, and the values of the second."""
+    with warnings.catch_warnings(), rasterio.Env(GDAL_HTTP_TIMEOUT="30", **options):
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
         with rasterio.open(f'ZARR:"{name}"') as group:
             members = group.subdatasets
         with rasterio.open(members[1]) as array:
-            values = array.read(1)
+            return members, array.read(1)
 
-    assert members == [f'ZARR:"{name}":/{path}' for path in ("v", "deeper/w")]
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (curl, ["-fsSu", f"any:{TOKEN}"]),
+        (curl, ["-fsSH", f"X-API-Key: {TOKEN}"]),
+        (wget, ["-qO-", "--user=any", f"--password={TOKEN}"]),
+    ],
+)
+def test_programs_send_a_token_as_password_or_key(service: str, program: Any, arguments: list[str]) -> None:
+    command = [program(), *arguments, f"{service}/v1/slice/data/plain/v"]
+
+    assert subprocess.run(command, capture_output=True, timeout=60, check=True).stdout == PLAIN.tobytes()
+
+
+def test_gdal_sends_a_token_as_password(service: str) -> None:
+    _, values = by_gdal(f"/vsicurl/{service}/zarr2/data/plain", GDAL_HTTP_USERPWD=f"any:{TOKEN}")
+
     np.testing.assert_array_equal(values, PLAIN)
 
 
@@ -100,7 +133,7 @@ def test_ranges_pass_a_cache_of_nginx_as_the_guide_says(url: str, tmp_path: Path
     assert f"`{forced}`" in guide
     port = free_port()
     cache = f"proxy_cache_path {tmp_path}/cache keys_zone=keys:1m;"
-    location = f"location / {{ proxy_pass {url}; proxy_cache keys; {forced} }}"
+    location = f"location / {{ proxy_pass {url}/; proxy_cache keys; {forced} }}"
 
     with started(f"{cache} server {{ listen 127.0.0.1:{port}; {location} }}", port):
         shard = f"http://127.0.0.1:{port}/zarr/data/image/0"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.chromium import PHONE, Tab, browser, open_tab, playwright, tab, webgl_browser
+from tests.chromium import PHONE, Tab, browser, open_tab, playwright, tab, webgl_browser, window
 from tests.server import running_server
 from tests.viewer.support import Viewer, viewing
 
-__all__ = ["browser", "playwright", "tab", "webgl_browser"]
+__all__ = ["browser", "playwright", "tab", "webgl_browser", "window"]
 
 
 @pytest.fixture(scope="session")

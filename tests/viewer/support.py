@@ -31,6 +31,8 @@ def read(store: Path, path: str) -> Any:
 
 AXE = "() => axe.run(document, {resultTypes: ['violations'], rules: {'scrollable-region-focusable': {enabled: true}}})"
 
+GO = "address => { history.pushState(null, '', address); dispatchEvent(new PopStateEvent('popstate')); }"
+
 
 def audit(page: Page) -> None:
     """No serious fault by axe-core, in the dark and in the light."""
@@ -76,6 +78,15 @@ class Viewer:
 
     def open_image(self, address: str) -> None:
         self.open(address)
+        self.settle()
+
+    def go(self, address: str) -> None:
+        """Show an address as a step back does, without loading the page again."""
+        self.page.evaluate(GO, address)
+        self.page.locator('#stage[aria-busy="false"]').wait_for()
+
+    def go_to_image(self, address: str) -> None:
+        self.go(address)
         self.settle()
 
     def settle(self) -> None:

@@ -113,6 +113,7 @@ def test_pictures_of_all_kinds_come_with_the_token_and_never_in_an_address(viewe
     assert tiles
     assert {header for _, header in carried} == {f"Bearer {TOKEN}"}
     assert not any(TOKEN in address for address in [*viewer.tab.asked, viewer.page.url])
+    viewer.page.remove_listener("request", note)
 
 
 def test_token_is_kept_for_the_tab_and_nowhere_else(viewer: Viewer) -> None:
@@ -221,10 +222,15 @@ def test_form_fits_a_phone(phone: Viewer) -> None:
 def test_service_without_tokens_is_never_sent_one_and_shows_no_way_to_forget_it(viewer: Viewer, demo_url: str) -> None:
     viewer.url = demo_url
     carried: list[str | None] = []
-    viewer.page.on("request", lambda request: carried.append(request.header_value("authorization")))
+
+    def note(request: Request) -> None:
+        carried.append(request.header_value("authorization"))
+
+    viewer.page.on("request", note)
 
     viewer.open_image("/view/demo/brain")
 
+    viewer.page.remove_listener("request", note)
     expect(forget(viewer)).to_have_count(0)
     assert set(carried) == {None}
     assert np.ptp(viewer.picture()) > 0

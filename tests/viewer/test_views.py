@@ -43,29 +43,27 @@ def first_cell(viewer: Viewer) -> tuple[str, str, str]:
     return row, column, viewer.page.locator("td").first.inner_text()
 
 
-@pytest.mark.parametrize(
-    ("query", "place"),
-    [
+def test_values_are_those_of_the_picture(viewer: Viewer) -> None:
+    viewer.open_image("/view/data/unnamed")
+    for query, place in (
         ("", (4, 0, 0)),
         ("?d0=2", (2, 0, 0)),
         ("?box=150,100,40", (4, 78, 130)),
         ("?axes=d2,d0&d1=7", (0, 7, 0)),
         ("?axes=d0,d1", (0, 0, 150)),
-    ],
-)
-def test_values_are_those_of_the_picture(viewer: Viewer, query: str, place: tuple[int, int, int]) -> None:
-    viewer.open_image(f"/view/data/unnamed{query}")
+    ):
+        viewer.go_to_image(f"/view/data/unnamed{query}")
 
-    viewer.press("Values", exact=True)
-    row, column, value = first_cell(viewer)
+        viewer.press("Values", exact=True)
+        row, column, value = first_cell(viewer)
 
-    index = int(value)
-    found = [int(n) for n in np.unravel_index(index, CUBE.shape)]
-    tolerance = [0, 3, 3] if "box" in query else [0, 0, 0]
-    assert all(abs(a - b) <= slack for a, b, slack in zip(found, place, tolerance, strict=True)), found
-    plane = re.search(r"axes=d(\d),d(\d)", query)
-    rows, columns = (int(n) for n in plane.groups()) if plane else (1, 2)
-    assert [int(row), int(column)] == [found[rows], found[columns]]
+        index = int(value)
+        found = [int(n) for n in np.unravel_index(index, CUBE.shape)]
+        tolerance = [0, 3, 3] if "box" in query else [0, 0, 0]
+        assert all(abs(a - b) <= slack for a, b, slack in zip(found, place, tolerance, strict=True)), found
+        plane = re.search(r"axes=d(\d),d(\d)", query)
+        rows, columns = (int(n) for n in plane.groups()) if plane else (1, 2)
+        assert [int(row), int(column)] == [found[rows], found[columns]]
 
 
 def test_the_link_saves_what_is_visible(viewer: Viewer) -> None:
@@ -208,7 +206,7 @@ def test_a_plane_without_values_says_so(viewer: Viewer) -> None:
     viewer.slider("t").fill("0")
     viewer.wait_for_query(r"\?t=0$")
     expect(word).to_be_hidden()
-    viewer.open_image("/view/data/t?box=30,20,10")
+    viewer.go_to_image("/view/data/t?box=30,20,10")
     expect(word).to_be_visible()
-    viewer.open_image("/view/data/classes")
+    viewer.go_to_image("/view/data/classes")
     expect(word).to_be_hidden()

@@ -167,34 +167,58 @@ WRITES: Final = problems(
 # --- request headers and bodies --------------------------------------------------------------------------------
 
 
-def header(name: str, description: str, kind: str = "string") -> Json:
-    """A request header."""
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": kind}}
+def header(name: str, description: str, kind: str = "string", **members: Any) -> Json:
+    """A request header; ``members`` of its schema say which values are taken."""
+    schema = {"type": kind, **members}
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
 
 
+_TAGS: Final = {"pattern": r'^([!#-+\--~]+|(W/)?"[!#-~]*"(\s*,\s*(W/)?"[!#-~]*")*,?)$'}
+_COUNT: Final = {"minimum": 0, "maximum": 10**19 - 1}
 CONDITIONAL: Final = (
-    header("If-Match", "Only where the tag is one of these; else 412."),
-    header("If-None-Match", "Only where the tag is none of these (`*`: where nothing is there); else 304 or 412."),
+    header("If-Match", "Only where the tag is one of these; else 412.", **_TAGS),
+    header(
+        "If-None-Match", "Only where the tag is none of these (`*`: where nothing is there); else 304 or 412.", **_TAGS
+    ),
 )
 READING: Final = (
     *CONDITIONAL,
     header("Range", "The bytes that are wanted."),
     header("If-Range", "The tag or time that the ranges are meant for; else the whole of it comes."),
 )
-DIGEST: Final = (header(CONTENT_DIGEST, "`sha-256`, `sha-512` or `crc32c` of the body (RFC 9530)."),)
+_DIGEST: Final = "[a-z*][a-z0-9_.*-]*=:([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}(==|[A-Za-z0-9+/]=))?:"
+DIGEST: Final = (
+    header(
+        CONTENT_DIGEST,
+        "`sha-256`, `sha-512` or `crc32c` of the body (RFC 9530).",
+        pattern=rf"^({_DIGEST}(\s*,\s*{_DIGEST})*,?)?$",
+    ),
+)
 WRITING: Final = (*CONDITIONAL, *DIGEST)
 STATED: Final = (
     *WRITING,
-    header(ARRAY_SHAPE, "The shape of the values as JSON; refused where another one is expected."),
+    header(
+        ARRAY_SHAPE,
+        "The shape of the values as JSON; refused where another one is expected.",
+        pattern=r"^\[\s*([0-9]+(\s*,\s*[0-9]+)*\s*)?\]$",
+    ),
     header(ARRAY_DTYPE, "The dtype of raw values, as JSON; refused where another one is expected."),
 )
-KEYED: Final = (*STATED, header(IDEMPOTENCY_KEY, "A retry with the same key appends nothing."))
+KEYED: Final = (
+    *STATED,
+    header(IDEMPOTENCY_KEY, "A retry with the same key appends nothing.", minLength=1, maxLength=256),
+)
 SENDER: Final = (
-    header(STREAM_EPOCH, "What opening the stream has answered: 409 where somebody has resumed it since.", "integer"),
+    header(
+        STREAM_EPOCH,
+        "What opening the stream has answered: 409 where somebody has resumed it since.",
+        "integer",
+        **_COUNT,
+    ),
 )
 OFFSETS: Final = (
-    header(UPLOAD_OFFSET, "Where in the array the bytes begin.", "integer"),
-    header(UPLOAD_COMPLETE, "`?1`: the array takes no more."),
+    header(UPLOAD_OFFSET, "Where in the array the bytes begin.", "integer", **_COUNT),
+    header(UPLOAD_COMPLETE, "`?1`: the array takes no more.", enum=["?0", "?1"]),
     *SENDER,
     *DIGEST,
 )
@@ -236,6 +260,8 @@ def describe(app: FastAPI, options: ApiOptions) -> Json:
             components["schemas"] |= sent["schema"].pop("$defs", {})
         for parameter in operation.get("parameters", ()):
             parameter["schema"] = _plain(parameter["schema"])
+            if parameter["name"] == "limit":
+                parameter["schema"]["maximum"] = options.max_listed
         if method == "get" and (not reads or is_open("GET", path)):
             operation["security"] = []
         elif path.startswith("/v1/points") and not reads and writes:  # most POST requests for points are reads

@@ -49,11 +49,14 @@ _route_parameter("cells", "-?[0-9]{1,18}")
 _route_parameter("picture", "png|jpe?g|webp")
 _route_parameter("numbers", "png|jpe?g|webp|npy|raw")
 
+_PATH: Final = {"pattern": r"^[^\x00-\x08\x0a-\x1f\x7f]*$"}
+
 NodePath = Annotated[
     str,
     Path(
         description="The node: the store's name, then the path in the store; slashes stay as they are.",
         examples=["demo/brain"],
+        json_schema_extra=dict(_PATH),
     ),
     BeforeValidator(node_path),
 ]
@@ -62,6 +65,7 @@ KeyPath = Annotated[
     Path(
         description="The store's name, then the key in the store; slashes stay as they are.",
         examples=["demo/brain/.zarray"],
+        json_schema_extra=dict(_PATH),
     ),
     BeforeValidator(node_path),
 ]
@@ -133,10 +137,11 @@ class Labelled(Parameters):
     sel: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
-        Field(json_schema_extra={"examples": [["time:2001-01..2001-03", "lat:45"]]}),
+        Field(json_schema_extra={"items": {"type": "string", "pattern": "^[^:]+:.+$"}}),
     ] = ()
     """`name:label` by the coordinate that is stored beside the array under the name of the dimension, as xarray's
-    `sel`: a label, `[45,50]`, or `from..to` with both ends; a part of a date is all of it. Once for each dimension."""
+    `sel`: a label, `lat:[45,50]`, or `time:2001-01..2001-03` with both ends; a part of a date is all of it. Once for
+    each dimension."""
     method: Method | None = None
     """What `sel` takes where no value is the label: the nearest, or the one before or after."""
 
@@ -277,7 +282,7 @@ class OpenStreamQuery(Parameters):
 
 
 class EndStreamQuery(Parameters):
-    finish: Explicit = False
+    finish: Annotated[Explicit, Field(examples=[True])] = False
     """Store everything and take no more."""
     discard: Explicit = False
     """Remove what the stream has made."""

@@ -249,19 +249,21 @@ def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0
     if calendar not in _CALENDARS:
         return "the calendar is unknown"
     singular = name.removesuffix("s") if len(name) > 2 else name
+    singular = {"us": "microsecond", "ns": "nanosecond"}.get(singular, singular)  # which cftime does not know
+    unit = found[1] if name.startswith(singular) else f"{singular}s"
     step = (_NANOSECONDS | _CALENDAR_UNITS.get(calendar, {})).get(singular)
     if step is None or (step == 1 and calendar not in _STANDARD):
         return "the unit is none of this calendar"
-    text = f"{found[1]} since {found[2]}"
+    text = f"{unit} since {found[2]}"
     gregorian = _gregorian_date(found[2], calendar) if calendar in _STANDARD else None
     if gregorian is not None:
         first = (gregorian[0] - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 + gregorian[1]
         exact = abs(first) < 2**63 and singular in _PANDAS_UNITS
-        return Times(f"{found[1]} since {gregorian[0].isoformat()}", calendar, step, first, exact)
+        return Times(f"{unit} since {gregorian[0].isoformat()}", calendar, step, first, exact)
     try:
         if calendar in _WITH_JULIAN:
             zero = _proleptic(found[2], calendar)
-            text = f"{found[1]} since {zero.isoformat(' ')}"
+            text = f"{unit} since {zero.isoformat(' ')}"
         else:
             zero = _cftime(0, f"microseconds since {found[2]}", calendar)
         if calendar in _STANDARD:

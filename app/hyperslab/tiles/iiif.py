@@ -22,7 +22,7 @@ MAX_AREA: Final = 16 << 20
 MAX_SIDE: Final = 16_383
 """The longest side in pixels: the limit of WebP."""
 
-_NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
+NUMBER: Final = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def parse_request(region: str, size: str, rotation: str, file: str) -> ImageRequ
 
     Raises `BadParameter`.
     """
-    match = re.fullmatch(rf"(!)?({_NUMBER})", rotation)
+    match = re.fullmatch(rf"(!)?({NUMBER})", rotation)
     if match is None or float(match[2]) not in (0, 90, 180, 270, 360):
         raise BadParameter("rotation", rotation, "0, 90, 180, 270 or 360, after a ! to mirror first")
     quality, _, fmt = file.rpartition(".")
@@ -116,7 +116,7 @@ def _parse_region(grid: TileGrid, text: str) -> tuple[int, int, int, int]:
         left, top = (max(width - height, 0) // 2, max(height - width, 0) // 2)
         width = height = min(width, height)
     elif text != "full":
-        match = re.fullmatch(rf"(pct:)?({_NUMBER}),({_NUMBER}),({_NUMBER}),({_NUMBER})", text)
+        match = re.fullmatch(rf"(pct:)?({NUMBER}),({NUMBER}),({NUMBER}),({NUMBER})", text)
         numbers = [float(n) for n in match.groups()[1:]] if match else []
         if match is None or (match[1] is None and any(n != int(n) for n in numbers)):
             raise BadParameter("region", text, "full, square, x,y,w,h or pct:x,y,w,h")
@@ -139,7 +139,7 @@ def _parse_size(text: str, width: int, height: int) -> tuple[int, int]:
     largest = min(1.0, sqrt(MAX_AREA / (width * height)), MAX_SIDE / width, MAX_SIDE / height)
     if text == "max":
         return scaled(largest, int)
-    percent = re.fullmatch(rf"pct:({_NUMBER})", text)
+    percent = re.fullmatch(rf"pct:({NUMBER})", text)
     match = re.fullmatch(r"(!)?([0-9]{1,9})?,([0-9]{1,9})?", text)
     if percent is not None:
         scale = float(percent[1]) / 100

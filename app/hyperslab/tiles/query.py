@@ -156,6 +156,8 @@ def _axis_and_index(text: str) -> tuple[str, int]:
 
 _COLOUR: Final = "a colour of three or six hexadecimal digits"
 _HEX: Final = "^#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6})$"
+_RGBA: Final = "#?([0-9A-Fa-f]{3}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})"
+_DIGITS: Final = {"minimum": 1 - 10**18, "maximum": 10**18 - 1}
 _INDEX: Final = "an index along an axis of the picture (it is none of the parameters)"
 _FLAG: Final = (_each(_flag, "true or false"), _schema("boolean"))
 _NAME: Final = _schema("string", minLength=1)
@@ -205,12 +207,15 @@ class TileQuery(BaseModel):
     ] = ()
     """`name:index` for axes whose name is that of a parameter."""
     sel: Annotated[
-        tuple[str, ...], _each(_text, "name:label", many=True), _schemas("string", examples=["time:2001-03"])
+        tuple[str, ...], _each(_text, "name:label", many=True), _schemas("string", pattern="^[^:]+:.+$")
     ] = ()
-    """`name:label` for axes with a coordinate beside the array, as for slices; for others `name:index`."""
+    """`name:label`, such as `time:2001-03`, for axes with a coordinate beside the array, as for slices; for others
+    `name:index`."""
     method: Annotated[Method | None, *_options(*get_args(Method))] = None
     """What `sel` takes where no value is the label: the nearest, or the one before or after."""
-    c: Annotated[tuple[int, ...], _each(_integer, "the index of a channel", many=True), _schemas("integer")] = ()
+    c: Annotated[
+        tuple[int, ...], _each(_integer, "the index of a channel", many=True), _schemas("integer", **_DIGITS)
+    ] = ()
     """Channels; `color`, `rescale` and `invert` belong to them in order."""
     decode: Annotated[Literal["cf", "none"], *_options("cf", "none")] = "none"
     """`cf`: as the array's CF attributes say: unpacked, missing values as NaN, times as dates."""
@@ -227,13 +232,15 @@ class TileQuery(BaseModel):
     invert: Annotated[tuple[bool, ...], _each(_flag, "true or false", many=True), _schemas("boolean")] = ()
     """Exchange light and dark."""
     colormap_name: Annotated[
-        str | None, _each(_text, "the name of a colour map"), _schema("string", examples=["viridis", "magma_r"])
+        str | None,
+        _each(_text, "the name of a colour map"),
+        _schema("string", minLength=1, examples=["viridis", "magma_r"]),
     ] = None
     """Of matplotlib, also with `_r`; for a single channel."""
     colormap: Annotated[
         Colormap | None,
         _each(_colormap, "two or more colours, or a JSON object with a colour for each value"),
-        _schema("string", examples=["000000,FF0000"]),
+        _schema("string", pattern=rf"^({_RGBA}(,{_RGBA})+|\s*\[.+|\s*\{{.+)$", examples=["000000,FF0000"]),
     ] = None
     """Colours to run through, or a JSON object from values to colours."""
     gamma: Annotated[

@@ -19,6 +19,8 @@ log = logging.getLogger("hyperslab.audit")
 
 LINK: Final = "/v1/link"
 """A path beside those of nodes, at which links are made."""
+UNCHANGED: Final = "hyperslab.unchanged"
+"""Scope key: the node was there as it was asked for, and nothing has changed."""
 LOOK_AFTER: Final = 1.0
 """Seconds between two looks for tokens that have ended."""
 
@@ -52,7 +54,8 @@ class Audited:
             await self._app(self._scope, receive_on, send_on)
         finally:
             is_refusal = refused or status in (401, 403)
-            if is_refusal or self._named["action"] != "read" or self._named["path"] == LINK:
+            is_change = self._named["action"] != "read" and UNCHANGED not in self._scope
+            if is_refusal or is_change or self._named["path"] == LINK:
                 facts = {**self._named, "bytes": nbytes, "status": status or 499, "request": request}
                 write_line("refusal" if is_refusal else "change" if 0 < status < 400 else "failure", facts)
 

@@ -28,6 +28,16 @@ from hyperslab.engine.jsontext import dump_json
 from hyperslab.errors import BadParameter, NodeNotFound
 from hyperslab.wire import EVENTS, JSON
 
+EVENT = {
+    "description": "One event of the stream.",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": ["ready", "change"]},
+        "data": {"type": "string", "contentMediaType": JSON},
+    },
+}
+
 router = Router(prefix="/v1/changes", tags=["metadata"], default_response_class=Response, route_class=Route)
 
 
@@ -39,7 +49,7 @@ router = Router(prefix="/v1/changes", tags=["metadata"], default_response_class=
     | {
         200: docs.answer(
             "Events, for as long as the connection lasts; with `Accept: application/json` those of now.",
-            docs.content(EVENTS, JSON),
+            {EVENTS: {"schema": EVENT}} | docs.content(JSON),
         )
     },
     openapi_extra=docs.headers(docs.header("Last-Event-ID", "The same as `since`.")),

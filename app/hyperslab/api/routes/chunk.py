@@ -77,7 +77,7 @@ async def put_chunk(
     check, writer = chunk_check(asked, coords), asked.service.writer
     write = partial(writer.write_stored, inside=True)
     async with received_body(asked, extra_bytes=writer.memory(array, 1)) as body:
-        version = await asked.write(array.path, write, array.path, coords, bytes(body), check)
+        version = await asked.write(array.path, write, array.path, coords, body, check)
     # the tag of a piece of a shard is also where it lies, which the next reader finds out
     tag = () if array.metadata.levels else ((b"etag", strong_etag(version).encode("latin-1")),)
     return Response(204, tag)

@@ -37,7 +37,7 @@ class LinkDefinition(Document):
     """The node, and all below it."""
     allow: list[Action] = Field(["read"], min_length=1)
     """What may be done there."""
-    expires: str
+    expires: str = Field(json_schema_extra={"pattern": "^[1-9][0-9]{0,8}[smhd]$"})
     """A duration: `30s`, `15m`, `12h`, `7d`."""
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from hyperslab import errors
 from hyperslab.api import docs
 from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.middleware.audit import UNCHANGED
 from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_etag, group_document
 from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
 from hyperslab.api.representation import Reply, Representation, respond
@@ -189,6 +190,8 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
     options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": new_node_check(asked, path)}
     make = partial(asked.service.creator.create_node, path, definition, **options)
     made = await asked.write(path, make)
+    if not made.created:
+        asked.scope[UNCHANGED] = True
     return await _node_answer(asked, made.node, status=201 if made.created else 200, kept=made.kept)
 
 

@@ -136,7 +136,7 @@ async def _scatter(request: Exchange, path: str, query: PointsQuery) -> Response
 def _refuse(query: PointsQuery, names: tuple[str, ...]) -> None:
     """Parameters that are for the other direction."""
     for name in names:
-        if name in query.model_fields_set:
+        if getattr(query, name) != PointsQuery.model_fields[name].default:
             expected = "it together with values=1" if name == "casting" else "it without values=1"
             raise BadParameter(name, getattr(query, name), expected)
 

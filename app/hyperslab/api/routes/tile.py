@@ -37,7 +37,7 @@ from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.errors import ChangedWhileRead, TileNotFound
 from hyperslab.tiles import iiif
-from hyperslab.tiles.encode import MEDIA_TYPES
+from hyperslab.tiles.encode import MEDIA_TYPES, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
@@ -73,6 +73,9 @@ Drawn = Annotated[
     Literal["png", "jpg", "jpeg", "webp", "npy", "raw"], Path(description="The form of the picture, or of its values.")
 ]
 Tile = Annotated[TileQuery, Query()]
+REGION = rf"^(full|square|(pct:)?{iiif.NUMBER}(,{iiif.NUMBER}){{3}})$"
+SIZE = rf"^(max|pct:{iiif.NUMBER}|[0-9]{{1,9}},([0-9]{{1,9}})?|,[0-9]{{1,9}}|![0-9]{{1,9}},[0-9]{{1,9}})$"
+ROTATION = r"^!?(0|90|180|270|360)(\.0{1,12})?$"
 
 
 @router.get(
@@ -210,11 +213,13 @@ async def get_iiif_info(request: Request, path: NodePath, query: Tile) -> Respon
 async def get_iiif_image(
     request: Request,
     path: NodePath,
-    region: Annotated[str, Path(examples=["full", "0,0,64,64", "pct:0,0,50,50"])],
-    size: Annotated[str, Path(examples=["max", "64,", "pct:50"])],
-    rotation: Annotated[str, Path(examples=["0", "!90"])],
-    quality: Annotated[str, Path(examples=["default", "gray"])],
-    form: Annotated[str, Path(examples=["png", "jpg"])],
+    region: Annotated[
+        str, Path(examples=["full", "0,0,64,64", "pct:0,0,50,50"], json_schema_extra={"pattern": REGION})
+    ],
+    size: Annotated[str, Path(examples=["max", "64,", "pct:50"], json_schema_extra={"pattern": SIZE})],
+    rotation: Annotated[str, Path(examples=["0", "!90"], json_schema_extra={"pattern": ROTATION})],
+    quality: Annotated[str, Path(json_schema_extra={"enum": [*iiif.QUALITIES]})],
+    form: Annotated[str, Path(json_schema_extra={"enum": [*PICTURE_FORMATS]})],
     query: Tile,
 ) -> Response:
     """A part of the image in any size up to its own; see the IIIF Image API 3.0."""

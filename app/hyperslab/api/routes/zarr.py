@@ -128,7 +128,7 @@ async def put_key(request: Request, path: KeyPath) -> Response:
     check, writer = document_check(asked, path) if is_document else key_check(asked), asked.service.key_writer
     extra_bytes = await asked.run(writer.memory, path)
     async with received_body(asked, extra_bytes=extra_bytes) as body:
-        put = await asked.write(_node_of(path), writer.put, path, bytes(body), check)
+        put = await asked.write(_node_of(path), writer.put, path, body, check)
     return Response(201 if put.created else 204, ((b"etag", strong_etag(put.version).encode("latin-1")),))
 
 

@@ -73,6 +73,7 @@ function open(path) {
 /** Load what the state needs, then show it; a newer call supersedes older ones. */
 async function show(state) {
   const mine = ++turn;
+  stage.ariaBusy = "true";
   const wait = setTimeout(() => mine === turn && node?.path !== current?.path && clear(loadingState("Opening…")), SLOW);
   try {
     const ready = await prepare(state);
@@ -81,6 +82,7 @@ async function show(state) {
     if (mine === turn) fail(state, error);
   } finally {
     clearTimeout(wait);
+    if (mine === turn) stage.ariaBusy = "false";
   }
 }
 

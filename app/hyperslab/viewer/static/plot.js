@@ -67,7 +67,10 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
-      if (mine === asked) onproblem(problem);
+      if (mine !== asked) return;
+      asked = ""; // so that it is asked for again
+      element.setAttribute("aria-busy", "false");
+      onproblem(problem);
     }
   }
   const reload = debounce(60, load);
@@ -216,7 +219,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
       draw();
     },
     savePng: savePlot,
-    close: () => resized.disconnect(),
+    close: () => (resized.disconnect(), reload.cancel()),
   };
 }
 
