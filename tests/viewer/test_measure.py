@@ -367,6 +367,8 @@ def test_a_phone_reads_and_takes_as_much(phone: Viewer) -> None:
     phone.wait_for_query(r"\?.*points=")
     ready(page)
     expect(page.get_by_test_id("series-plot")).to_be_visible()
+    page.get_by_test_id("series-plot").tap()
+    expect(page.get_by_test_id("series-reading")).to_have_text(re.compile(r"^time \d+ \(2024-0[23]-\d\d\): "))
     bar, probe = (page.get_by_test_id(name).bounding_box() for name in ("colorbar", "probe"))
     assert bar is not None
     assert probe is not None
@@ -376,6 +378,9 @@ def test_a_phone_reads_and_takes_as_much(phone: Viewer) -> None:
     audit(page)
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("document.getAnimations().length") == 0  # who wants less motion
+    phone.go("/view/data/air/time")
+    page.locator('.plot[aria-busy="false"] canvas').tap()
+    expect(page.get_by_test_id("probe")).to_contain_text("2024-0")
     phone.go("/view/data/largest")
     expect(page.locator(".single-value")).to_have_text(str(2**64 - 1))
     assert page.evaluate("((e) => e.scrollWidth <= e.clientWidth)(document.querySelector('.single-value'))")

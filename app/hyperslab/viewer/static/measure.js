@@ -179,11 +179,13 @@ export function createMeasure(store) {
     reading.textContent = `${axisName()} ${index}${where && ` (${where})`}: ${lines.map(({ data }) => told(data.mean[bin])).join(", ")}`;
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     pointer = event.clientX - canvas.getBoundingClientRect().left;
     draw();
-  });
-  canvas.addEventListener("pointerleave", () => {
+  };
+  for (const type of ["pointerdown", "pointermove"]) canvas.addEventListener(type, point);
+  canvas.addEventListener("pointerleave", ({ pointerType }) => {
+    if (pointerType !== "mouse") return; // what a finger has left is read now
     pointer = null;
     showLegend();
     draw();

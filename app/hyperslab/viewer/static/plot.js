@@ -179,8 +179,8 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     { passive: false },
   );
   canvas.addEventListener("dblclick", () => setRange(0, size - 1));
-  canvas.addEventListener("pointermove", (event) => hover(event.clientX));
-  canvas.addEventListener("pointerleave", () => hover(null));
+  for (const type of ["pointerdown", "pointermove"]) canvas.addEventListener(type, (event) => hover(event.clientX));
+  canvas.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && hover(null)); // what a finger has left is read now
   let grabbed = null;
   onDrag(canvas, (event) => {
     if (event.type === "pointerdown") grabbed = indexAt(event.clientX);
