@@ -44,7 +44,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     plain = root.create_group("plain")
     for name in ("v", "deeper/w"):
         plain.create_array(name, data=PLAIN, chunks=(4, 4), compressors=None, dimension_names="yx")
-    rules = {"read_tokens": [TOKEN], "anonymous": {"paths": ["data"]}}
+    rules: Any = {"read_tokens": [TOKEN], "anonymous": {"paths": ["data"]}}
     with running_server({"data": folder, "lab": folder}, **rules) as server:
         yield server.url
 
