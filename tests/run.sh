@@ -149,7 +149,7 @@ tests() {
 
 tests .venv-test "$@"
 if [[ -n $oldest ]]; then
-    export HYPERSLAB_EXAMPLES=${HYPERSLAB_EXAMPLES:-8} # by chance enough was tried above
+    export HYPERSLAB_EXAMPLES=${HYPERSLAB_EXAMPLES:-5} # by chance enough was tried above
     tests .venv-oldest tests/engine tests/conformance
     ((SECONDS < 480)) && tests .venv-oldest tests/api tests/client # all tests together take 12 minutes at most
 fi

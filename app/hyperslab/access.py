@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import groupby
 from math import inf
@@ -135,6 +135,15 @@ class View:
         return names
 
 
+@lru_cache(maxsize=1024)
+def views_of(rules: tuple[Rule, ...]) -> dict[str, View]:
+    """By action, the paths at which rules allow it; those of many links are the same."""
+    return {
+        action: View(tuple([path for rule in rules if action in rule.allow for path in rule.paths]))
+        for action in ACTIONS
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class Principal:
     """Who asks. ``ends``: when, in seconds since 1970. ``is_anonymous``: without a token."""
@@ -148,10 +157,7 @@ class Principal:
     """What the middleware remembers of paths that may be read."""
 
     def __post_init__(self) -> None:
-        paths = {
-            action: [path for rule in self.rules if action in rule.allow for path in rule.paths] for action in ACTIONS
-        }
-        object.__setattr__(self, "views", {action: View(tuple(found)) for action, found in paths.items()})
+        object.__setattr__(self, "views", views_of(self.rules))
 
     def describe(self) -> str:
         """What is allowed where, and until when, for people."""
@@ -192,12 +198,15 @@ def digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
+DURATION: Final = "([1-9][0-9]{0,8}[sm]|[1-9][0-9]{0,6}h|[1-9][0-9]{0,4}d)"
+"""No longer than dates go, which end with the year 9999."""
+
+
 def seconds_in(text: str) -> int:
     """The seconds in a duration: ``30s``, ``15m``, ``12h``, ``7d``. Raises `ValueError`."""
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
-    if found is None:
+    if re.fullmatch(DURATION, text) is None:
         raise ValueError(f"{text!r} is no duration such as 30s, 15m, 12h or 7d")
-    return int(found[1]) * SECONDS[found[2]]
+    return int(text[:-1]) * SECONDS[text[-1]]
 
 
 def instant(when: date | datetime | None) -> float:

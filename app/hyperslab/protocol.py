@@ -9,11 +9,9 @@ from hyperslab.api.response import Deadline, Joined
 
 
 class Protocol(HttpToolsProtocol):
-    """Clients that finish no head, nor the body of what is answered, or read no response, are disconnected: uvicorn
-    would wait for ever."""
+    """Clients that finish no head or no answered body, or read no response, are disconnected: uvicorn would wait."""
 
-    _unparsed = 0  # bytes since the last head, or the last part of a body
-    _is_in_head = False
+    _unparsed, _is_in_head = 0, False  # bytes since the last head, or the last part of a body
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

@@ -134,6 +134,7 @@ def test_a_link_allows_its_actions_at_its_path_and_no_more(guarded: Guarded) -> 
         ({"path": "lab", "expires": "7d", "allow": ["delete"]}, 403, "write-forbidden"),
         ({"path": "lab"}, 422, "bad-definition"),
         ({"path": "lab", "expires": "soon"}, 422, "bad-definition"),
+        ({"path": "lab", "expires": "999999999d"}, 422, "bad-definition"),  # beyond the year 9999
         ({"path": "lab", "expires": "7d", "allow": []}, 422, "bad-definition"),
         ({"path": "lab", "expires": "7d", "allow": ["all"]}, 422, "bad-definition"),
         ({"path": "lab", "expires": "7d", "more": 1}, 422, "bad-definition"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import resource
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.api.support import open_request
+from tests.api.support import exchange, open_request, writable
 from tests.server import Server, running_server
 
 MIB = 1 << 20
@@ -156,3 +158,34 @@ def test_looks_at_the_data_of_many_pictures_wait_for_each_other(server: Server) 
 
     assert statuses == [200] * CLIENTS
     assert memory(server, "VmHWM") - before < 8 * 64 * MIB + SLACK
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("PUT", "/v1/slice/data/a", 400),
+        ("PUT", "/v1/chunk/data/packed/0?format=stored", 400),
+        ("PUT", "/zarr/data/packed/0", 400),
+        ("POST", "/v1/append/data/a", 201),
+    ],
+)
+def test_a_body_is_released_with_its_request(tmp_path: Path, method: str, target: str, status: int) -> None:
+    """Without the collector, which is told to come seldom."""
+    sent = f"{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {4 * MIB}\r\n\r\n".encode()
+    sent += bytes(4 * MIB)
+    with writable(tmp_path) as client:
+        for name, compressor in (("a", None), ("packed", {"id": "zlib"})):
+            definition = {"shape": [8 * MIB], "chunks": [8 * MIB], "dtype": "|u1", "compressor": compressor}
+            client.put(f"/v1/metadata/data/{name}", json=definition)
+        gc.disable()
+        tracemalloc.start()
+        try:
+            held = []
+            for _ in range(3):
+                assert exchange(str(client.base_url), sent).startswith(b"HTTP/1.1 %d" % status)
+                held.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+    assert held[2] - held[1] < MIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,18 @@ VALUES = np.arange(100, dtype="<i4").reshape(10, 10)
 
 def test_the_application_is_one_of_fastapi() -> None:
     assert isinstance(create_app(Settings()), fastapi.FastAPI)
+
+
+def test_an_application_that_has_shut_down_does_not_start_again() -> None:
+    app = create_app(Settings())
+
+    async def start() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    asyncio.run(start())
+    with pytest.raises(RuntimeError, match="create_app makes another"):
+        asyncio.run(start())
 
 
 @pytest.mark.parametrize("root_path", ["", "/proxy"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -45,6 +47,19 @@ def test_one_value_for_many_cells_travels_once(proxy: Proxy, dtype: str, value: 
     expected = np.zeros((20, 20), dtype)
     expected[3:19] = value
     assert np.array_equal(stored(proxy), expected)
+
+
+@pytest.mark.parametrize(("kind", "key"), [("oindex", slice(None)), ("vindex", ([0, 1],))])
+def test_values_are_released_when_they_are_written(proxy: Proxy, kind: str, key: Any) -> None:
+    array, values = make(proxy, np.zeros(2, "<i4"), (2,)), np.arange(2, dtype="<i4")
+    sent = weakref.ref(values)
+    gc.disable()  # which would also find what refers to itself
+    try:
+        getattr(array, kind)[key] = values
+        del values
+        assert sent() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("bits", ["0100c07f", "0000c0ff", "00000080"], ids=["payload", "-NaN", "-0.0"])

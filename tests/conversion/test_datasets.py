@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-import cftime
 import h5py
 import netCDF4
 import numpy as np
@@ -17,24 +17,29 @@ from hypothesis import strategies as st
 
 from hyperslab.conversion import CannotConvert, convert
 
-DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S3"]
-CLASSIC = ["i1", "i2", "i4", "f4", "f8"]
+EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "10"))
+DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1", "S3"]
+CLASSIC = ["i1", "i2", "i4", "f4", "f8", "S1"]
 
 
 @st.composite
 def variables(draw: st.DrawFn, *, classic: bool) -> dict[str, Any]:
     """A variable: its dtype, dimensions, packing, missing values and chunks."""
     dtype = np.dtype(draw(st.sampled_from(CLASSIC if classic else DTYPES)))
-    dims = draw(st.sampled_from([(), ("x",), ("time", "x"), ("time", "y", "x")]))
+    dims = draw(st.sampled_from([(), ("x",), ("time", "x"), ("time", "y", "x"), ("x", "y")]))
     found: dict[str, Any] = {"dtype": dtype, "dims": dims, "attributes": {}, "missing": None, "chunks": None}
     if dtype.kind in "iuf":
-        found["missing"] = draw(st.sampled_from([None, dtype.type(7), dtype.type(0)]))
+        missing = [None, dtype.type(7), dtype.type(0), np.iinfo(dtype).max if dtype.kind in "iu" else dtype.type("nan")]
+        found["missing"] = draw(st.sampled_from(missing))
+    packed: list[dict[str, Any]] = [{}, {"scale_factor": 0.5}, {"scale_factor": 0.25, "add_offset": 3.0}]
+    packed += [{"flag_values": np.array([0, 1], dtype), "flag_meanings": "no yes"}, {"add_offset": -1.5}]
+    packed += [{"missing_value": found["missing"]}] if found["missing"] is not None else []
+    packed += [{"_Unsigned": "true"}] if dtype.kind == "i" and found["missing"] is None else []
     if dtype.kind in "iu":
-        found["attributes"] = draw(
-            st.sampled_from([{}, {"scale_factor": 0.5}, {"scale_factor": 0.25, "add_offset": 3.0}])
-        )
+        found["attributes"] = draw(st.sampled_from(packed))
     if dtype.kind == "f":
-        found["attributes"] = draw(st.sampled_from([{}, {"units": "K", "valid_range": np.array([0, 5], dtype)}]))
+        ranges = {"units": "K", "valid_range": np.array([0, 5], dtype)}
+        found["attributes"] = draw(st.sampled_from([{}, ranges, {"units": ""}, {"scale_factor": 2.0}]))
     if dims and not classic and dtype.kind != "S":
         found["chunks"] = draw(st.sampled_from([None, tuple([2] * len(dims))]))
     return found
@@ -44,19 +49,29 @@ def variables(draw: st.DrawFn, *, classic: bool) -> dict[str, Any]:
 def files(draw: st.DrawFn) -> dict[str, Any]:
     form = draw(st.sampled_from(["NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET"]))
     one = variables(classic=form != "NETCDF4")
-    calendar = draw(st.sampled_from(["standard", "noleap", "360_day"]))
-    return {"form": form, "variables": draw(st.lists(one, min_size=1, max_size=4)), "calendar": calendar}
+    found = {"form": form, "variables": draw(st.lists(one, min_size=1, max_size=4))}
+    found["calendar"] = draw(st.sampled_from(["standard", "proleptic_gregorian", "noleap", "360_day", "julian"]))
+    found["units"] = draw(st.sampled_from(["days", "hours", "seconds"])) + " since 2001-01-01"
+    found["sizes"] = {
+        "time": draw(st.sampled_from([5, 1]) if found["calendar"][0] in "nj3" else st.sampled_from([5, 0])),
+        "y": 3,
+        "x": draw(st.integers(2, 9)),
+    }
+    return found
 
 
-def write(path: Path, form: Any, variables: list[dict[str, Any]], calendar: str) -> None:
-    sizes, random = {"time": 5, "y": 3, "x": 7}, np.random.default_rng(len(variables))
+def write(
+    path: Path, form: Any, variables: list[dict[str, Any]], calendar: str, units: str, sizes: dict[str, int]
+) -> None:
+    random = np.random.default_rng(len(variables))
     with netCDF4.Dataset(path, "w", format=form) as file:
         file.setncatts({"title": "é", "numbers": np.array([1, 2], "i4"), "half": np.float32(0.5), "nothing": np.nan})
+        file.setncatts({"empty": "", "one": np.array([3], "i2"), "json": '{"a": [1]}', "lines": "a\nb"})
         for name, size in sizes.items():
             file.createDimension(name, None if name == "time" else size)
         time = file.createVariable("time", "f8", ("time",))
-        time.setncatts({"units": "days since 2001-01-01", "calendar": calendar, "standard_name": "time"})
-        time[:] = cftime.date2num(cftime.num2date(range(5), time.units, calendar), time.units, calendar)
+        time.setncatts({"units": units, "calendar": calendar, "standard_name": "time"})
+        time[:] = np.arange(sizes["time"])
         for number, each in enumerate(variables):
             options: dict[str, Any] = {"zlib": True} if each["chunks"] else {}
             variable: Any = file.createVariable(
@@ -69,32 +84,36 @@ def write(path: Path, form: Any, variables: list[dict[str, Any]], calendar: str)
             )
             variable.set_auto_maskandscale(False)
             variable.setncatts({"long_name": f"variable {number}", **each["attributes"]})
-            variable[...] = random.integers(0, 9, [sizes[name] for name in each["dims"]]).astype(each["dtype"])
+            if 0 not in (shape := [sizes[name] for name in each["dims"]]):
+                variable[...] = random.integers(0, 9, shape).astype(each["dtype"])
         if form == "NETCDF4":
             names = file.createVariable("names", str, ("y",))
             names[:] = np.array(["", "é", "long text"], object)
 
 
-@settings(max_examples=10)
+@settings(max_examples=EXAMPLES)
 @given(file=files(), zarr_format=st.sampled_from([2, 3]))
-def test_xarray_opens_the_group_equal_to_the_file(
+def test_xarray_opens_the_group_equal_to_the_file_and_the_file_that_is_made_of_it(
     tmp_path_factory: pytest.TempPathFactory, file: dict[str, Any], zarr_format: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("dataset")
     write(folder / "a.nc", **file)
 
     convert(str(folder / "a.nc"), str(folder / "a.zarr"), zarr_format=zarr_format)
+    convert(str(folder / "a.zarr"), str(folder / "b.nc"))
 
     with (
         xr.open_dataset(folder / "a.nc", engine="netcdf4") as expected,
         xr.open_dataset(folder / "a.zarr", engine="zarr") as found,
+        xr.open_dataset(folder / "b.nc", engine="netcdf4") as again,
     ):
-        xr.testing.assert_identical(found.load(), expected.load())
-        for name, variable in expected.variables.items():
-            own = found.variables[name]
-            assert own.dtype == variable.dtype, name
-            for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue"):
-                np.testing.assert_equal(own.encoding.get(key), variable.encoding.get(key))
+        for each in (found, again):
+            xr.testing.assert_identical(each.load(), expected.load())
+            for name, variable in expected.variables.items():
+                own = each.variables[name]
+                assert own.dtype == variable.dtype, name
+                for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue"):
+                    np.testing.assert_equal(own.encoding.get(key), variable.encoding.get(key))
 
 
 def test_groups_of_a_file_become_groups(tmp_path: Path) -> None:

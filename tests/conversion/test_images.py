@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import yaozarrs
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
 from hyperslab.conversion import CannotConvert, Undetermined, convert
 from hyperslab.streams.pyramid import reduce
 
+EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "10"))
 AXES = ["yx", "zyx", "tyx", "cyx", "tczyx", "tcyx", "czyx", "tzyx"]
-DTYPES = ["u1", "<u2", ">u2", "i4", "f4", "f8"]
+DTYPES = ["u1", "i1", "<u2", ">u2", "i2", "u4", "i4", "f4", ">f8"]
+UNITS = {"µm": "micrometer", "nm": "nanometer", "mm": "millimeter", "Å": "angstrom"}
 ORDERS = {"ome": "tczyx", "plain": "tczyx", "imagej": "tzcyx"}
 
 
@@ -28,41 +32,50 @@ def pictures(draw: st.DrawFn) -> dict[str, Any]:
     """A TIFF to be written: its kind, axes, values, and how it is stored."""
     kind = draw(st.sampled_from(["ome", "plain", "imagej"]))
     axes = "".join(sorted(draw(st.sampled_from(AXES)), key=ORDERS[kind].index))
-    shape = [draw(st.integers(2, 3) if name in "tcz" else st.integers(8, 40)) for name in axes]
+    if kind == "ome":
+        axes = "".join([*draw(st.permutations(axes[:-2])), "yx"])
+    shape = [draw(st.integers(2, 3) if name in "tcz" else st.integers(2, 40)) for name in axes]
     dtype = np.dtype(draw(st.sampled_from(["u1", "<u2", "f4"] if kind == "imagej" else DTYPES)))
     layout: dict[str, Any] = draw(st.sampled_from([{}, {"rowsperstrip": 7}, {"tile": (16, 16)}, {"tile": (16, 32)}]))
-    packed: dict[str, Any] = draw(
-        st.sampled_from([{}, {"compression": "zlib"}, {"compression": "lzw", "predictor": True}])
-    )
-    stored: dict[str, Any] = {} if kind == "imagej" else {**layout, **packed}
+    codecs = [{}, {"compression": "zlib"}, {"compression": "lzw", "predictor": True}, {"compression": "packbits"}]
+    packed: dict[str, Any] = draw(st.sampled_from([*codecs, {"compression": "zstd"}]))
+    written: dict[str, Any] = draw(st.sampled_from([{}, {"byteorder": ">"}, {"bigtiff": True}]))
+    stored: dict[str, Any] = {} if kind == "imagej" else {**layout, **packed, **written}
     values = np.random.default_rng(draw(st.integers(0, 9))).integers(0, 250, shape).astype(dtype)
-    return {"kind": kind, "axes": axes, "values": values, "stored": stored}
+    sizes = [(draw(st.sampled_from([0.25, 1.0, 1e-3, 250])), draw(st.sampled_from([*UNITS]))) for _ in "xyz"]
+    return {"kind": kind, "axes": axes, "values": values, "stored": stored, "sizes": sizes}
 
 
-def write(path: Path, kind: str, axes: str, values: np.ndarray, stored: dict[str, Any]) -> dict[str, tuple[float, Any]]:
+def write(
+    path: Path, kind: str, axes: str, values: np.ndarray, stored: dict[str, Any], sizes: list[tuple[float, str]]
+) -> dict[str, tuple[float, Any]]:
     """Write the TIFF, and return scales and units by axis."""
     metadata: dict[str, Any] = {"axes": axes.upper()}
     expected: dict[str, tuple[float, Any]] = {}
     if kind == "ome":
-        metadata |= {"PhysicalSizeX": 0.25, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 250, "PhysicalSizeYUnit": "nm"}
-        metadata |= {"PhysicalSizeZ": 2.0, "TimeIncrement": 0.5, "TimeIncrementUnit": "min"}
-        expected = {"x": (0.25, "micrometer"), "y": (250, "nanometer"), "z": (2, "micrometer"), "t": (0.5, "minute")}
+        metadata |= {"TimeIncrement": 0.5, "TimeIncrementUnit": "min", "Description": "60x <oil> & more"}
+        expected = {"t": (0.5, "minute")}
+        for name, (size, unit) in zip("xyz", sizes, strict=True):
+            metadata |= {f"PhysicalSize{name.upper()}": size, f"PhysicalSize{name.upper()}Unit": unit}
+            expected[name] = size, UNITS[unit]
         if "c" in axes:
             names = [f"dye {number}" for number in range(values.shape[axes.index("c")])]
-            metadata["Channel"] = {"Name": names}
+            metadata["Channel"] = {"Name": names, "Color": [-16776961, 16711935, 65535][: len(names)]}
     if kind == "imagej":
         metadata |= {"unit": "um", "spacing": 3.0, "finterval": 2.0}
         stored = {"resolution": (4.0, 2.0), **stored}
         expected = {"x": (0.25, "micrometer"), "y": (0.5, "micrometer")}
         expected |= {"z": (3.0, "micrometer"), "t": (2.0, "second")}
+    if kind == "plain":
+        stored = {"description": "60x oil", **stored}
     stored = {"ome": kind == "ome", "imagej": kind == "imagej", "photometric": "minisblack", **stored}
     tifffile.imwrite(path, values, metadata=metadata, **stored)
     return expected
 
 
-@settings(max_examples=10)
+@settings(max_examples=EXAMPLES)
 @given(picture=pictures(), zarr_format=st.sampled_from([2, 3]), shards=st.sampled_from([None, True]))
-def test_an_image_has_the_values_and_metadata_of_its_tiff(
+def test_an_image_has_the_values_and_metadata_of_its_tiff_and_so_has_the_tiff_that_is_made_of_it(
     tmp_path_factory: pytest.TempPathFactory, picture: dict[str, Any], zarr_format: Any, shards: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("image")
@@ -83,8 +96,20 @@ def test_an_image_has_the_values_and_metadata_of_its_tiff(
         name: (size, axis.unit) for name, size, axis in zip(names, sizes, scales.axes, strict=True) if axis.unit
     } == {name: found for name, found in expected.items() if name in names}
     if picture["kind"] == "ome" and "c" in names:
-        labels = [channel.label for channel in document.omero.channels]
-        assert labels == [f"dye {number}" for number in range(len(labels))]
+        labels = [(channel.label, channel.color) for channel in document.omero.channels]
+        assert labels == [(f"dye {n}", color) for n, color in enumerate(["FF0000", "00FF00", "0000FF"][: len(labels)])]
+    described = {"ome": ("ome_xml", {"Description": "60x <oil> & more"})}
+    described["plain"] = "tiff", {"ImageDescription": "60x oil"}
+    if picture["kind"] != "imagej":
+        assert group.attrs[described[picture["kind"]][0]] == described[picture["kind"]][1]
+    convert(str(folder / "image.zarr"), str(folder / "again.ome.tif"))
+    convert(str(folder / "again.ome.tif"), str(folder / "again.zarr"), zarr_format=zarr_format)
+    np.testing.assert_array_equal(tifffile.imread(folder / "again.ome.tif"), values, strict=False)
+    again: Any = yaozarrs.open_group(folder / "again.zarr").ome_metadata()
+    assert again.multiscales[0].axes == scales.axes
+    assert again.multiscales[0].datasets[0] == scales.datasets[0]
+    if picture["kind"] == "ome" and "c" in names:
+        assert [(channel.label, channel.color) for channel in again.omero.channels] == labels
     for number, level in enumerate(scales.datasets):
         if number:
             halved = [axis for axis, name in enumerate(names) if name in "zyx" and values.shape[axis] > 1]
@@ -248,6 +273,31 @@ def test_files_that_leave_a_gap_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CannotConvert, match="no file is at t=1, z=1"):
         convert(str(tmp_path / "*.tif"), str(tmp_path / "out"))
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    values=npst.arrays(
+        st.one_of(
+            npst.scalar_dtypes().filter(lambda dtype: dtype.itemsize), st.just(np.dtype([("a", ">i2"), ("b", "f4")]))
+        ),
+        npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9),
+    ),
+    fortran=st.booleans(),
+    zarr_format=st.sampled_from([2, 3]),
+)
+def test_an_npy_is_what_it_was_when_it_comes_out_of_zarr(
+    tmp_path_factory: pytest.TempPathFactory, values: np.ndarray, fortran: bool, zarr_format: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("npy")
+    np.save(folder / "a.npy", values.copy("F") if fortran else values)
+
+    convert(str(folder / "a.npy"), str(folder / "a.zarr"), zarr_format=zarr_format)
+    convert(str(folder / "a.zarr"), str(folder / "b.npy"))
+
+    found = np.load(folder / "b.npy")
+    assert (found.shape, found.dtype) == (values.shape, values.dtype.newbyteorder("="))
+    assert found.tobytes() == values.astype(found.dtype).tobytes()
 
 
 def test_an_npy_is_a_plain_array_or_with_axes_an_image(tmp_path: Path) -> None:

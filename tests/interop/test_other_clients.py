@@ -28,9 +28,10 @@ TOKEN: Final = "a-token-of-whom-may-read"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that asks for a token, with a sharded image of OME-Zarr 0.5 and a group of arrays, all of Zarr v3. In a
-    process of its own: while GDAL waits for an answer, nothing else runs in this one."""
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a sharded image of OME-Zarr 0.5 and a group of arrays, all of Zarr v3: ``data`` for everybody, and
+    as ``lab`` for whom has a token. In a process of its own: while GDAL waits for an answer, nothing else runs in this
+    one."""
     folder = tmp_path_factory.mktemp("others")
     root = zarr.create_group(folder, zarr_format=3)
     levels = [{"path": "0", "coordinateTransformations": SCALE}]
@@ -43,15 +44,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     plain = root.create_group("plain")
     for name in ("v", "deeper/w"):
         plain.create_array(name, data=PLAIN, chunks=(4, 4), compressors=None, dimension_names="yx")
-    with running_server({"data": folder}, read_tokens=[TOKEN]) as server:
+    rules: Any = {"read_tokens": [TOKEN], "anonymous": {"paths": ["data"]}}
+    with running_server({"data": folder, "lab": folder}, **rules) as server:
         yield server.url
 
 
 @pytest.fixture(scope="module")
-def url(service: str) -> str:
-    """A signed link to the store."""
-    asked = {"path": "data", "expires": "1h"}
-    return str(httpx.post(f"{service}/v1/link", json=asked, headers={"X-API-Key": TOKEN}).json()["prefix"])
+def link(url: str) -> str:
+    """A signed link to ``lab``."""
+    asked = {"path": "lab", "expires": "1h"}
+    return str(httpx.post(f"{url}/v1/link", json=asked, headers={"X-API-Key": TOKEN}).json()["prefix"])
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +77,8 @@ def test_cloudvolume_reads_shards_as_chunks_of_zarr_v2(read: Any) -> None:
 
 
 @pytest.mark.parametrize("format_", ["zarr", "zarr2", "zarr3"])
-def test_gdal_opens_groups(url: str, format_: str) -> None:
-    name = f"/vsicurl/{url}/{format_}/data/plain"
+def test_gdal_opens_groups_through_a_link(link: str, format_: str) -> None:
+    name = f"/vsicurl/{link}/{format_}/lab/plain"
     members, values = by_gdal(name)
 
     assert members == [f'ZARR:"{name}":/{path}' for path in ("v", "deeper/w")]
@@ -101,24 +103,24 @@ def by_gdal(name: str, **options: str) -> tuple[list[str], Any]:
         (wget, ["-qO-", "--user=any", f"--password={TOKEN}"]),
     ],
 )
-def test_programs_send_a_token_as_password_or_key(service: str, program: Any, arguments: list[str]) -> None:
-    command = [program(), *arguments, f"{service}/v1/slice/data/plain/v"]
+def test_programs_send_a_token_as_password_or_key(url: str, program: Any, arguments: list[str]) -> None:
+    command = [program(), *arguments, f"{url}/v1/slice/lab/plain/v"]
 
     assert subprocess.run(command, capture_output=True, timeout=60, check=True).stdout == PLAIN.tobytes()
 
 
-def test_gdal_sends_a_token_as_password(service: str) -> None:
-    _, values = by_gdal(f"/vsicurl/{service}/zarr2/data/plain", GDAL_HTTP_USERPWD=f"any:{TOKEN}")
+def test_gdal_sends_a_token_as_password(url: str) -> None:
+    _, values = by_gdal(f"/vsicurl/{url}/zarr2/lab/plain", GDAL_HTTP_USERPWD=f"any:{TOKEN}")
 
     np.testing.assert_array_equal(values, PLAIN)
 
 
 @pytest.mark.parametrize("format_", ["zarr", "zarr2"])
-def test_viv_loads_planes_of_an_image(url: str, tmp_path: Path, format_: str) -> None:
+def test_viv_loads_planes_of_an_image_through_a_link(link: str, tmp_path: Path, format_: str) -> None:
     shutil.copy(ROOT / "tests/js/viv.mjs", tmp_path)
     (tmp_path / "node_modules").symlink_to(node_modules())
 
-    command = [node(), "viv.mjs", f"{url}/{format_}/data/image", '{"z": 3}']
+    command = [node(), "viv.mjs", f"{link}/{format_}/lab/image", '{"z": 3}']
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr
@@ -133,7 +135,7 @@ def test_ranges_pass_a_cache_of_nginx_as_the_guide_says(url: str, tmp_path: Path
     assert f"`{forced}`" in guide
     port = free_port()
     cache = f"proxy_cache_path {tmp_path}/cache keys_zone=keys:1m;"
-    location = f"location / {{ proxy_pass {url}/; proxy_cache keys; {forced} }}"
+    location = f"location / {{ proxy_pass {url}; proxy_cache keys; {forced} }}"
 
     with started(f"{cache} server {{ listen 127.0.0.1:{port}; {location} }}", port):
         shard = f"http://127.0.0.1:{port}/zarr/data/image/0"

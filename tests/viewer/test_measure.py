@@ -33,6 +33,7 @@ KELVIN = np.linspace(200, 300, 4 * 50 * 70, dtype="<f4").reshape(4, 50, 70)
 VOLUME = (rng.integers(0, 4000, (20, 40, 60))).astype("<u2")
 PHOTO = rng.integers(0, 255, (30, 40, 3)).astype("u1")
 VALUES = np.where(STORED == -9999, np.nan, STORED * 0.01)
+LABELS = np.repeat(np.array([2**53 + 1, 2**64 - 1], "<u8"), 30) * np.ones((20, 40, 1), "<u8")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     window = {"min": 0, "max": 4000, "start": 0, "end": 4000}
     channels = [{"label": n, "color": c, "window": window} for n, c in (("Nuclei", "00FF00"), ("Walls", "FF0080"))]
     write_image(folder / "cells", [np.stack([VOLUME, VOLUME[::-1]])], "czyx", {"omero": {"channels": channels}})
+    write_attributes(folder / "cells" / "labels", {"labels": ["nuclei"]})
+    write_image(folder / "cells" / "labels" / "nuclei", [LABELS], "zyx", {"image-label": {}})
+    write_image(folder / "turned", [VOLUME.T], "xyz")
+    write("largest", np.uint64(2**64 - 1), [])
+    places: Any = {"wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}]}
+    write_attributes(folder / "plate", {"plate": {"rows": [{"name": "A"}], "columns": [{"name": "1"}], **places}})
+    write_attributes(folder / "plate" / "A" / "1", {"well": {"images": [{"path": "0"}]}})
+    write_image(folder / "plate" / "A" / "1" / "0", [VOLUME[0]], "yx")
     many = zarr.open_group(folder / "many", mode="w", zarr_format=2)
     for i in range(230):
         each = many.create_array(f"a{i:04}", shape=(i + 1,), chunks=(i + 1,), dtype="f4")
@@ -130,6 +139,18 @@ def ready(page: Page) -> None:
     page.locator('[data-testid="series"][aria-busy="false"]').wait_for()
 
 
+WRITTEN = """() => {
+  const [all, write] = [[], CanvasRenderingContext2D.prototype.fillText];
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    all.push(text);
+    write.call(this, text, ...rest);
+  };
+  document.dispatchEvent(new Event("themechange"));
+  CanvasRenderingContext2D.prototype.fillText = write;
+  return all;
+}"""
+
+
 def test_points_boxes_and_lines_of_a_picture_are_plotted(viewer: Viewer) -> None:
     """CF decoded, flipped latitude, NaN: by clicks, drags and keys, and again from the address."""
     viewer.open_image("/view/data/air/anomaly")
@@ -194,6 +215,16 @@ def test_a_series_of_complex_and_of_many_values(viewer: Viewer) -> None:
     assert "reduce=minmax" in asked[0]
     assert np.allclose(table_of(viewer.page, "CSV")[:, 0], LONG[:, 2, 1])
 
+    # round distances along a line; nothing is saved of a place that is not there
+    viewer.go_to_image("/view/data/air/anomaly?line=3,4,40,40")
+    ready(viewer.page)
+    written = viewer.page.evaluate(WRITTEN)
+    assert [text for text in written if text.endswith(" px")] == [f"{length} px" for length in range(0, 60, 10)]
+    viewer.go_to_image("/view/data/air/anomaly?points=999,999")
+    ready(viewer.page)
+    for name in ("CSV", "PNG"):
+        expect(viewer.page.get_by_test_id("series").get_by_role("button", name=name)).to_be_disabled()
+
 
 def drag_left(limit: Locator, pixels: int) -> None:
     """Drag a limit of a colour bar to the left."""
@@ -225,6 +256,8 @@ def test_the_colour_bar_shows_and_sets_the_limits(viewer: Viewer) -> None:
     page.get_by_role("searchbox", name="Filter colour maps").fill("vir")
     page.keyboard.press("Enter")
     viewer.wait_for_query(r"\?.*colormap_name=viridis")
+    viewer.go_to_image("/view/data/kelvin?rescale=0,2e19")
+    expect(bar.locator(".colorbar-tick")).to_have_text(["0", "1e+19", "2e+19"])
     viewer.expected = "400|failed to load"
     viewer.open("/view/data/kelvin?colormap_name=virdis")
     expect(page.locator(".strip")).to_contain_text("did you mean viridis?")
@@ -246,6 +279,14 @@ def test_channels_of_a_photograph_are_its_colours(viewer: Viewer) -> None:
     expect(page.get_by_test_id("colorbar")).to_be_hidden()
 
 
+def saved(dialog: Locator, form: str) -> bytes:
+    """What the dialog saves in a format."""
+    dialog.get_by_role("button", name=form, exact=True).click()
+    with dialog.page.expect_download() as found:
+        dialog.get_by_role("button", name="Save", exact=True).click()
+    return Path(found.value.path()).read_bytes()
+
+
 def test_what_is_displayed_is_taken_away(viewer: Viewer) -> None:
     viewer.open_image("/view/data/volume?z=3&points=5,6&area=4,5,20,30")
     page = viewer.page
@@ -253,22 +294,15 @@ def test_what_is_displayed_is_taken_away(viewer: Viewer) -> None:
     dialog = page.get_by_role("dialog", name="Download")
     expect(dialog.get_by_test_id("download-size")).to_have_text("40 × 60 · 4.7 KiB · 1 chunk")
     audit(page)
-
-    def saved(name: str) -> bytes:
-        dialog.get_by_role("button", name=name, exact=True).click()
-        with page.expect_download() as found:
-            dialog.get_by_role("button", name="Save", exact=True).click()
-        return Path(found.value.path()).read_bytes()
-
-    assert np.array_equal(np.load(io.BytesIO(saved("npy"))), VOLUME[3])
+    assert np.array_equal(np.load(io.BytesIO(saved(dialog, "npy"))), VOLUME[3])
     dialog.get_by_role("combobox", name="Part").select_option("box")
-    assert np.array_equal(np.loadtxt(io.BytesIO(saved("CSV")), delimiter=","), VOLUME[3, 5:30, 4:20])
-    assert saved("TIFF")[:4] == b"II*\0"
+    assert np.array_equal(np.loadtxt(io.BytesIO(saved(dialog, "CSV")), delimiter=","), VOLUME[3, 5:30, 4:20])
+    assert saved(dialog, "TIFF")[:4] == b"II*\0"
     dialog.get_by_role("tab", name="hyperslab get").click()
     expect(dialog.locator("pre")).to_contain_text("--select '3,5:30,4:20' -o 'volume.tiff'")
     dialog.get_by_role("combobox", name="Part").select_option("whole")
-    assert np.array_equal(np.frombuffer(saved("raw"), "<u2"), VOLUME.ravel())
-    view = pixels(saved("PNG"))
+    assert np.array_equal(np.frombuffer(saved(dialog, "raw"), "<u2"), VOLUME.ravel())
+    view = pixels(saved(dialog, "PNG"))
     assert view.std() > 10
     expect(dialog).to_be_hidden()
 
@@ -289,6 +323,13 @@ def test_three_planes_share_a_cross_hair(viewer: Viewer) -> None:
     viewer.wait_for_query(r"\?.*z=11")
     at = {name: int(text) for name, text in re.findall(r"[?&]([xyz])=(\d+)", viewer.query)}
     expect(value).to_have_text(str(VOLUME[at["z"], at["y"], at["x"]]))
+
+    viewer.go_to_image("/view/data/turned")  # whose axes are x, y, z
+    expect(page.locator(".planes button")).to_have_text(["xy", "xz", "yz"])
+    expect(page.locator(".planes [aria-pressed=true]")).to_have_text("xy")
+    expect(page.get_by_role("button", name="Values along a line")).to_be_visible()
+    viewer.go_to_image("/view/data/plate")
+    expect(page.get_by_role("button", name="Values along a line")).to_be_hidden()
 
 
 def test_many_members_are_a_table(viewer: Viewer) -> None:
@@ -326,13 +367,30 @@ def test_a_phone_reads_and_takes_as_much(phone: Viewer) -> None:
     phone.wait_for_query(r"\?.*points=")
     ready(page)
     expect(page.get_by_test_id("series-plot")).to_be_visible()
+    page.get_by_test_id("series-plot").tap()
+    expect(page.get_by_test_id("series-reading")).to_have_text(re.compile(r"^time \d+ \(2024-0[23]-\d\d\): "))
+    bar, probe = (page.get_by_test_id(name).bounding_box() for name in ("colorbar", "probe"))
+    assert bar is not None
+    assert probe is not None
+    assert bar["y"] + bar["height"] < probe["y"]
+    page.evaluate("document.querySelector('.dock-index').value = '10240'")
+    assert page.evaluate("((e) => e.scrollWidth <= e.clientWidth)(document.querySelector('.dock-index'))")
     audit(page)
-    phone.open("/view/data/volume?view=planes")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("document.getAnimations().length") == 0  # who wants less motion
+    phone.go("/view/data/air/time")
+    page.locator('.plot[aria-busy="false"] canvas').tap()
+    expect(page.get_by_test_id("probe")).to_contain_text("2024-0")
+    phone.go("/view/data/largest")
+    expect(page.locator(".single-value")).to_have_text(str(2**64 - 1))
+    assert page.evaluate("((e) => e.scrollWidth <= e.clientWidth)(document.querySelector('.single-value'))")
+    phone.go("/view/data/volume?view=planes")
     page.locator('.planes-view[aria-busy="false"]').wait_for()
     expect(page.get_by_test_id("pane").nth(1)).to_be_hidden()
     page.get_by_role("button", name="yz", exact=True).tap()
     expect(page.get_by_test_id("pane").nth(1)).to_be_visible()
     phone.wait_for_query(r"\?.*pane=yz")
+    audit(page)
 
 
 def test_each_channel_has_a_colour_bar_in_its_colour_with_limits_of_its_own(viewer: Viewer) -> None:
@@ -352,6 +410,24 @@ def test_each_channel_has_a_colour_bar_in_its_colour_with_limits_of_its_own(view
     page.keyboard.press("2")
     expect(bars[1]).to_have_count(0)
     expect(bars[0]).to_be_visible()
+
+    page.keyboard.press("l")
+    page.locator('[data-labels="shown"]').wait_for()
+    place = page.get_by_test_id("picture").bounding_box()
+    assert place is not None
+    for share, label in ((0.45, 2**53 + 1), (0.55, 2**64 - 1)):
+        viewer.values_under(round(place["x"] + share * place["width"]), round(place["y"] + place["height"] / 2))
+        expect(page.get_by_test_id("probe-label")).to_have_text(f"nuclei{label}")
+    viewer.go("/view/data/cells/labels/nuclei/0?view=values&column=28")
+    expect(page.locator("tbody tr").first.locator("td").nth(1)).to_have_text(str(2**53 + 1))
+    expect(page.locator("tbody tr").first.locator("td").nth(2)).to_have_text(str(2**64 - 1))
+    page.keyboard.press("x")
+    dialog = page.get_by_role("dialog", name="Download")
+    texts = {name: saved(dialog, name) for name in ("npy", "CSV", "JSON")}
+    expected = LABELS[0, :, 28:52].tolist()
+    assert np.load(io.BytesIO(texts["npy"])).tolist() == expected
+    assert json.loads(texts["JSON"]) == expected
+    assert [list(map(int, line.split(b","))) for line in texts["CSV"].split()] == expected
 
 
 @pytest.mark.parametrize(

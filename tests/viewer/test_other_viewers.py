@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Final
 
 import httpx
@@ -74,29 +76,33 @@ with viewer.config_state.txn() as config:
 print(viewer.get_viewer_url(), flush=True)
 sys.stdin.read()
 """
-NAPARI = """
+INTERPRETER = """
 import json, sys
-from napari_ome_zarr import napari_get_reader
-for _ in sys.stdin:
-    levels = napari_get_reader(sys.argv[1])(sys.argv[1])[0][0]
-    found = [[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]
-    print(json.dumps(found), flush=True)
+for line in sys.stdin:
+    code, arguments = json.loads(line)
+    names = {"arguments": arguments}
+    exec(code, names)
+    print(json.dumps(names["found"]), flush=True)
 """
-
+LEVELS = """
+from napari_ome_zarr import napari_get_reader
+levels = napari_get_reader(arguments[0])(arguments[0])[0][0]
+found = [[list(level.shape), int(level[-1].sum(dtype="u8").compute())] for level in levels]
+"""
 PLUGIN = """
-import json, sys, tomllib
+import tomllib
 from pathlib import Path
 import numpy
 from napari.layers import Layer
 from napari.layers.utils.stack_utils import split_channels
 from npe2 import PluginManager, PluginManifest, io_utils
-project = tomllib.loads(Path(sys.argv[1], "pyproject.toml").read_text())["project"]
+project = tomllib.loads(Path(arguments[0], "pyproject.toml").read_text())["project"]
 package, _, name = project["entry-points"]["napari.manifest"]["hyperslab"].partition(":")
-manifest = PluginManifest.from_file(Path(sys.argv[1], "app", *package.split("."), name))
+manifest = PluginManifest.from_file(Path(arguments[0], "app", *package.split("."), name))
 manifest.validate_imports()
 PluginManager.instance().register(manifest)
 found = []
-for data, options, kind in io_utils.read([sys.argv[2]], stack=False, plugin_name="hyperslab"):
+for data, options, kind in io_utils.read([arguments[1]], stack=False, plugin_name="hyperslab"):
     layers = split_channels(data, **options) if "channel_axis" in options else [(data, options, kind)]
     for levels, one, _ in layers:
         layer = Layer.create(levels, one, kind)
@@ -106,7 +112,6 @@ for data, options, kind in io_utils.read([sys.argv[2]], stack=False, plugin_name
         limits = None if kind == "labels" else list(layer.contrast_limits)
         total = int(middle.sum(dtype="u8"))
         found.append([kind, layer.name, layer.scale.tolist(), bool(layer.visible), color, limits, total])
-print(json.dumps(found))
 """
 
 
@@ -185,39 +190,59 @@ def _share_of_equal(tab: Tab) -> float:
     return float((abs(shown[MIDDLES].astype(int) - wanted[MIDDLES]) <= 1).mean())
 
 
-def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def napari() -> Iterator[Callable[..., Any]]:
+    """Runs a piece of Python with arguments where napari is installed, and returns what it has found."""
+    command, environment = [napari_python(), "-c", INTERPRETER], {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ask, answers = process.stdin, process.stdout
+
+        def run(code: str, *arguments: str) -> Any:
+            print(json.dumps([code, arguments]), file=ask, flush=True)
+            return json.loads(answers.readline())
+
+        yield run
+
+
+def test_napari_shows_the_image_of_a_stream_while_it_grows(tmp_path: Path, napari: Callable[..., Any]) -> None:
     frames = np.stack([PICTURE, 255 - PICTURE, PICTURE])
 
     def check(rows: int) -> None:
-        print("look", file=napari.stdin, flush=True)
         levels = [frames[:rows, ::step, ::step] for step in (1, 2, 4)]
         expected = [[list(level.shape), int(level[-1].sum(dtype="u8"))] for level in levels]
-        assert napari.stdout is not None
-        assert json.loads(napari.stdout.readline()) == expected
+        assert napari(LEVELS, f"{server.url}/zarr/data/run/a") == expected
 
     with running_server({"data": {"url": str(tmp_path), "writable": True}}) as server:
-        command = [str(napari_python()), "-c", NAPARI, f"{server.url}/zarr/data/run/a"]
         url, settings = f"{server.url}/v1/stream/data/run", {"zarr_format": 3, "arrays": [IMAGE]}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as napari:
-            with closing(RemoteStream(url, settings)) as stream:
-                stream.append(frames[0])
-            check(1)  # its frame is stored, and in no chunk
-            with RemoteStream(url, settings, if_exists="resume") as stream:
-                stream.append(frames[1:])
-            check(3)
+        with closing(RemoteStream(url, settings)) as stream:
+            stream.append(frames[0])
+        check(1)  # its frame is stored, and in no chunk
+        with RemoteStream(url, settings, if_exists="resume") as stream:
+            stream.append(frames[1:])
+        check(3)
 
 
-def test_napari_opens_layers_with_the_plugin_of_the_package(demo_store: Path) -> None:
-    with running_server({"demo": {"url": str(demo_store)}}) as server:
-        command = [str(napari_python()), "-c", PLUGIN, str(ROOT), f"{server.url}/v1/metadata/demo/microscope"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+def test_napari_gets_the_layers_of_the_recipe(demo_url: str, napari: Callable[..., Any]) -> None:
+    page = (ROOT / "docs" / "recipes" / "napari.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "napari_get_reader" in block)
+
+    shapes = napari(f"{code.replace('http://127.0.0.1:8000', demo_url)}\nfound = [each[0][0].shape for each in layers]")
+
+    # one layer that names its axis of channels, or from 0.11 on a layer for each, and one of labels
+    assert shapes in ([[3, 16, 768, 1024]], *([[16, 768, 1024]] * count for count in (3, 4)))
+
+
+def test_napari_opens_layers_with_the_plugin_of_the_package(
+    demo_url: str, demo_store: Path, napari: Callable[..., Any]
+) -> None:
+    found = napari(PLUGIN, str(ROOT), f"{demo_url}/v1/metadata/demo/microscope")
     image: Any = zarr.open_group(demo_store / "microscope", mode="r")
     levels = [dataset["path"] for dataset in image.attrs["multiscales"][0]["datasets"]]
     planes = [*image[levels[-1]][...], image["labels/nuclei"][levels[-1]][...]]
     totals = [int(planes[i][len(planes[i]) // 2].sum(dtype="u8")) for i in range(4)]
 
-    found: Any = json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
     assert [each[-1] for each in found] == totals
     assert [(kind, name) for kind, name, *_ in found[:-1]] == [
         ("image", c["label"]) for c in image.attrs["omero"]["channels"]

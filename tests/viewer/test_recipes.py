@@ -23,12 +23,12 @@ from tests.chromium import Tab, open_tab
 from tests.server import running_server, served
 from tests.tiles.support import pixels as rgba
 from tests.tiles.support import write_array, write_attributes, write_image
-from tests.tools import ROOT, napari_python, node_modules
+from tests.tools import ROOT, node_modules
 from tests.viewer.support import pixels
 
 PAGES: Final = (
     "tutorials/web-viewer",
-    *(f"recipes/{name}" for name in ("openseadragon", "openlayers", "colours", "napari")),
+    *(f"recipes/{name}" for name in ("openseadragon", "openlayers", "colours")),
 )
 TEXT: Final = "\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES)
 DOCUMENTED: Final = "http://127.0.0.1:8000"
@@ -134,14 +134,3 @@ def test_the_commands_fetch_pictures(url: str, tmp_path: Path) -> None:
     for name in outputs[:-1]:
         assert rgba((tmp_path / name).read_bytes()).ndim == 3
     assert np.load(tmp_path / outputs[-1]).shape == (256, 256)
-
-
-def test_napari_gets_its_layers(url: str) -> None:
-    (code,) = (block for block in recipes("python").values() if "napari_get_reader" in block)
-    program = code.replace(DOCUMENTED, url) + "\nprint([level[0].shape for level, *_ in layers])"
-
-    done = subprocess.run([napari_python(), "-c", program], capture_output=True, text=True, timeout=120, check=False)
-
-    # one layer that names its axis of channels, or from 0.11 on a layer for each, and one of labels
-    expected = [f"{[(3, 16, 768, 1024)]}", *(f"{[(16, 768, 1024)] * count}" for count in (3, 4))]
-    assert done.stdout.splitlines()[-1] in expected, done.stderr

@@ -32,7 +32,12 @@ def link(path: str, seconds: float = 600) -> str:
 def test_share_copies_a_link_to_the_view_which_opens_without_a_token(viewer: Viewer) -> None:
     viewer.expected = "401"
     viewer.open("/view/demo/brain?z=40")
-    viewer.page.get_by_role("textbox", name="Token").fill(TOKEN)
+    form = viewer.page.get_by_role("textbox", name="Token")
+    form.fill("wrong")
+    viewer.page.keyboard.press("Enter")
+    expect(form).to_have_attribute("aria-invalid", "true")
+    audit(viewer.page)
+    form.fill(TOKEN)
     viewer.page.keyboard.press("Enter")
     viewer.settle()
     audit(viewer.page)

@@ -62,12 +62,16 @@ def create_app(
 ) -> FastAPI:
     """The HTTP interface of a service, closed at shutdown; ``started`` as in `hyperslab.asgi.create_app`."""
     options = options or ApiOptions()
-    services = make_services(service, options)
+    services, is_over = make_services(service, options), False
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        nonlocal is_over
+        if is_over:  # else each request would be a 500
+            raise RuntimeError("this application has shut down and closed its stores: create_app makes another one")
         async with services.metrics.sampled():
             yield {PATIENCE: options.idle_seconds, **started()}
+        is_over = True
         services.close()
 
     has_alias = "iiif" not in service.catalog.mounts

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from secrets import token_hex
 from typing import Final
 
-from itsdangerous import BadSignature, URLSafeSerializer
+import orjson
+from itsdangerous import BadSignature, Signer
 
 from hyperslab.access import ACTIONS, Action, Pattern, Principal, Rule, timestamp
 from hyperslab.errors import LinkExpired, LinkInvalid, LinkRevoked
@@ -18,41 +21,47 @@ MOST_KNOWN: Final = 10_000
 """Links whose signature is not looked at again."""
 
 
+@lru_cache(maxsize=1024)
+def rules_of(path: str, letters: str) -> tuple[Rule, ...]:
+    """The rules of a link to a path and all below, with the first letters of its actions."""
+    allow = frozenset([action for action in ACTIONS if action[0] in letters])
+    return (Rule(allow, (Pattern.of(path) if path else Pattern.parse("**"),)),)
+
+
 class Links:
     """Signs links with the last of some ``keys``, by their ids, and accepts those of all; without one, with a key of
     this process.
 
-    A link is the id of its key, and what `itsdangerous` makes of path, actions, end and who made it.
+    A link is the id of its key, and path, actions, end and who made it, as JSON in base64, which `itsdangerous` signs.
     """
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         keys = keys or {"own": token_hex(32)}
         self._last = list(keys)[-1]
-        self._serializers = {
-            name: URLSafeSerializer(key, salt=f"hyperslab.link.{name}", signer_kwargs={"digest_method": sha256})
-            for name, key in keys.items()
+        self._signers = {
+            name: Signer(key, salt=f"hyperslab.link.{name}", digest_method=sha256) for name, key in keys.items()
         }
         self._known: dict[str, Principal] = {}
 
     def sign(self, path: str, allow: Iterable[Action], ends: float, maker: str) -> str:
         """The text of a link to a path and all below it, which ends at a time in seconds since 1970."""
         letters = "".join(action[0] for action in ACTIONS if action in {*allow})
-        return f"{self._last}.{self._serializers[self._last].dumps([path, letters, int(ends), maker])}"
+        payload = urlsafe_b64encode(orjson.dumps([path, letters, int(ends), maker])).rstrip(b"=")
+        return f"{self._last}.{self._signers[self._last].sign(payload).decode()}"
 
     def principal(self, text: str) -> Principal:
         """Who asks through a link. Raises `LinkRevoked` for a key that is not known, `LinkInvalid`, `LinkExpired`."""
         found = self._known.get(text)
         if found is None:
             name, _, signed = text.partition(".")
-            if name not in self._serializers:
+            if name not in self._signers:
                 raise LinkRevoked
             try:
-                path, letters, ends, maker = self._serializers[name].loads(signed)
+                payload = self._signers[name].unsign(signed)
             except BadSignature as error:  # compared in constant time
                 raise LinkInvalid from error
-            allow = frozenset(action for action in ACTIONS if action[0] in letters)
-            everything = Pattern.parse("**")
-            found = Principal(f"link of {maker}", (Rule(allow, (Pattern.of(path) if path else everything,)),), ends)
+            path, letters, ends, maker = orjson.loads(urlsafe_b64decode(payload + b"=="))
+            found = Principal(f"link of {maker}", rules_of(path, letters), ends)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[text] = found

@@ -49,14 +49,14 @@ _route_parameter("cells", "-?[0-9]{1,18}")
 _route_parameter("picture", "png|jpe?g|webp")
 _route_parameter("numbers", "png|jpe?g|webp|npy|raw")
 
-_PATH: Final = {"pattern": r"^[^\x00-\x08\x0a-\x1f\x7f]*$"}
+PATH: Final = {"pattern": r"^[^\x00-\x08\x0a-\x1f\x7f]*$"}
 
 NodePath = Annotated[
     str,
     Path(
         description="The node: the store's name, then the path in the store; slashes stay as they are.",
         examples=["demo/brain"],
-        json_schema_extra=dict(_PATH),
+        json_schema_extra=dict(PATH),
     ),
     BeforeValidator(node_path),
 ]
@@ -65,7 +65,7 @@ KeyPath = Annotated[
     Path(
         description="The store's name, then the key in the store; slashes stay as they are.",
         examples=["demo/brain/.zarray"],
-        json_schema_extra=dict(_PATH),
+        json_schema_extra=dict(PATH),
     ),
     BeforeValidator(node_path),
 ]

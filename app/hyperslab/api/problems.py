@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from traceback import clear_frames
 from typing import Any, Final
 
 from hyperslab import errors
@@ -51,6 +52,14 @@ def problem(error: Exception, *, path: str, root: str = "") -> Response:
     headers = ((b"content-type", PROBLEM.encode()), (b"cache-control", b"no-store"), *_headers(error))
     # ASCII only: a path may contain invalid text, and every JSON reader must parse a problem
     return Response(status, headers, json.dumps(_json_ready(document), ensure_ascii=True).encode() + b"\n")
+
+
+def let_go(error: BaseException | None) -> None:
+    """Release what the frames that raised an error hold, also those of its causes. They refer to each other in cycles,
+    and the collector is slow to come: bodies of refused requests would pile up, beyond the memory admitted."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def problem_page(error: HyperslabError) -> Response:

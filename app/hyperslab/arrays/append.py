@@ -68,30 +68,29 @@ class Appender:
         """
         mount, prefix = self._catalog.locate_writable(path)
         key = None if idempotency_key is None else _Key(idempotency_key, at, digest_of(values))
-        announced = ""  # version of the node for which the condition still holds
+        announced: str | None = ""  # version of the node for which the condition still holds
 
         def attempt() -> AppendResult:
             nonlocal axis, announced
-            array = self._catalog.open_array(path, fresh=True)
-            check_dtype(array, made_for)
-            rank = len(array.metadata.shape)
-            if not -rank <= axis < rank:
-                raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
-            axis %= rank
-            repeated = None if key is None else key.find(array, axis, values)
-            if repeated is not None:
-                follow_node(array)
-                return repeated
-            if check is not None and array.version != announced:
-                check(array)
-            if at is not None and at != array.metadata.shape[axis]:
-                raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
-            grown = _LongerArray(array, values, axis)
-            version = self._announce(grown)
-            if version is None:
-                return self._append_once(grown, key, turn)
-            announced = version
-            return attempt()
+            while True:
+                array = self._catalog.open_array(path, fresh=True)
+                check_dtype(array, made_for)
+                rank = len(array.metadata.shape)
+                if not -rank <= axis < rank:
+                    raise BadParameter("axis", axis, f"an axis of the array, which has {rank}")
+                axis %= rank
+                repeated = None if key is None else key.find(array, axis, values)
+                if repeated is not None:
+                    follow_node(array)
+                    return repeated
+                if check is not None and array.version != announced:
+                    check(array)
+                if at is not None and at != array.metadata.shape[axis]:
+                    raise AppendConflict(array.path, axis, at, array.metadata.shape[axis])
+                grown = _LongerArray(array, values, axis)
+                announced = self._announce(grown)
+                if announced is None:
+                    return self._append_once(grown, key, turn)
 
         with node_lock(mount, prefix), node_lease(mount, prefix) as turn:
             return retried(path, attempt, turn.take_again)

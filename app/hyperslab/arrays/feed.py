@@ -98,7 +98,7 @@ class ChangeFeed:
         own = object()
         head, _, position = ("--0" if since is None else since).rpartition("-")
         if not (position.isdecimal() or (is_partial and position.isalnum())):
-            raise BadParameter("since", since, "expected the id of an event")
+            raise BadParameter("since", since, "the id of an event")
         generation, _, state = head.partition("-")
         self._log.watch()
         with self._lock:

@@ -127,17 +127,19 @@ def _write_boxes(
     limit = min(max(values.size * endpoint.dtype.itemsize // session.connections, SMALLEST_BOX), LARGEST_BOX, cap)
 
     def put(box: Box) -> None:
-        headers = _headers(endpoint, box.values.shape)
-        if is_single:  # with the shape, so that slices of an array that has shrunk are refused
-            headers["Content-Type"] = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
-        body = _encode(endpoint, values if is_single else box.values, npy=is_single)
-        try:
-            session.read(Request("PUT", endpoint.slice_url(box.axes), headers, body))
-        except TooLarge as problem:
-            for smaller in box.smaller(problem):
-                put(smaller)
-        else:
-            on_bytes(box.nbytes)
+        left = [box]  # no recursion: a function that refers to itself would hold the values until it is collected
+        while left:
+            box = left.pop()
+            headers = _headers(endpoint, box.values.shape)
+            if is_single:  # with the shape, so that slices of an array that has shrunk are refused
+                headers["Content-Type"] = wire.OBJECTS if endpoint.dtype.hasobject else wire.NPY
+            body = _encode(endpoint, values if is_single else box.values, npy=is_single)
+            try:
+                session.read(Request("PUT", endpoint.slice_url(box.axes), headers, body))
+            except TooLarge as problem:
+                left += [*box.smaller(problem)][::-1]
+            else:
+                on_bytes(box.nbytes)
 
     box = endpoint.box(axes, np.broadcast_to(values, lengths(axes)))
     on_bytes(cells * endpoint.dtype.itemsize - box.nbytes)  # repeated indices are not sent
@@ -154,16 +156,18 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
     url = endpoint.address.url("points", values="1", field=endpoint.field)
 
     def post(chosen: IntArray) -> None:
-        body = encode_npy(cells[chosen]) + bytes(_encode(endpoint, items[chosen], npy=True))
-        try:
-            endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
-        except TooLarge:
-            if len(chosen) < 2:
-                raise
-            for half in np.array_split(chosen, 2):
-                post(half)
-        else:
-            on_bytes(len(chosen) * endpoint.item_nbytes)
+        left = [chosen]
+        while left:
+            chosen = left.pop()
+            body = encode_npy(cells[chosen]) + bytes(_encode(endpoint, items[chosen], npy=True))
+            try:
+                endpoint.session.read(Request("POST", url, {"Content-Type": wire.NPY}, body, safe=True))
+            except TooLarge:
+                if len(chosen) < 2:
+                    raise
+                left += np.array_split(chosen, 2)[::-1]
+            else:
+                on_bytes(len(chosen) * endpoint.item_nbytes)
 
     on_bytes((len(cells) - len(distinct)) * endpoint.item_nbytes)
     endpoint.session.for_each(post, [distinct[start : start + step] for start in range(0, len(distinct), step)])

@@ -256,15 +256,24 @@ def _write_netcdf(  # noqa: PLR0917
         own = _netcdf_attributes(array.attributes, node, notes)
         if MISSING in own:
             own[MISSING] = np.array(parse_fill(own[MISSING], array.dtype), array.dtype)[()]
+        dims = array.dimension_names or ()
+        encoding: dict[str, Any] = {} if MISSING in own else {MISSING: None}  # of which xarray would make one
         if array.dtype.hasobject or not array.shape:
             values: Any = array.values.read(tuple([slice(0, size) for size in array.shape]))
         else:
             part = Part("", {}, array.shape, array.reads, array.dtype.itemsize, array.reads)
             chunks = [min(a, max(b, 1)) for a, b in zip(block_shape(part, memory), array.shape, strict=True)]
+            if array.dtype == "S1":
+                chunks[-1] = array.shape[-1]
             lazy: Any = _Lazy(array.values, array.shape, array.dtype, advance)
             values = dask.array.from_array(lazy, chunks=tuple(chunks), asarray=False)  # type: ignore[no-untyped-call]
-        encoding = {} if MISSING in own else {MISSING: None}  # of which xarray would make one
-        groups.setdefault(group, {})[name] = xarray.Variable(array.dimension_names or (), values, own, encoding)
+        if array.dtype == "S1" and any(array.shape[-1:]):
+            # characters, of which xarray would make texts of one; it writes texts as characters along their axis
+            text, joined = f"S{array.shape[-1]}", (*values.chunks[:-1], (1,))
+            values = values.map_blocks(np.ascontiguousarray)
+            values = values.map_blocks(np.ndarray.view, text, dtype=text, chunks=joined)[..., 0]
+            dims, encoding = dims[:-1], {**encoding, "char_dim_name": dims[-1]}
+        groups.setdefault(group, {})[name] = xarray.Variable(dims, values, own, encoding)
     mode: Any = "w"
     for group in sorted({*groups, *attributes}):
         variables = groups.get(group, {})

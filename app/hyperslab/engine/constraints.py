@@ -85,7 +85,12 @@ def with_units(request: Mapping[str, Any], attributes: Mapping[str, Any], zarr_f
         check_units(units, zarr_format)
     except ValueError as error:
         raise BadDefinition("schema", str(error)) from None
-    texts = [None if unit is None else _unit_text(*unit) for unit in units]
+
+    def text(number: float, base: str) -> str:
+        spelled = repr(number).removesuffix(".0")
+        return spelled if not base else base if number == 1 else f"{spelled} {base}"
+
+    texts = [None if unit is None else text(*unit) for unit in units]
     return {"dimension_units": texts, **attributes} if any(texts) else attributes
 
 
@@ -93,11 +98,6 @@ def check_units(units: Sequence[tuple[float, str] | None], zarr_format: int) -> 
     """Raise `ValueError` for units of an array of Zarr v2."""
     if zarr_format == 2 and any(units):
         raise ValueError("dimension_units: Zarr v2 has no units; they may be attributes")
-
-
-def _unit_text(number: float, base: str) -> str:
-    spelled = repr(number).removesuffix(".0")
-    return spelled if not base else base if number == 1 else f"{spelled} {base}"
 
 
 def parse_domain(value: Any) -> tuple[list[Bound], list[str] | None]:

@@ -402,7 +402,15 @@ def _with_shards(request: Mapping[str, Any]) -> Mapping[str, Any]:
     has fewer elements."""
     layout = request.get("chunk_layout")
     parts = [layout.get(name) if isinstance(layout, Mapping) else None for name in ("read_chunk", "write_chunk")]
-    (chunk, most), (shard, least) = (_constrained(part) for part in parts)
+
+    def shape_and_size(part: Any) -> tuple[Any, int | None]:
+        """The shape of a part of the layout, and its number of elements, also if that is soft."""
+        if not isinstance(part, Mapping):
+            return None, None
+        counts = [part.get(name) for name in ("elements", "elements_soft_constraint")]
+        return part.get("shape"), next((count for count in counts if type(count) is int and count > 0), None)
+
+    (chunk, most), (shard, least) = map(shape_and_size, parts)
     if shard is None and least is not None and (chunk is not None or most is not None):
         sizes = [integral(size) or 0 for size in request["shape"]] if isinstance(request.get("shape"), list) else []
         shard = [*choose_chunks(sizes, elements=least)]
@@ -420,14 +428,6 @@ def _with_shards(request: Mapping[str, Any]) -> Mapping[str, Any]:
     codecs = request.get("codecs")
     is_stated = request.get("shards") is not None or (isinstance(codecs, list) and has_shards(codecs))
     return {**request, "chunk_layout": rest, **({} if is_stated else {"shards": shards})}
-
-
-def _constrained(part: Any) -> tuple[Any, int | None]:
-    """The shape of a part of a layout, and its number of elements, also if that is soft."""
-    if not isinstance(part, Mapping):
-        return None, None
-    counts = [part.get(name) for name in ("elements", "elements_soft_constraint")]
-    return part.get("shape"), next((count for count in counts if type(count) is int and count > 0), None)
 
 
 def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:

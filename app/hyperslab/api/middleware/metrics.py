@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.metrics import Metrics
+from hyperslab.api.problems import let_go
 from hyperslab.api.response import METHOD
 from hyperslab.errors import Cancelled
 
@@ -40,10 +41,12 @@ class Counted:
 
         try:
             await self._app(scope, receive, send_on)
-        except Cancelled:
+        except Cancelled as error:
+            let_go(error)
             self._metrics.abandoned.labels(_route(scope)).inc()
-        except Exception:
+        except Exception as error:
             # without an end, the server closes the connection
+            let_go(error)
             self._metrics.cut.labels(_route(scope)).inc()
         finally:
             method = scope[METHOD] if scope[METHOD] in METHODS else "other"

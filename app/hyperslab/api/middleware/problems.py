@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.middleware.access import DENIED, OUTER_ROOT, SEEN, UNSEEN
 from hyperslab.api.middleware.edge import printable
-from hyperslab.api.problems import problem, problem_page
+from hyperslab.api.problems import let_go, problem, problem_page
 from hyperslab.api.response import ENDING, METHOD, REFUSED, Response
 from hyperslab.api.services import Services
 from hyperslab.errors import Cancelled, ChangedWhileRead, HyperslabError, LinkExpired, LinkInvalid, LinkRevoked
@@ -70,6 +70,7 @@ class Problems:
                     log.exception("cut the answer to %s", scope["path"])
                 raise
             response = await self.respond(scope, error)
+            let_go(error)
             await response(scope, receive, _Lingering(send, receive_on) if body_comes else send)
 
     async def respond(self, scope: Scope, error: Exception) -> Response:

@@ -155,7 +155,7 @@ async def _subscription(request: Exchange, path: str, since: str | None) -> Asyn
     for part in since.split(",") if since else ():
         name, _, position = part.rpartition("=")
         if name not in seen:
-            raise BadParameter("since", part, "expected the id of an event of this path")
+            raise BadParameter("since", part, "the id of an event of this path")
         seen[name] = position
     inbox, loop = _Inbox(path, view), asyncio.get_running_loop()
     with ExitStack() as subscriptions:

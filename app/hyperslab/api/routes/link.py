@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from hyperslab import errors
-from hyperslab.access import Action, Principal, allows, seconds_in, sees, timestamp
+from hyperslab.access import DURATION, Action, Principal, allows, seconds_in, sees, timestamp
 from hyperslab.api import docs
 from hyperslab.api.exchange import exchange
 from hyperslab.api.links import PREFIX
 from hyperslab.api.middleware.access import OUTER_ROOT, PRINCIPAL, unauthorized
-from hyperslab.api.params import NoQuery
+from hyperslab.api.params import PATH, NoQuery
 from hyperslab.api.response import Response, json_response
 from hyperslab.api.routing import Route
 from hyperslab.api.upload import check_is_json, parse_json_body, received_body
@@ -33,11 +33,11 @@ FORM: Final = "application/x-www-form-urlencoded"
 class LinkDefinition(Document):
     """What a link is for."""
 
-    path: str
+    path: str = Field(json_schema_extra=dict(PATH))
     """The node, and all below it."""
     allow: list[Action] = Field(["read"], min_length=1)
     """What may be done there."""
-    expires: str = Field(json_schema_extra={"pattern": "^[1-9][0-9]{0,8}[smhd]$"})
+    expires: str = Field(json_schema_extra={"pattern": f"^{DURATION}$"})
     """A duration: `30s`, `15m`, `12h`, `7d`."""
 
 

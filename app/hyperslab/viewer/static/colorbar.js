@@ -7,6 +7,7 @@ import { activeIndices, channelsOf, isRgb, mapOf } from "./tilequery.js";
 
 const COLOURS = 256;
 const TICKS = 4;
+const LETTERS = 24; // of all ticks, beside each other
 
 /** @param {{get: () => import("./state.js").State, update: (patch: object, kind?: string) => void}} store */
 export function createColorBars(store) {
@@ -128,6 +129,7 @@ function createBar(store, index) {
     await image.decode().catch(() => null);
     if (painted !== address || !image.naturalWidth) return;
     band.getContext("2d").drawImage(image, 0, 0, COLOURS, 1);
+    URL.revokeObjectURL(image.src); // one of a copy
   }
 
   /** What a picture of the bar shows. */
@@ -139,8 +141,10 @@ function createBar(store, index) {
 function ticksOf(low, high, whole) {
   let step = Math.max(niceBelow((high - low) / TICKS), whole ? 1 : 0);
   if (!(step > 0)) return [];
-  while (high / step - low / step > TICKS + 1) step *= 2;
-  const first = Math.ceil(low / step - 1e-9);
-  const count = Math.floor(high / step + 1e-9) - first + 1;
-  return Array.from({ length: count }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+  for (; ; step *= 2) {
+    const first = Math.ceil(low / step - 1e-9);
+    const count = Math.floor(high / step + 1e-9) - first + 1;
+    const values = Array.from({ length: Math.min(count, 99) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+    if (count < 2 || (count <= TICKS + 2 && values.map(formatNumber).join(" ").length <= LETTERS)) return values;
+  }
 }

@@ -125,6 +125,7 @@ function createChoice(onchoose) {
     const inside = popup.contains(document.activeElement);
     popup.hidden = !wanted;
     button.setAttribute("aria-expanded", String(wanted));
+    document[wanted ? "addEventListener" : "removeEventListener"]("pointerdown", outside);
     if (wanted) {
       options.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
       filter.focus({ preventScroll: true });
@@ -211,8 +212,8 @@ function createChoice(onchoose) {
     for (const one of options.children) one.setAttribute("aria-selected", String(one.dataset.name === base));
   }
 
-  document.addEventListener("pointerdown", (event) => {
-    if (!popup.hidden && !element.contains(event.target)) open(false);
-  });
+  function outside({ target }) {
+    if (!element.contains(target)) open(false);
+  }
   return { element, update };
 }

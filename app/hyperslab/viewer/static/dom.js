@@ -112,12 +112,13 @@ export function onDrag(element, move, end) {
     down.preventDefault();
     element.setPointerCapture(down.pointerId);
     move(down);
+    const drag = new AbortController();
     const stop = (event) => {
-      element.removeEventListener("pointermove", move);
+      drag.abort();
       end?.(event);
     };
-    element.addEventListener("pointermove", move);
-    element.addEventListener("pointerup", stop, { once: true });
-    element.addEventListener("pointercancel", stop, { once: true });
+    for (const [type, heard] of [["pointermove", move], ["pointerup", stop], ["pointercancel", stop]]) {
+      element.addEventListener(type, heard, { signal: drag.signal });
+    }
   });
 }

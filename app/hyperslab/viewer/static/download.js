@@ -92,6 +92,7 @@ export function createDownload(current) {
   /** The size, before anything is read. */
   async function show() {
     const mine = ++asked;
+    running?.abort(); // it was of another choice
     hint.textContent = HINTS[form];
     parts.parentElement.hidden = snippets.element.hidden = form === "png";
     save.disabled = form !== "png";

@@ -69,7 +69,7 @@ export function formatNumber(value) {
   if (!Number.isFinite(value)) return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
-  return size >= 1e7 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(6)));
+  return size >= 1e7 || size < 1e-4 ? value.toExponential(3).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(6)));
 }
 
 /** 1, 2 or 5 times a power of ten, the largest that is not above `value`. */

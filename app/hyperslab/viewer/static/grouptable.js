@@ -47,6 +47,7 @@ export function createGroupTable(group, store, onopen, first = null) {
   const later = debounce(PAUSE, (text) => store.update({ filter: text }, "filter"));
   let cursor = null;
   let asked = "";
+  let turn = 0; // of the newest request: what older ones bring is of another list
 
   function head([name, title]) {
     const sign = h("span", { "aria-hidden": "true" });
@@ -78,25 +79,27 @@ export function createGroupTable(group, store, onopen, first = null) {
 
   async function load(after) {
     const state = store.get();
-    const mine = (asked = question(state));
+    const mine = ++turn;
+    asked = question(state);
     more.disabled = true;
     scroll.setAttribute("aria-busy", "true");
     try {
       let page = first && !after && !state.sort && !state.filter ? first : await members(group.path, { ...state, cursor: after });
-      while (!page.children.length && page.next_cursor && mine === asked) {
+      while (!page.children.length && page.next_cursor && mine === turn) {
         page = await members(group.path, { ...state, cursor: page.next_cursor }); // its time was up
       }
-      if (mine !== asked) return;
+      if (mine !== turn) return;
       if (!after) body.replaceChildren();
       body.append(...page.children.map(rowOf));
       cursor = page.next_cursor;
       const shown = body.children.length;
       const known = page.count === undefined ? (cursor ? `${shown}+ rows` : counted(shown, "row")) : counted(page.count, "row");
       note.textContent = [shown || cursor ? known : "Nothing matches.", ...(page.problems ?? [])].join(" · ");
-      scroll.setAttribute("aria-busy", "false");
     } catch (problem) {
-      if (mine === asked) toast(problem.message);
+      if (mine !== turn) return;
+      toast(problem.message);
     }
+    scroll.setAttribute("aria-busy", "false");
     more.disabled = false;
     more.hidden = !cursor;
   }

@@ -195,6 +195,7 @@ export function createImageView(store, events) {
     if (!drawsLabels) colormaps.update(state, info);
     colorBars.update(state, info);
     measure.update(state, info);
+    for (const button of picks.buttons) button.hidden = Boolean(info.images); // of a mosaic, each image has its own
     marks.update(state);
     overlay.update(state, info);
     smooth.setAttribute("aria-pressed", String(state.smooth));

@@ -80,6 +80,10 @@ export function createMarks(picture, events) {
     { capture: true },
   );
   picture.element.addEventListener("pointermove", follow);
+  picture.element.addEventListener("pointercancel", () => {
+    [start, drawn] = [null, null];
+    update();
+  });
   picture.element.addEventListener("pointerup", () => {
     if (!start) return;
     const [done, made] = [mode, drawn?.[mode]];

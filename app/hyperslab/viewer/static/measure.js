@@ -71,8 +71,9 @@ export function createMeasure(store) {
     } catch (problem) {
       if (mine !== asked) return;
       element.setAttribute("aria-busy", "false");
-      [lines, reading.textContent] = [[], problem.message];
-      legend.replaceChildren();
+      lines = [];
+      showLegend();
+      reading.textContent = problem.message;
       draw();
     }
   }
@@ -105,6 +106,7 @@ export function createMeasure(store) {
   const sizeOf = (name) => info.axes.find((axis) => axis.name === name).size;
 
   function showLegend() {
+    csv.disabled = png.disabled = !lines.length;
     legend.replaceChildren(
       ...lines.map(({ label, colour }, i) => {
         const dot = h("i", {});
@@ -130,16 +132,21 @@ export function createMeasure(store) {
 
   const axisName = () => (state.line ? "the line" : (along()?.name ?? ""));
 
-  /** Where an index lies: a date or a coordinate of the axis, or the distance along a line. */
-  function placeOf(index) {
-    if (!state.line) return along() ? positionOn(along(), index) : "";
+  /** The length of a step along a line, and its unit. */
+  function stepOf() {
     const { apart } = lines[0].data;
     const [vertical, horizontal] = info.natural.steps;
     const [x0, y0, x1, y1] = state.line;
     const known = vertical[0] && horizontal[0] && vertical[1] && vertical[1] === horizontal[1];
-    const length = known ? Math.hypot((x1 - x0) * horizontal[0], (y1 - y0) * vertical[0]) : apart * (lines[0].data.mean.length - 1);
-    const at = (length * index) / Math.max(lines[0].data.mean.length - 1, 1);
-    return `${formatNumber(Number(at.toPrecision(4)))} ${known ? unitSign(horizontal[1]) : "px"}`;
+    if (!known || !apart) return [apart || 1, "px"];
+    return [Math.hypot((x1 - x0) * horizontal[0], (y1 - y0) * vertical[0]) / (lines[0].data.mean.length - 1), unitSign(horizontal[1])];
+  }
+
+  /** Where an index lies: a date or a coordinate of the axis, or the distance along a line. */
+  function placeOf(index) {
+    if (!state.line) return along() ? positionOn(along(), index) : "";
+    const [each, unit] = stepOf();
+    return `${formatNumber(Number((each * index).toPrecision(4)))} ${unit}`;
   }
 
   function plane(width, height) {
@@ -162,7 +169,7 @@ export function createMeasure(store) {
     const place = plane(width, height);
     const banded = lines.some(({ data }) => data.step > 1) ? " · mean, minimum and maximum" : state.area ? " · mean and range" : "";
     const unit = info.meaning?.unit ?? "";
-    drawAxes(context, place, style, { x: axisName() + banded, y: unit, place: placeOf });
+    drawAxes(context, place, style, { x: axisName() + banded, y: unit, place: placeOf, each: state.line ? stepOf()[0] : 1 });
     for (const { data, colour } of lines) drawLine(context, place, style, data, colour);
     const bin = pointer === null ? null : Math.round((place.index(pointer) + 0.5) / lines[0].data.step - 0.5);
     if (bin === null || bin < 0 || bin >= lines[0].data.mean.length) return;
@@ -172,11 +179,13 @@ export function createMeasure(store) {
     reading.textContent = `${axisName()} ${index}${where && ` (${where})`}: ${lines.map(({ data }) => told(data.mean[bin])).join(", ")}`;
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     pointer = event.clientX - canvas.getBoundingClientRect().left;
     draw();
-  });
-  canvas.addEventListener("pointerleave", () => {
+  };
+  for (const type of ["pointerdown", "pointermove"]) canvas.addEventListener(type, point);
+  canvas.addEventListener("pointerleave", ({ pointerType }) => {
+    if (pointerType !== "mouse") return; // what a finger has left is read now
     pointer = null;
     showLegend();
     draw();

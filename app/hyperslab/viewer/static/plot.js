@@ -67,7 +67,10 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
       draw();
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
-      if (mine === asked) onproblem(problem);
+      if (mine !== asked) return;
+      asked = ""; // so that it is asked for again
+      element.setAttribute("aria-busy", "false");
+      onproblem(problem);
     }
   }
   const reload = debounce(60, load);
@@ -176,8 +179,8 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
     { passive: false },
   );
   canvas.addEventListener("dblclick", () => setRange(0, size - 1));
-  canvas.addEventListener("pointermove", (event) => hover(event.clientX));
-  canvas.addEventListener("pointerleave", () => hover(null));
+  for (const type of ["pointerdown", "pointermove"]) canvas.addEventListener(type, (event) => hover(event.clientX));
+  canvas.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && hover(null)); // what a finger has left is read now
   let grabbed = null;
   onDrag(canvas, (event) => {
     if (event.type === "pointerdown") grabbed = indexAt(event.clientX);
@@ -216,7 +219,7 @@ export function createPlot({ document: node, info, field }, store, onproblem) {
       draw();
     },
     savePng: savePlot,
-    close: () => resized.disconnect(),
+    close: () => (resized.disconnect(), reload.cancel()),
   };
 }
 

@@ -85,8 +85,8 @@ function marks({ low, high, dates, height }) {
   return values.map((value) => [value, dates.text(value, values[1] - values[0])]);
 }
 
-/** Draw grid, ticks and names of both axes; `names.place`: text of an index, in place of its number. */
-export function drawAxes(context, plane, style, names) {
+/** Draw grid, ticks and names of both axes; `names.place`: text of an index, in place of its number, `names.each`: what an index is long, for round ticks. */
+export function drawAxes(context, plane, style, { each = 1, ...names }) {
   context.font = `12px ${style.fontFamily}`;
   context.fillStyle = style.getPropertyValue("--muted");
   context.strokeStyle = style.getPropertyValue("--line");
@@ -101,7 +101,8 @@ export function drawAxes(context, plane, style, names) {
   context.textAlign = "center";
   context.textBaseline = "top";
   let free = -Infinity; // where the next number may begin
-  for (const index of ticks(plane.first, plane.last, Math.max(2, Math.floor(plane.width / 130)))) {
+  for (const at of ticks(plane.first * each, plane.last * each, Math.max(2, Math.floor(plane.width / 130)))) {
+    const index = at / each;
     const x = Math.round(plane.x(index)) + 0.5;
     line(context, x, plane.height - BOTTOM, x, plane.height - BOTTOM + 5);
     const text = names.place?.(index) || index.toLocaleString("en");

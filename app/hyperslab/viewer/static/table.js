@@ -41,7 +41,9 @@ export function createTable(node, store, positions, { decode, plane }, onproblem
       show(answer, window);
       element.setAttribute("aria-busy", "false");
     } catch (problem) {
-      if (mine === turn) onproblem(problem);
+      if (mine !== turn) return;
+      element.setAttribute("aria-busy", "false");
+      onproblem(problem);
     }
   }
 

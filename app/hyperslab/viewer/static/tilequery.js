@@ -58,8 +58,9 @@ export function positionsOf(state, info) {
 /** Planes to choose from, the node's own first. @returns {[string, string][]} */
 export function planesOf(info) {
   const names = info.axes.filter((axis) => axis.name !== info.channel_axis && axis.size > 1).map((axis) => axis.name);
-  const pairs = names.flatMap((a, i) => names.slice(i + 1).map((b) => [a, b])).reverse();
   const own = info.plane.join();
+  if (names.indexOf(info.plane[0]) > names.indexOf(info.plane[1])) names.reverse(); // x comes before y in the array
+  const pairs = names.flatMap((a, i) => names.slice(i + 1).map((b) => [a, b])).reverse();
   return pairs.sort((a, b) => Number(b.join() === own) - Number(a.join() === own)).slice(0, 6);
 }
 

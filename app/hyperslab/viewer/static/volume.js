@@ -7,7 +7,6 @@ import { createColorBars } from "./colorbar.js";
 import { createDock } from "./dock.js";
 import { say } from "./decoded.js";
 import { clamp, debounce, h } from "./dom.js";
-import { positionOn } from "./format.js";
 import { Picture, sampledNote } from "./image.js";
 import { lastName } from "./nodes.js";
 import { planeText } from "./state.js";
@@ -32,14 +31,13 @@ export function createVolume(document, own, store, events) {
   const [down, across, through] = axesOf(own);
   const middle = Object.fromEntries(own.plane.map((name) => [name, own.axes.find((axis) => axis.name === name).size >> 1]));
   const info = { ...own, plane: [], selection: { ...middle, ...own.selection } };
-  const where = h("dl", { class: "facts" });
   const value = h("output", { class: "single-value", "data-testid": "cross-value" });
   const choice = h("div", { class: "segmented pane-choice", "aria-keyshortcuts": "p", role: "group", "aria-label": "Plane" });
   const [front, side, top] = [[down, across], [down, through], [through, across]];
   const labels = [planeLabel(front), planeLabel([through, down]), planeLabel(top)]; // xy, yz, xz
   const bar = createColorBars(store);
   const panes = [front, side, top].map((plane, i) => createPane(plane, labels[i]));
-  const facts = h("div", { class: "pane-facts" }, choice, where, value, bar.element);
+  const facts = h("div", { class: "pane-facts" }, choice, value, bar.element);
   const grid = h("div", { class: "panes" }, panes[0].element, panes[1].element, panes[2].element, facts);
   const dock = createDock(store, { settled });
   const channels = createChannels(store, settled);
@@ -47,6 +45,7 @@ export function createVolume(document, own, store, events) {
   const element = h("div", { class: "planes-view", "data-view": "planes", "aria-busy": "true" }, grid, dock.element);
   let active = panes[0];
   let question = "";
+  let closed = false;
 
   async function settled() {
     await new Promise((resolve) => setTimeout(resolve));
@@ -76,7 +75,8 @@ export function createVolume(document, own, store, events) {
       onFail: events.ontile,
       onPart: () => {},
     });
-    const pane = { element: body, picture, plane, label, info: null, update, lay };
+    const pane = { element: body, picture, plane, label, info: null, update, lay, stop: () => show.cancel() };
+    let asked = null; // one answer for all updates, so that the newest is the last to be shown
     picture.viewer.addHandler("update-viewport", () => (sampled.hidden = !pane.info || !picture.isSampled(pane.info.sampled_below)));
     const show = throttle(SHOW_EVERY, (frame) => picture.show(frame));
     canvas.addEventListener("frame", () => (lay(), events.onsight()));
@@ -98,7 +98,9 @@ export function createVolume(document, own, store, events) {
     choice.append(h("button", { type: "button", "data-pane": label, onclick: () => store.update({ pane: label }, "pane") }, label));
 
     async function update(state) {
-      pane.info ??= pane === panes[0] ? own : await ask(plane);
+      asked ??= pane === panes[0] ? Promise.resolve(own) : ask(plane);
+      pane.info = await asked.catch((problem) => ((asked = null), Promise.reject(problem)));
+      if (closed) return;
       const at = { ...state.at, ...here() };
       const shown = { ...state, plane, at, flip: null, aspect: null, box: null };
       if (own.kind !== "labels") shown.channels = channelsOf(state, own);
@@ -135,7 +137,7 @@ export function createVolume(document, own, store, events) {
       const found = await values(own.levels[0].path, select, { field: state.field, decode: own.decode });
       if (mine === question) value.replaceChildren(...told(found, state));
     } catch (problem) {
-      value.textContent = problem.message;
+      if (mine === question) value.textContent = problem.message;
     }
   });
 
@@ -156,21 +158,11 @@ export function createVolume(document, own, store, events) {
     channels.update(state, own);
     colormaps.update(state, own);
     bar.update(state, own);
-    named();
     for (const pane of panes) {
       pane.lay();
       pane.update(state).catch(events.onproblem);
     }
     read(state);
-  }
-
-  function named() {
-    const rows = Object.entries(here()).map(([name, index]) => {
-      const place = positionOn(own.axes.find((axis) => axis.name === name), index);
-      return [h("dt", {}, name), h("dd", {}, `${index}${place && ` (${place})`}`)];
-    });
-    where.replaceChildren(...rows.flat());
-    dock.refresh();
   }
 
   /** The whole volume, or the channels that are displayed of it. */
@@ -179,7 +171,7 @@ export function createVolume(document, own, store, events) {
   return {
     element,
     update,
-    named,
+    named: dock.refresh,
     sight,
     settled,
     ready: () => panes[0].picture.shown !== null,
@@ -195,9 +187,10 @@ export function createVolume(document, own, store, events) {
     channel: channels.toggle,
     plane: () => choice.querySelector("[aria-pressed=true] + button, button").click(),
     close: () => {
+      closed = true;
       dock.stop();
       read.cancel();
-      for (const { picture } of panes) (picture.clear(), picture.viewer.destroy());
+      for (const { picture, stop } of panes) (stop(), picture.clear(), picture.viewer.destroy());
     },
   };
 }
