@@ -29,7 +29,8 @@ def variables(draw: st.DrawFn, *, classic: bool) -> dict[str, Any]:
     dims = draw(st.sampled_from([(), ("x",), ("time", "x"), ("time", "y", "x"), ("x", "y")]))
     found: dict[str, Any] = {"dtype": dtype, "dims": dims, "attributes": {}, "missing": None, "chunks": None}
     if dtype.kind in "iuf":
-        missing = [None, dtype.type(7), dtype.type(0), np.iinfo(dtype).max if dtype.kind in "iu" else dtype.type("nan")]
+        last = dtype.type("nan") if dtype.kind == "f" else np.iinfo(str(dtype)).max
+        missing = [None, dtype.type(7), dtype.type(0), last]
         found["missing"] = draw(st.sampled_from(missing))
     packed: list[dict[str, Any]] = [{}, {"scale_factor": 0.5}, {"scale_factor": 0.25, "add_offset": 3.0}]
     packed += [{"flag_values": np.array([0, 1], dtype), "flag_meanings": "no yes"}, {"add_offset": -1.5}]
@@ -49,7 +50,7 @@ def variables(draw: st.DrawFn, *, classic: bool) -> dict[str, Any]:
 def files(draw: st.DrawFn) -> dict[str, Any]:
     form = draw(st.sampled_from(["NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET"]))
     one = variables(classic=form != "NETCDF4")
-    found = {"form": form, "variables": draw(st.lists(one, min_size=1, max_size=4))}
+    found: dict[str, Any] = {"form": form, "variables": draw(st.lists(one, min_size=1, max_size=4))}
     found["calendar"] = draw(st.sampled_from(["standard", "proleptic_gregorian", "noleap", "360_day", "julian"]))
     found["units"] = draw(st.sampled_from(["days", "hours", "seconds"])) + " since 2001-01-01"
     found["sizes"] = {

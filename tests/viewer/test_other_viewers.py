@@ -193,7 +193,7 @@ def _share_of_equal(tab: Tab) -> float:
 @pytest.fixture(scope="module")
 def napari() -> Iterator[Callable[..., Any]]:
     """Runs a piece of Python with arguments where napari is installed, and returns what it has found."""
-    command, environment = [napari_python(), "-c", INTERPRETER], {**os.environ, "PYTHONPATH": str(ROOT / "app")}
+    command, environment = [str(napari_python()), "-c", INTERPRETER], {**os.environ, "PYTHONPATH": str(ROOT / "app")}
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
