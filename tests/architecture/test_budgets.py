@@ -32,10 +32,10 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 228
-TEST_LINES = 55_690
-DOCUMENT_WORDS = 54_128
+TEST_LINES = 55_693
+DOCUMENT_WORDS = 54_126
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 27_764
+USER_WORDS = 27_762
 """Of all pages but those for developers, without examples."""
 DECISIONS = 21
 

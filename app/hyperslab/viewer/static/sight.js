@@ -130,7 +130,8 @@ export class Sight {
     if (!this.shown) return true;
     const home = this.isTooWide() ? this.#middle() : this.shown.getBounds();
     const [now, middle] = [viewport.getBounds(false), home.getCenter()];
-    const near = (a, b) => Math.abs(a - b) < now.width / 500;
+    const slack = now.width / 500 + 4 * Number.EPSILON; // a cell of 2⁵³ is smaller than what a sum of such numbers is off
+    const near = (a, b) => Math.abs(a - b) < slack;
     const { x, y } = now.getCenter();
     return near(x, middle.x) && near(y, middle.y) && near(now.width, Math.max(home.width, home.height * now.getAspectRatio()));
   }
