@@ -134,8 +134,8 @@ mypy=$!
 [[ -n $oldest ]] && python=$oldest environment .venv-oldest -e '.[test]'
 wait "$clients"
 trap - EXIT
-# Tests wait for servers and clocks, so four processes more than there are processors keep these busy; each takes a GiB.
-processes=$(($(getconf _NPROCESSORS_ONLN) + 4))
+# Tests wait for servers and clocks, so two processes more than there are processors keep these busy; each takes a GiB.
+processes=$(($(getconf _NPROCESSORS_ONLN) + 2))
 processes=${TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
 status=0 SECONDS=0
 
