@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT, imports, modules
 PACKAGES: dict[str, tuple[int, int]] = {
     "": (2668, 10),  # 700 of it are the commands and rules of access
     "api": (8058, 49),  # 1,300 describe routes; 800 are tokens, links, audit and identity
-    "arrays": (8350, 32),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
+    "arrays": (8370, 32),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
     "cache": (169, 1),
     "client": (4885, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
     "conversion": (2796, 8),
@@ -32,7 +32,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 228
-TEST_LINES = 55_693
+TEST_LINES = 55_690
 DOCUMENT_WORDS = 54_126
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 27_762

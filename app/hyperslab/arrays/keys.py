@@ -305,9 +305,12 @@ class KeyReader:
             if found is not None:
                 return found
         version, nodes = self._collect(group, opens=True)
-        made = make(nodes)
-        if version and not any(map(self._varies, nodes.values())):
-            self._made.put(group.path, version, made, len(made))
+        try:
+            made = make(nodes)
+            if version and not any(map(self._varies, nodes.values())):
+                self._made.put(group.path, version, made, len(made))
+        finally:
+            free(nodes)
         return made
 
     def _varies(self, node: Node) -> bool:
@@ -317,11 +320,23 @@ class KeyReader:
     def _collect(self, group: GroupNode, *, opens: bool) -> tuple[str, dict[str, Node]]:
         """A version of all documents below a group, "" if others make nodes too; and if it ``opens`` them the nodes by
         relative path, each group before its children. Broken ones are left out with all below them."""
+        nodes: dict[str, Node] = {"": group}
+        left = [("", group, opens)]
+        try:
+            version = self._collect_into(nodes, left, group)
+        except FormNotFound:
+            free(nodes)
+            while left:
+                left.pop()
+            raise
+        return version, {path: nodes[path] for path in sorted(nodes, key=lambda path: path.split("/"))}
+
+    def _collect_into(self, nodes: dict[str, Node], left: list[tuple[str, GroupNode, bool]], group: GroupNode) -> str:
+        """``left``: groups below that are not yet looked at, by relative path, and whether they are to be opened."""
         catalog, mount = self._catalog, group.mount
         self._check_count(group, catalog.count_folders(group, self._max_nodes + 1))
-        nodes: dict[str, Node] = {"": group}
         seen, count, is_known = hashlib.blake2b(group.version.encode(), digest_size=12), 1, True
-        left, end = [("", group, opens)], time.monotonic() + self.consolidation_seconds
+        end = time.monotonic() + self.consolidation_seconds
         while left:
             folder, inner, reads = left.pop()
             cursor: str | None = None
@@ -348,13 +363,18 @@ class KeyReader:
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        ordered = {path: nodes[path] for path in sorted(nodes, key=lambda path: path.split("/"))}
-        return seen.hexdigest() if is_known else "", ordered
+        return seen.hexdigest() if is_known else ""
 
     def _check_count(self, group: GroupNode, count: int) -> None:
         if count > self._max_nodes:
             reason = f"consolidated metadata are made of at most {self._max_nodes:,} nodes, and below it are more"
             raise FormNotFound(group.path, reason)
+
+
+def free(nodes: dict[str, Node]) -> None:
+    """Let go of nodes one by one: the interpreter would let nothing else run while it frees a large dictionary."""
+    while nodes:
+        nodes.popitem()
 
 
 def find_in(group: GroupNode, nodes: Mapping[str, Node]) -> Callable[[str], Node | None]:
