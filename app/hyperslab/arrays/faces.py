@@ -233,7 +233,7 @@ class FaceReader(KeyReader):
             metadata: dict[str, Any] = {}
             for path, node in nodes.items():
                 is_group = isinstance(node, GroupNode)
-                made = replace(node, attributes=without_unread(node)[0]) if is_group else node
+                made = replace(node, attributes={}) if is_group and without_unread(node)[1] else node
                 try:
                     found = self._v3_document(made, find_in(group, nodes)) if path else {}
                 except FormNotFound:

@@ -324,10 +324,9 @@ class KeyReader:
         left = [("", group, opens)]
         try:
             version = self._collect_into(nodes, left, group)
-        except FormNotFound:
+        except Exception:
             free(nodes)
-            while left:
-                left.pop()
+            free(left)
             raise
         return version, {path: nodes[path] for path in sorted(nodes, key=lambda path: path.split("/"))}
 
@@ -371,10 +370,11 @@ class KeyReader:
             raise FormNotFound(group.path, reason)
 
 
-def free(nodes: dict[str, Node]) -> None:
-    """Let go of nodes one by one: the interpreter would let nothing else run while it frees a large dictionary."""
-    while nodes:
-        nodes.popitem()
+def free(many: dict[str, Node] | list[Any]) -> None:
+    """Let go of nodes one by one: the interpreter would let nothing else run while it frees very many at once."""
+    pop = many.popitem if isinstance(many, dict) else many.pop
+    while many:
+        pop()
 
 
 def find_in(group: GroupNode, nodes: Mapping[str, Node]) -> Callable[[str], Node | None]:

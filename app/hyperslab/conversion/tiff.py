@@ -53,32 +53,8 @@ OME_TEXTS: Final = ("Description", "AcquisitionDate")
 MASTER: Final = re.compile(r"""BinaryOnly[^>]*MetadataFile=["']([^"']*)""")
 """The file with the OME-XML of a TIFF that has none. [OME-TIFF: BinaryOnly]"""
 STORAGE: Final = {
-    *(
-        254,
-        255,
-        256,
-        257,
-        258,
-        259,
-        262,
-        266,
-        273,
-        274,
-        277,
-        278,
-        279,
-        280,
-        281,
-        282,
-        283,
-        284,
-        292,
-        293,
-        296,
-        297,
-        317,
-    ),
-    *(320, 322, 323, 324, 325, 330, 338, 339, 347, 512, 513, 514, 530, 531, 532, 32997, 32998, 50838, 50839),
+    *(*range(254, 260), 262, 266, 273, 274, *range(277, 285), 292, 293, 296, 297, 317, 320, *range(322, 326), 330),
+    *(338, 339, 347, *range(512, 515), *range(530, 533), 32997, 32998, 50838, 50839),
 }
 """Tags of how pixels are stored, or that are read elsewhere. [TIFF 6.0; those of ImageJ are 50838 and 50839]"""
 LETTERS: Final = str.maketrans("TCZYXS", "tczyxc")
