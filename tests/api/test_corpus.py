@@ -273,8 +273,9 @@ def demo_with_plain_values(folder: Path) -> Path:
     for document in sorted([*copy.rglob(".zarray"), *copy.rglob("zarr.json")]):
         array = zarr.open(document.parent, mode="r+")
         if isinstance(array, zarr.Array) and array.ndim > 1 and array.dtype.kind in "uf":
-            values = (np.arange(array.size) * 7919 % 4093).reshape(array.shape)
-            array[...] = np.where(values % 17 == 0, np.nan, values / 128) if array.dtype.kind == "f" else values
+            values = np.arange(4093) * 7919 % 4093
+            values = np.where(values % 17 == 0, np.nan, values / 128) if array.dtype.kind == "f" else values
+            array[...] = np.resize(values.astype(array.dtype), array.shape)
     return copy
 
 
