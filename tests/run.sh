@@ -139,19 +139,31 @@ processes=$(($(getconf _NPROCESSORS_ONLN) + 2))
 processes=${TEST_PROCESSES:-$((processes < 8 ? processes : 8))}
 status=0 SECONDS=0
 
-# tests ENVIRONMENT ARGUMENT...: pytest in one of the environments
+# tests ENVIRONMENT PROCESSES ARGUMENT...: pytest in one of the environments
 tests() {
-    local folder=$1
-    shift
+    local folder=$1 processes=$2
+    shift 2
     say "pytest, $("$folder/bin/python" --version)"
     "$folder/bin/pytest" --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || status=$?
 }
 
-tests .venv-test "$@"
+# on_the_oldest PROCESSES FOLDER...: by chance enough is tried on the newest
+on_the_oldest() {
+    HYPERSLAB_EXAMPLES=${HYPERSLAB_EXAMPLES:-5} tests .venv-oldest "$@"
+    return "$status"
+}
+
+if [[ -n $oldest ]]; then # beside the others, which do not keep all processors busy all the time
+    formats=$(mktemp)
+    on_the_oldest 2 tests/engine tests/conformance >"$formats" 2>&1 &
+    beside=$!
+fi
+tests .venv-test "$processes" "$@"
 if [[ -n $oldest ]]; then
-    export HYPERSLAB_EXAMPLES=${HYPERSLAB_EXAMPLES:-5} # by chance enough was tried above
-    tests .venv-oldest tests/engine tests/conformance
-    ((SECONDS < 480)) && tests .venv-oldest tests/api tests/client # all tests together take 12 minutes at most
+    wait "$beside" || status=1
+    cat "$formats"
+    rm "$formats"
+    ((SECONDS > 480)) || on_the_oldest "$processes" tests/api tests/client || : # all tests together take 12 minutes
 fi
 say "mypy"
 wait "$mypy" || status=1
