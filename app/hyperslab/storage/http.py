@@ -45,10 +45,10 @@ class HttpStore(Store):
     """Read-only store of keys below a URL; a query in it (a signature) is sent with each request.
 
     404 and 410 mean absent, other statuses but success are failures. The version is the ETag, else modification time
-    and size, else a digest, for which each stat reads the whole value. Redirects are followed within the origin and from http to
-    https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value; alternatively
-    user and password in the URL), ``listable=true`` for servers whose index pages are not detected by their title
-    ("Index of" or "Directory listing"), and ``missing`` (see `missing_statuses`).
+    and size, else a digest, for which each stat reads the whole value. Redirects are followed within the origin and
+    from http to https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value;
+    alternatively user and password in the URL), ``listable=true`` for servers whose index pages are not detected by
+    their title ("Index of" or "Directory listing"), and ``missing`` (see `missing_statuses`).
     """
 
     def __init__(self, config: StoreConfig) -> None:
