@@ -11,7 +11,7 @@ from hyperslab.api.response import Deadline, Joined
 class Protocol(HttpToolsProtocol):
     """Clients that finish no head or no answered body, or read no response, are disconnected: uvicorn would wait."""
 
-    _unparsed, _is_in_head = 0, False  # bytes since the last head, or the last part of a body
+    _unparsed = 0  # bytes since the last head, or the last part of a body
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -23,31 +23,27 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not hasattr(self, "url"):  # Java and curl offer an upgrade with the first request: its body would be lost
+        if not self.cycle:  # Java and curl offer an upgrade with the first request: its body would be lost
             data = re.sub(rb"(?is)\A((?:(?!\r\n\r\n).)*?)\r\nupgrade:[^\r]*", rb"\1", data)
         self._unparsed += len(data)
         super().data_received(data)
         if self._unparsed > 256 << 10:  # bytes; also of trailers: the parser has no limits
             self.transport.abort()
-        elif self._is_in_head and not self._deadline.is_set:  # most heads come whole, and need no timer
+        elif hasattr(self, "url") and not self._deadline.is_set:  # most heads come whole, and need no timer
             self._deadline.set(60.0)
 
-    def on_message_begin(self) -> None:
-        self._is_in_head = True
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
-        self._unparsed, self._is_in_head = 0, False
+        self._unparsed = 0
         self._deadline.set(300.0 if self.flow.write_paused else None)
         super().on_headers_complete()
+        del self.url  # it is there while a head is read
         self.headers = []  # the parser appends trailers, which are not headers (RFC 9110 §6.5.1)
         if self.scope["method"] != "HEAD":
             self.cycle.transport = Joined(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
-        if not self.cycle.body:
-            self.cycle.body = b""  # type: ignore[assignment]  # to which ``body`` is added without a copy
+        self.cycle.body = self.cycle.body or b""  # type: ignore[assignment]  # added to without a copy
         super().on_body(body)
 
     def on_response_complete(self) -> None:

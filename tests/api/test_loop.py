@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from hyperslab.api import docs
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from tests.arrays.support import service_on
@@ -101,3 +103,21 @@ def test_no_request_does_more_on_the_loop_for_a_larger_array_or_group(tmp_path: 
         counts.append(lines_on_loop(folder))
     few, many = counts
     assert {kind: (few[kind], many[kind]) for kind in few if many[kind] > 2 * few[kind]} == {}
+
+
+def test_routes_are_described_in_a_thread_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe, threads = docs.describe, list[threading.Thread]()
+
+    def describe_somewhere(*arguments: Any) -> docs.Json:
+        threads.append(threading.current_thread())
+        return describe(*arguments)
+
+    async def run() -> list[int]:
+        transport = httpx.ASGITransport(create_app(Settings(stores={"data": StoreSettings(url=str(tmp_path))})))
+        async with httpx.AsyncClient(transport=transport, base_url="http://host") as client:
+            return [each.status_code for each in await asyncio.gather(*map(client.get, ["/openapi.json", "/v1"] * 2))]
+
+    monkeypatch.setattr(docs, "describe", describe_somewhere)
+    assert asyncio.run(run()) == [200] * 4
+    (thread,) = threads
+    assert thread is not threading.current_thread()
