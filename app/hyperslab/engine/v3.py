@@ -25,6 +25,7 @@ from hyperslab.engine.metadata import (
     Coding,
     Members,
     Order,
+    UnreadAttributes,
     check_object,
     one_of,
     parse_chunks,
@@ -88,7 +89,11 @@ def from_document(value: Any, key: str) -> Document:
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     given = read.document.get("attributes")
-    attributes = {} if given is None else check_object(given, key, "attributes")
+    attributes: Mapping[str, Any] = {}
+    try:
+        attributes = {} if given is None else check_object(given, key, "attributes")
+    except BadMetadata as error:  # the node is readable without them
+        attributes = UnreadAttributes(error)
     read("storage_transformers", _no_transformers)
     if kind == "array":
         return Document(_array(read, key), attributes, read.document)
