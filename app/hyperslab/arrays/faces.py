@@ -232,8 +232,10 @@ class FaceReader(KeyReader):
         def make(nodes: Mapping[str, Node]) -> bytes:
             metadata: dict[str, Any] = {}
             for path, node in nodes.items():
-                is_group = isinstance(node, GroupNode)
-                made = replace(node, attributes={}) if is_group and without_unread(node)[1] else node
+                is_group, unread = isinstance(node, GroupNode), without_unread(node)[1]
+                if unread and not is_group:
+                    continue
+                made = replace(node, attributes={}) if unread else node
                 try:
                     found = self._v3_document(made, find_in(group, nodes)) if path else {}
                 except FormNotFound:
@@ -258,6 +260,8 @@ def array_document(
     `FormNotFound` if the format cannot represent the array."""
     if array.zarr_format == zarr_format:  # zarr-python 3.1 refuses the null of its old releases
         return {name: value for name, value in array.metadata.document.items() if name != _CONSOLIDATED}
+    for problem in without_unread(array)[1]:
+        raise FormNotFound(array.path, problem)
     try:
         if zarr_format == 2:
             return v2_document(array.metadata)
