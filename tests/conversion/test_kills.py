@@ -21,6 +21,7 @@ import zarr
 
 from hyperslab.conversion import CannotConvert, convert, making, tiff
 from hyperslab.errors import StoreError
+from hyperslab.storage.local import LocalStore
 from tests.forked import PRELOADED
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -117,6 +118,23 @@ def test_what_another_conversion_left_is_not_gone_on_with(tmp_path: Path, monkey
     convert(str(tmp_path / "b.npy"), str(tmp_path / "out"), chunks=(10, 10), replace=True)
 
     assert (zarr.open_array(tmp_path / "out", mode="r")[...] == 2).all()  # type: ignore[union-attr]
+
+
+def test_a_replacement_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.ones((4, 4), "u1"))
+    call = partial(convert, str(tmp_path / "a.npy"), str(tmp_path / "out"), chunks=(2, 2), replace=True)
+    call()
+    with monkeypatch.context() as patched:  # after the document and the first chunk
+        patched.setattr(LocalStore, "delete_prefix", lambda store, *_: store.delete("c/0/0") or 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            call()
+    assert not (tmp_path / "out" / "zarr.json").exists()
+    with pytest.raises(CannotConvert, match="replacement was interrupted"):
+        convert(str(tmp_path / "a.npy"), str(tmp_path / "out"))
+
+    call()
+
+    assert (zarr.open_array(tmp_path / "out", mode="r")[...] == 1).all()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dst", ["a", "a/", ".", "../{}/a"])

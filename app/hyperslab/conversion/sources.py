@@ -125,6 +125,7 @@ def _of_files(files: Sequence[Path], axes: str | None, pattern: str | None, zarr
     if kind == "npy":
         return _npy(files[0])
     if kind is None:
+        files[0].open("rb").close()  # raises the error of one that may not be read
         raise CannotConvert(f"{files[0]} is none of TIFF, NetCDF, HDF5, npy and Zarr, or is damaged at its beginning")
     return _dataset(files[0], zarr_format)
 
