@@ -154,7 +154,7 @@ def _open_tiff(path: str) -> TiffFile:
             with _open_tiff(str(master)) if master.suffix.lower() == ".ome" else TiffFile(master) as other:
                 text = other.ome_metadata or ""
             file = TiffFile(path, omexml=text)
-    _ = file.series  # which reads the directories of pages
+    _ = [series.dataoffset for series in file.series]  # which reads the directories of pages, for one thread alone
     return file
 
 
