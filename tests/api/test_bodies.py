@@ -33,31 +33,27 @@ async def read(body: Body, size: int, *, pause: float = 9.0, within: float = 9.0
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1), st.integers(1, 20))
-def test_pieces_of_any_sizes_make_the_body(sent: list[bytes], size: int) -> None:
+async def test_pieces_of_any_sizes_make_the_body(sent: list[bytes], size: int) -> None:
     *before, last = [{"type": "http.request", "body": piece, "more_body": True} for piece in sent]
     body, found = body_of([*before, last | {"more_body": False}]), b""
 
-    async def read_all() -> None:
-        nonlocal found
-        while body.more:
-            found += await read(body, size)
-
-    asyncio.run(read_all())
+    while body.more:
+        found += await read(body, size)
     assert found == b"".join(sent)
 
 
-def test_what_came_is_given_after_a_pause_and_before_the_client_is_said_to_have_left() -> None:
+async def test_what_came_is_given_after_a_pause_and_before_the_client_is_said_to_have_left() -> None:
     pieces = [{"type": "http.request", "body": b"ab", "more_body": True}]
 
-    assert asyncio.run(read(body_of(pieces), 3, pause=0.01)) == b"ab"
-    assert asyncio.run(read(body_of([]), 3, within=0.01)) == b""
+    assert await read(body_of(pieces), 3, pause=0.01) == b"ab"
+    assert await read(body_of([]), 3, within=0.01) == b""
     left = body_of([*pieces, *[{"type": "http.disconnect"}] * 2])
-    assert asyncio.run(read(left, 3)) == b"ab"
+    assert await read(left, 3) == b"ab"
     with pytest.raises(Cancelled):
-        asyncio.run(read(left, 3))
+        await read(left, 3)
 
 
-def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:
+async def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:
     sent: list[Any] = []
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -67,5 +63,5 @@ def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:
         sent.append(message)
 
     with pytest.raises(RuntimeError, match="1 bytes short"):
-        asyncio.run(Pieces(4, pieces(), 9.0).send({"type": "http.response.start"}, send))
+        await Pieces(4, pieces(), 9.0).send({"type": "http.response.start"}, send)
     assert [message.get("more_body") for message in sent] == [None, True]

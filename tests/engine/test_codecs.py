@@ -147,8 +147,13 @@ def test_rows_decode_as_chunks_do_and_plain_ones_of_blosc_at_once(
     rows = [None if row in (0, 3) else data for row, data in enumerate(stored)]
     out, at_once = np.ones((7, 6, 50), array.dtype.numpy), list[int]()
     decompress = blosc.decompress_rows
-    joined = lambda rows, out: decompress(rows, out) and not at_once.append(len(rows))  # noqa: E731
-    monkeypatch.setattr(blosc, "decompress_rows", joined)
+
+    def counted(rows: Any, out: Array) -> bool:
+        done = decompress(rows, out)
+        at_once.extend([len(rows)] if done else [])
+        return done
+
+    monkeypatch.setattr(blosc, "decompress_rows", counted)
 
     array.codec.decode_rows(rows, out, "0.0")
 

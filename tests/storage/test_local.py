@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,14 +51,14 @@ def test_folders_of_a_large_folder_are_listed_again_when_it_changed_or_after_sec
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(root, {f"{folder}/{name}/k": b"" for folder, names in (("few", "abc"), ("many", "abcd")) for name in names})
-    store, opened, scandir = local(root, writable=False), list[object](), os.scandir
-    monkeypatch.setattr(os, "scandir", lambda folder: opened.append(folder) or scandir(folder))
+    store, scandir = local(root, writable=False), Mock(wraps=os.scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     monkeypatch.setattr("hyperslab.storage.scan._MANY", 3)
 
     def listed(folder: str = "many/") -> tuple[str, int]:
         """Names, and how often the folder was read for them."""
-        opened.clear()
-        return "".join(store.list_folders(folder, "", 9).names), len(opened)
+        scandir.reset_mock()
+        return "".join(store.list_folders(folder, "", 9).names), scandir.call_count
 
     assert [listed(), listed()] == [("abcd", 1)] * 2  # it has changed just now
     monkeypatch.setattr("hyperslab.storage.scan._SETTLED", -1.0)
