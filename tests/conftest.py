@@ -43,6 +43,12 @@ LONGEST = (
 """Files of tests that take longest, which come first: in the end, no process of several has one left."""
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """What tests that are coroutines run on."""
+    return "asyncio"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order files, and give tests that drive a browser a second try, which the summary tells of.
 

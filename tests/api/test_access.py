@@ -313,47 +313,41 @@ async def compare(asked: Ask, other: FastAPI, chance: random.Random, token: str,
                 headers["if-none-match"] = expected.headers[b"etag"].decode()
 
 
-def test_what_one_may_not_see_leaves_no_trace(whole: Path, tmp_path: Path) -> None:
+async def test_what_one_may_not_see_leaves_no_trace(whole: Path, tmp_path: Path) -> None:
     """Answers are those of a service on whose disk the hidden nodes are not."""
     chance = random.Random(36)
     views = {f"{number:032}": random_patterns(chance) for number in range(max(4, EXAMPLES // 1000))}
     tokens = {f"n{token}": rules_of(token, patterns) for token, patterns in views.items()}
     more: dict[str, Any] = {"link_keys": {"a": KEY}}
 
-    async def check() -> None:
-        settings = {"stores": stores_of(whole), "tokens": tokens, "read_tokens": [TOKEN], **more}
-        async with workers(settings) as asked:
-            for token, patterns in views.items():
-                twin = tmp_path / token
-                without_the_hidden(whole, twin, patterns)
-                own = {f"n{token}": tokens[f"n{token}"]}
-                other = create_app(Settings(stores=stores_of(twin), tokens=own, **more))
-                await compare(asked, other, chance, token, patterns)
-                shutil.rmtree(twin)
-
-    asyncio.run(check())
+    settings = {"stores": stores_of(whole), "tokens": tokens, "read_tokens": [TOKEN], **more}
+    async with workers(settings) as asked:
+        for token, patterns in views.items():
+            twin = tmp_path / token
+            without_the_hidden(whole, twin, patterns)
+            own = {f"n{token}": tokens[f"n{token}"]}
+            other = create_app(Settings(stores=stores_of(twin), tokens=own, **more))
+            await compare(asked, other, chance, token, patterns)
+            shutil.rmtree(twin)
 
 
-def test_no_change_is_made_that_is_not_allowed(whole: Path) -> None:
+async def test_no_change_is_made_that_is_not_allowed(whole: Path) -> None:
     chance = random.Random(37)
 
-    async def check() -> None:
-        for _ in range(max(8, EXAMPLES // 500)):
-            patterns, allow = random_patterns(chance), chance.sample(ACTIONS, chance.randint(1, 3))
-            app = application(whole, patterns, allow)
-            principal = Principal("anna", (rule(allow, patterns),))
-            for change, actions in CHANGES.items():
-                for path in filter(None, PATHS):
-                    if any(allows(principal, action, path) for action in actions):  # type: ignore[arg-type]
-                        continue
-                    answer = await ask(app, change.format(path), {"X-API-Key": TOKEN, "content-length": "0"})
-                    is_key = "/zarr/" in change and "0.0" in change
-                    expected = 403 if sees(principal, path) or is_key else 404
-                    assert answer.status == expected, (patterns, allow, change, path, answer.body)
-                    assert expected == 404 or json.loads(answer.body)["action"] == actions[0]
-
     before = contents(whole)
-    asyncio.run(check())
+    for _ in range(max(8, EXAMPLES // 500)):
+        patterns, allow = random_patterns(chance), chance.sample(ACTIONS, chance.randint(1, 3))
+        app = application(whole, patterns, allow)
+        principal = Principal("anna", (rule(allow, patterns),))
+        for change, actions in CHANGES.items():
+            for path in filter(None, PATHS):
+                if any(allows(principal, action, path) for action in actions):  # type: ignore[arg-type]
+                    continue
+                answer = await ask(app, change.format(path), {"X-API-Key": TOKEN, "content-length": "0"})
+                is_key = "/zarr/" in change and "0.0" in change
+                expected = 403 if sees(principal, path) or is_key else 404
+                assert answer.status == expected, (patterns, allow, change, path, answer.body)
+                assert expected == 404 or json.loads(answer.body)["action"] == actions[0]
     assert contents(whole) == before
 
 
@@ -363,32 +357,29 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_without_a_token_all_that_anonymous_does_not_cover_is_401_whether_it_is_there_or_not(whole: Path) -> None:
+async def test_without_a_token_all_that_anonymous_does_not_cover_is_401_whether_it_is_there_or_not(whole: Path) -> None:
     app = application(whole, ["**"], anonymous={"paths": ["lab/g/im", "lab3/*/nothing"]})
 
     async def statuses(*targets: str) -> set[int]:
         return {(await ask(app, target, {})).status for target in targets}
 
-    async def check() -> None:
-        for path in ("lab/h", "lab/nothing", "lab3", "lab3/g", "lab3/nothing", "nothing"):
-            for route in (
-                "/v1/metadata/{}",
-                "/zarr/{}/.zgroup",
-                "/zarr/{}/0.0",
-                "/zarr/{}/",
-                "/v1/slice/{}",
-                "/v1/changes/{}",
-            ):
-                assert await statuses(route.format(path)) == {401}, (route, path)
-            assert await statuses(f"PUT /v1/metadata/{path}", f"DELETE /v1/metadata/{path}") == {401}
-        assert await statuses("/v1/metadata/lab/g/im", "/v1/metadata/lab", "/v1/metadata", "/zarr/lab/.zgroup") == {200}
-        assert await statuses("/zarr/lab/.zattrs", "/v1/metadata/lab/g/im/nothing") == {404}
-        assert await statuses("PUT /v1/slice/lab/g/im/0", "/metrics") == {401}
-        assert await statuses("/healthz", "/docs", "/openapi.json", "/problems/bad-path", "/view/lab/h") == {200}
-        children = json.loads((await ask(app, "/v1/metadata", {})).body)["children"]
-        assert children == [{"name": "lab", "kind": "group"}]
-
-    asyncio.run(check())
+    for path in ("lab/h", "lab/nothing", "lab3", "lab3/g", "lab3/nothing", "nothing"):
+        for route in (
+            "/v1/metadata/{}",
+            "/zarr/{}/.zgroup",
+            "/zarr/{}/0.0",
+            "/zarr/{}/",
+            "/v1/slice/{}",
+            "/v1/changes/{}",
+        ):
+            assert await statuses(route.format(path)) == {401}, (route, path)
+        assert await statuses(f"PUT /v1/metadata/{path}", f"DELETE /v1/metadata/{path}") == {401}
+    assert await statuses("/v1/metadata/lab/g/im", "/v1/metadata/lab", "/v1/metadata", "/zarr/lab/.zgroup") == {200}
+    assert await statuses("/zarr/lab/.zattrs", "/v1/metadata/lab/g/im/nothing") == {404}
+    assert await statuses("PUT /v1/slice/lab/g/im/0", "/metrics") == {401}
+    assert await statuses("/healthz", "/docs", "/openapi.json", "/problems/bad-path", "/view/lab/h") == {200}
+    children = json.loads((await ask(app, "/v1/metadata", {})).body)["children"]
+    assert children == [{"name": "lab", "kind": "group"}]
 
 
 @pytest.mark.parametrize(
@@ -404,24 +395,24 @@ def test_without_a_token_all_that_anonymous_does_not_cover_is_401_whether_it_is_
         ("X-API-Key", "", 401),
     ],
 )
-def test_a_token_is_a_bearer_an_api_key_or_a_password(whole: Path, header: str, value: str, status: int) -> None:
-    answer = asyncio.run(ask(application(whole, ["lab"]), "/v1/metadata/lab", {header: value}))
+async def test_a_token_is_a_bearer_an_api_key_or_a_password(whole: Path, header: str, value: str, status: int) -> None:
+    answer = await ask(application(whole, ["lab"]), "/v1/metadata/lab", {header: value})
 
     assert answer.status == status
     assert value not in answer.body.decode() or not value
 
 
-def test_a_program_that_waits_for_a_challenge_is_told_of_basic_and_a_browser_is_not(whole: Path) -> None:
+async def test_a_program_that_waits_for_a_challenge_is_told_of_basic_and_a_browser_is_not(whole: Path) -> None:
     import base64
 
     app, basic = application(whole, ["lab"]), base64.b64encode(f"any:{TOKEN}".encode()).decode()
     for agent, challenge in (("Wget/1.21", b'Basic realm="hyperslab", charset="UTF-8"'), ("Mozilla/5.0", b"Bearer")):
-        answer = asyncio.run(ask(app, "/v1/metadata/lab", {"User-Agent": agent}))
+        answer = await ask(app, "/v1/metadata/lab", {"User-Agent": agent})
         assert (answer.status, answer.headers[b"www-authenticate"]) == (401, challenge)
-    assert asyncio.run(ask(app, "/v1/metadata/lab", {"Authorization": f"Basic {basic}"})).status == 200
+    assert (await ask(app, "/v1/metadata/lab", {"Authorization": f"Basic {basic}"})).status == 200
 
 
-def test_new_nodes_need_create_and_what_is_there_needs_write(tmp_path: Path) -> None:
+async def test_new_nodes_need_create_and_what_is_there_needs_write(tmp_path: Path) -> None:
     make(tmp_path)
     array = (tmp_path / "lab" / "a" / ".zarray").read_bytes()
     new = json.dumps({"shape": [4], "dtype": "<i4"}).encode()
@@ -442,17 +433,17 @@ def test_new_nodes_need_create_and_what_is_there_needs_write(tmp_path: Path) -> 
             found.append(answer.status)
         return found
 
-    assert asyncio.run(statuses()) == [403, 403, 403, 200, 403, 403]
-    assert asyncio.run(statuses("write")) == [403, 204, 403, 200, 403, 200]
-    assert asyncio.run(statuses("delete")) == [403, 403, 403, 200, 403, 403]
-    assert asyncio.run(statuses("create", "delete")) == [201, 403, 201, 200, 201, 403]
+    assert await statuses() == [403, 403, 403, 200, 403, 403]
+    assert await statuses("write") == [403, 204, 403, 200, 403, 200]
+    assert await statuses("delete") == [403, 403, 403, 200, 403, 403]
+    assert await statuses("create", "delete") == [201, 403, 201, 200, 201, 403]
 
 
-def test_a_change_by_one_who_may_not_read_tells_nothing_of_the_node(tmp_path: Path) -> None:
+async def test_a_change_by_one_who_may_not_read_tells_nothing_of_the_node(tmp_path: Path) -> None:
     make(tmp_path)
     app = application(tmp_path, ["lab"], ["write"])
     body = b'{"attributes": {"x": 1}}'
-    answer = asyncio.run(ask(app, "PATCH /v1/metadata/lab", {"X-API-Key": TOKEN, "content-length": "24"}, body))
+    answer = await ask(app, "PATCH /v1/metadata/lab", {"X-API-Key": TOKEN, "content-length": "24"}, body)
 
     assert (answer.status, answer.body) == (204, b"")
     assert json.loads((tmp_path / "lab" / ".zattrs").read_text()) == {"title": HIDDEN_WORD, "x": 1}
@@ -465,7 +456,7 @@ def test_every_route_of_nodes_is_one_that_rules_know() -> None:
     assert routes - {"link"} == access.ROUTES.keys()  # the endpoint of links asks by itself
 
 
-def test_ids_of_changes_count_nothing_that_one_may_not_see(tmp_path: Path) -> None:
+async def test_ids_of_changes_count_nothing_that_one_may_not_see(tmp_path: Path) -> None:
     make(tmp_path)
     everything = "w" * 32
     app = application(tmp_path, ["lab/g"], write_tokens=[everything])
@@ -485,28 +476,25 @@ def test_ids_of_changes_count_nothing_that_one_may_not_see(tmp_path: Path) -> No
         while len((await changes(everything, since))[0]) < most:
             await asyncio.sleep(0.01)
 
-    async def check() -> None:
-        (_, first), (_, own), (_, same) = [await changes(each) for each in (everything, TOKEN, TOKEN)]
-        form = re.compile("lab=[0-9a-f]{8}-[0-9a-f]{24}-[0-9a-f]{16}")
-        assert form.fullmatch(own) and form.fullmatch(same) and own != same  # noqa: PT018
-        await put("h/a", 0)
-        await put("g/a", 1)
-        await put("h/a", 2)
-        await told(first, 2)
-        events, own = await changes(TOKEN, own)
-        assert (events, form.fullmatch(own) is not None) == ([("lab/g/a", ["0:2,0:2"])], True)
-        await put("g/a", 3)
-        assert (await changes(TOKEN, own))[0] == [("lab/g/a", ["2:4,2:4"])]
-        unknown = await ask(app, f"/v1/changes/lab?since={first}", {"X-API-Key": TOKEN, "accept": "application/json"})
-        assert [each["unknown"] for each in json.loads(unknown.body)["events"]] == [True]
-
-    asyncio.run(check())
+    (_, first), (_, own), (_, same) = [await changes(each) for each in (everything, TOKEN, TOKEN)]
+    form = re.compile("lab=[0-9a-f]{8}-[0-9a-f]{24}-[0-9a-f]{16}")
+    assert form.fullmatch(own) and form.fullmatch(same) and own != same  # noqa: PT018
+    await put("h/a", 0)
+    await put("g/a", 1)
+    await put("h/a", 2)
+    await told(first, 2)
+    events, own = await changes(TOKEN, own)
+    assert (events, form.fullmatch(own) is not None) == ([("lab/g/a", ["0:2,0:2"])], True)
+    await put("g/a", 3)
+    assert (await changes(TOKEN, own))[0] == [("lab/g/a", ["2:4,2:4"])]
+    unknown = await ask(app, f"/v1/changes/lab?since={first}", {"X-API-Key": TOKEN, "accept": "application/json"})
+    assert [each["unknown"] for each in json.loads(unknown.body)["events"]] == [True]
 
 
-def test_a_chunk_whose_key_a_pattern_covers_by_its_name_is_absent_with_its_array(whole: Path) -> None:
+async def test_a_chunk_whose_key_a_pattern_covers_by_its_name_is_absent_with_its_array(whole: Path) -> None:
     app = application(whole, ["lab3/**/0"])
     keys = ("lab3/g/a/c/0/0", "lab3/nothing/c/0/0")
 
-    answers = [asyncio.run(ask(app, f"/zarr/{key}", {"X-API-Key": TOKEN})).status for key in keys]
+    answers = [(await ask(app, f"/zarr/{key}", {"X-API-Key": TOKEN})).status for key in keys]
 
     assert answers == [404, 404]

@@ -105,6 +105,33 @@ def test_broken_attributes_hide_no_values_but_what_they_mean(data: Served, broke
     assert http.delete("/v1/metadata/data/g?recursive=true").status_code == 204
 
 
+def test_broken_attributes_in_a_zarr_json_hide_no_values_but_what_they_mean(tmp_path: Path) -> None:
+    with serving(tmp_path) as data:
+        http = data.http
+        for path, kind in (("g", {"kind": "group"}), ("a", DEFINITION), ("g/b", DEFINITION)):
+            http.put(f"/v1/metadata/data/{path}", json={"zarr_format": 3, **kind}).raise_for_status()
+        for path in ("a", "g"):
+            document = {**json.loads((tmp_path / path / "zarr.json").read_bytes()), "attributes": [1]}
+            (tmp_path / path / "zarr.json").write_text(json.dumps(document))
+
+        assert http.put("/v1/slice/data/a?select=1", json=7).status_code == 204
+        assert http.get("/v1/slice/data/a?format=json").json() == [0, 7, 0, 0]
+        (line,) = http.get(A).json()["problems"]
+        assert line.startswith("a/zarr.json: attributes: expected a JSON object, found [1]: ")
+        group = http.get("/v1/metadata/data/g").json()
+        assert ([child["name"] for child in group["children"]], len(group["problems"])) == (["b"], 1)
+        for target in ("/v1/slice/data/a?decode=cf&format=json", "/v1/tile/data/g/info.json"):
+            assert problem(http.get(target)) == (502, "bad-metadata"), target
+        assert problem(http.patch(A, json={"attributes": {"k": 1}})) == (502, "bad-metadata")
+        http.patch(A, json={"shape": [5]}).raise_for_status()
+        assert json.loads((tmp_path / "a" / "zarr.json").read_bytes())["attributes"] == [1]
+        inline = http.get("/zarr3/data/zarr.json").json()["consolidated_metadata"]["metadata"]
+        assert inline.keys() == {"g", "g/b"}
+        assert inline["g"]["attributes"] == {}
+        assert http.get("/zarr2/data/.zmetadata").json()["metadata"].keys() == {".zgroup", "g/.zgroup", "g/b/.zarray"}
+        assert problem(http.put("/zarr/data/a/zarr.json", json=document)) == (422, "bad-definition")
+
+
 def test_a_broken_group_with_children_goes_only_recursively(data: Served) -> None:
     data.http.put("/v1/metadata/data/a/inner/b", json=DEFINITION)
     data.store.put("a/.zgroup", b"{")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
@@ -148,7 +147,7 @@ def test_a_link_is_made_for_what_one_may_do(guarded: Guarded, body: Any, status:
     assert httpx.post(f"{guarded.url}/v1/link", json=body).status_code == 401
 
 
-def test_a_link_that_has_ended_is_401_on_every_route_and_key_and_says_why(guarded: Guarded) -> None:
+async def test_a_link_that_has_ended_is_401_on_every_route_and_key_and_says_why(guarded: Guarded) -> None:
     app = application(guarded.root, ["**"], link_keys={"a": KEY})
     links = Links({"a": KEY})
     good, ended = (links.sign("lab", ["read"], time.time() + seconds, "anna") for seconds in (100, -1))
@@ -162,19 +161,16 @@ def test_a_link_that_has_ended_is_401_on_every_route_and_key_and_says_why(guarde
         Links({"old": KEY}).sign("lab", ["read"], time.time() + 100, "anna"): "link-revoked",
     }
 
-    async def check() -> None:
-        assert (await ask(app, f"/link/{good}/v1/metadata/lab", {})).status == 200
-        for text, code in texts.items():
-            routes = ROUTES if text == ended else ROUTES[:3]
-            targets = [route.format(path) for route in routes for path in PATHS]
-            for target in (*targets, "/", "/view/lab", "/docs", "/healthz", "/metrics", "/v1", "/v1/nothing", ""):
-                method, _, path = target.rpartition(" ")
-                answer = await ask(app, f"{method} /link/{text}{path}".strip(), {"X-API-Key": TOKEN})
-                assert (answer.status, json.loads(answer.body)["code"]) == (401, code), (text, target)
-        page = await ask(app, f"/link/{ended}/view/lab", {"accept": "text/html"})
-        assert (page.status, b"<h1>This link has ended</h1>" in page.body) == (401, True)
-
-    asyncio.run(check())
+    assert (await ask(app, f"/link/{good}/v1/metadata/lab", {})).status == 200
+    for text, code in texts.items():
+        routes = ROUTES if text == ended else ROUTES[:3]
+        targets = [route.format(path) for route in routes for path in PATHS]
+        for target in (*targets, "/", "/view/lab", "/docs", "/healthz", "/metrics", "/v1", "/v1/nothing", ""):
+            method, _, path = target.rpartition(" ")
+            answer = await ask(app, f"{method} /link/{text}{path}".strip(), {"X-API-Key": TOKEN})
+            assert (answer.status, json.loads(answer.body)["code"]) == (401, code), (text, target)
+    page = await ask(app, f"/link/{ended}/view/lab", {"accept": "text/html"})
+    assert (page.status, b"<h1>This link has ended</h1>" in page.body) == (401, True)
 
 
 def test_the_command_line_makes_a_link_of_any_url(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,24 +218,21 @@ def wait_for(holds: Any) -> None:
         time.sleep(0.1)
 
 
-def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_change_and_each_refusal_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make(tmp_path)
     app = application(tmp_path, ["lab/g"], ["read", "write", "create"])
     caplog.set_level(logging.INFO, "hyperslab.audit")
     own, body, group = {"X-API-Key": TOKEN}, b"\x01\x00" * 16, "PUT /v1/metadata/lab/g{}?mode=open"
 
-    async def requests() -> None:
-        await ask(app, "/v1/metadata/lab/g/a", own)
-        await ask(app, "PUT /v1/slice/lab/g/a", {**own, "x-request-id": "r-1"}, body)
-        await ask(app, "DELETE /v1/metadata/lab/g/a", own)
-        await ask(app, "/v1/metadata/lab/h", own)
-        await ask(app, "/zarr/lab/g/a/0.0", {})
-        await ask(app, "/zarr/lab/g/a/0.0", {"X-API-Key": "unknown"})
-        await ask(app, "PUT /v1/slice/lab/g/a", own, b"short")
-        await ask(app, group.format(""), {**own, "content-length": "2"}, b"{}")  # it is there: nothing has changed
-        await ask(app, group.format("/new"), {**own, "content-length": "2"}, b"{}")
-
-    asyncio.run(requests())
+    await ask(app, "/v1/metadata/lab/g/a", own)
+    await ask(app, "PUT /v1/slice/lab/g/a", {**own, "x-request-id": "r-1"}, body)
+    await ask(app, "DELETE /v1/metadata/lab/g/a", own)
+    await ask(app, "/v1/metadata/lab/h", own)
+    await ask(app, "/zarr/lab/g/a/0.0", {})
+    await ask(app, "/zarr/lab/g/a/0.0", {"X-API-Key": "unknown"})
+    await ask(app, "PUT /v1/slice/lab/g/a", own, b"short")
+    await ask(app, group.format(""), {**own, "content-length": "2"}, b"{}")  # it is there: nothing has changed
+    await ask(app, group.format("/new"), {**own, "content-length": "2"}, b"{}")
     lines = [
         {name: getattr(r, name) for name in ("audit", "principal", "action", "path", "bytes", "status")}
         for r in caplog.records

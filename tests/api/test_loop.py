@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from hyperslab.api import docs
 from hyperslab.asgi import create_app
 from hyperslab.settings import Settings, StoreSettings
 from tests.arrays.support import service_on
@@ -42,6 +44,9 @@ KINDS: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "histogram": ("GET", "/v1/tile/data/a/histogram.json", {}),
     "thumbnail": ("GET", "/v1/tile/data/a/thumbnail.png", {}),
     "write": ("PUT", "/v1/slice/data/a?select=0", {"Content-Type": "application/json"}),
+    "attributes": ("PATCH", "/v1/metadata/data/a", {"Content-Type": "application/json"}),
+    "points": ("POST", "/v1/points/data/a", {"Content-Type": "application/json"}),
+    "propfind": ("PROPFIND", "/zarr/data/g/", {"Depth": "1"}),
     "group": ("GET", "/v1/metadata/data/g", {}),
     "search": ("GET", "/v1/metadata/data/g?search=nothing", {}),
     "listing": ("GET", "/zarr/data/g/", {"Accept": "text/html"}),
@@ -65,10 +70,13 @@ def fill(folder: Path, layout: str, chunks: int) -> None:
         (folder / "a" / "zarr.json").write_text(json.dumps(document))
 
 
-def lines_on_loop(folder: Path) -> dict[str, int]:
+def lines_on_loop(folder: Path, chunks: int) -> dict[str, int]:
     """Lines of Python that a request of each kind executes on the thread of the event loop, those of the client
-    included."""
+    included. Bodies have as many items as the array has ``chunks``."""
     found = dict[str, int]()
+    attributes, points = {"labels": [f"{i}" for i in range(chunks)]}, [[0, i % 1600] for i in range(chunks)]
+    documents = {"PATCH": {"attributes": attributes}, "POST": {"coordinates": points}, "PUT": 1}
+    bodies = {method: json.dumps(document).encode() for method, document in documents.items()}
 
     async def run() -> None:
         app = create_app(Settings(stores={"data": StoreSettings(url=str(folder), writable=True)}))
@@ -82,8 +90,7 @@ def lines_on_loop(folder: Path) -> dict[str, int]:
 
                 sys.settrace(count)
                 try:
-                    body = b"1" if method == "PUT" else None
-                    answer = await client.request(method, url, headers=headers, content=body)
+                    answer = await client.request(method, url, headers=headers, content=bodies.get(method))
                 finally:
                     sys.settrace(None)
                 assert answer.status_code < 500, answer.text
@@ -98,6 +105,24 @@ def test_no_request_does_more_on_the_loop_for_a_larger_array_or_group(tmp_path: 
     for chunks in (FEW, MANY):
         folder = tmp_path / str(chunks)
         fill(folder, layout, chunks)
-        counts.append(lines_on_loop(folder))
+        counts.append(lines_on_loop(folder, chunks))
     few, many = counts
     assert {kind: (few[kind], many[kind]) for kind in few if many[kind] > 2 * few[kind]} == {}
+
+
+def test_routes_are_described_in_a_thread_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe, threads = docs.describe, list[threading.Thread]()
+
+    def describe_somewhere(*arguments: Any) -> docs.Json:
+        threads.append(threading.current_thread())
+        return describe(*arguments)
+
+    async def run() -> list[int]:
+        transport = httpx.ASGITransport(create_app(Settings(stores={"data": StoreSettings(url=str(tmp_path))})))
+        async with httpx.AsyncClient(transport=transport, base_url="http://host") as client:
+            return [each.status_code for each in await asyncio.gather(*map(client.get, ["/openapi.json", "/v1"] * 2))]
+
+    monkeypatch.setattr(docs, "describe", describe_somewhere)
+    assert asyncio.run(run()) == [200] * 4
+    (thread,) = threads
+    assert thread is not threading.current_thread()

@@ -26,6 +26,8 @@ def test_a_listing_has_keys_lengths_and_folders_and_nothing_hidden(tmp_path: Pat
     (tmp_path / "g x" / ".git").mkdir()
     (tmp_path / "g x" / ".git" / "config").write_text("x")
     (tmp_path / "g x" / ".hidden").write_text("x")
+    (tmp_path / "g x" / "empty").mkdir()
+    zarr.save_array(str(tmp_path / "g x" / ".odd"), np.arange(4), zarr_format=3)
     with serving(tmp_path) as data:
         store, root = http_store(data), "zarr/data/g x"
         everything = [meta for page in obstore.list(store, root) for meta in page]
@@ -33,13 +35,21 @@ def test_a_listing_has_keys_lengths_and_folders_and_nothing_hidden(tmp_path: Pat
         nothing = [meta for page in obstore.list(store, "zarr/data/nothing") for meta in page]
         stores = data.http.request("PROPFIND", "/zarr/", headers={"Depth": "1"})
         key = data.http.request("PROPFIND", "/zarr/data/g x/ä/zarr.json", headers={"Depth": "0"})
+        read = [data.http.get(f"/zarr/{meta['path'].partition('/')[2]}").status_code for meta in everything]
+        walked = [
+            data.http.request("PROPFIND", f"/{each}/", headers={"Depth": "1"}).status_code
+            for each in (*one["common_prefixes"], f"{root}/.git")
+        ]
         strange = data.http.request("PROPFIND", "/zarr/data", headers={"Depth": "2"})
         missing = data.http.request("PROPFIND", "/zarr/nowhere")
 
     sizes = {meta["path"].removeprefix(f"{root}/"): meta["size"] for meta in everything}
     folder = tmp_path / "g x"
-    assert sizes == {name: (folder / name).stat().st_size for name in ("ä/zarr.json", "ä/c/0")}
-    assert ([*one["common_prefixes"]], [*one["objects"]]) == ([f"{root}/ä"], [])
+    assert sizes == {
+        name: (folder / name).stat().st_size for name in ("ä/zarr.json", "ä/c/0", ".odd/zarr.json", ".odd/c/0")
+    }
+    assert ([*one["common_prefixes"]], [*one["objects"]]) == ([f"{root}/{name}" for name in (".odd", "empty", "ä")], [])
+    assert (read, walked) == ([200] * 4, [207, 207, 207, 404])
     assert nothing == []
     assert (stores.status_code, "<D:href>/zarr/data/</D:href>" in stores.text) == (207, True)
     assert (key.status_code, key.text.count("<D:response>")) == (207, 1)

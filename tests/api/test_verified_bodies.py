@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +34,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> HookedStore:
     return HookedStore(open_store(StoreConfig("data", str(tmp_path))))
 
 
-def play(store: HookedStore, scene: Callable[[Client], Awaitable[None]], **mount: Any) -> None:
-    """A scene with a service that caches nothing."""
-
-    async def run() -> None:
-        service = build([MountedStore("data", store, **mount)], cache_bytes=0)
-        app = create_app(service, ApiOptions(answer_cache_bytes=0))
-        async with Client(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            for _ in range(3):
-                assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
-            store.lookups.clear()
-            await scene(client)
-
-    asyncio.run(run())
+@pytest.fixture
+async def client(store: HookedStore) -> AsyncIterator[Client]:
+    """A client of a service that caches nothing."""
+    service = build([MountedStore("data", store)], cache_bytes=0)
+    app = create_app(service, ApiOptions(answer_cache_bytes=0))
+    async with Client(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        for _ in range(3):
+            assert values(await client.get(SLICE)) == VALUES[BOX].tolist()
+        store.lookups.clear()
+        yield client
 
 
 def values(answer: httpx.Response) -> Any:
@@ -67,57 +63,52 @@ def replace(store: HookedStore, key: str, source: str | None) -> None:
     new.replace(path)
 
 
-def test_a_stored_key_is_not_looked_up_before(store: HookedStore) -> None:
-    async def scene(client: Client) -> None:
-        first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
-        store.lookups.clear()
-        again = await client.get("/zarr/data/a/1.2")
+async def test_a_stored_key_is_not_looked_up_before(store: HookedStore, client: Client) -> None:
+    first = [await client.get("/zarr/data/a/1.2") for _ in range(2)][-1]
+    store.lookups.clear()
+    again = await client.get("/zarr/data/a/1.2")
 
-        assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
-        assert "a/1.2" not in store.looked_up  # but the documents of its array are: a stream may write to it
+    assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+    assert "a/1.2" not in store.looked_up  # but the documents of its array are: a stream may write to it
 
-        replace(store, "a/1.2", "3.3")
-        after = await client.get("/zarr/data/a/1.2")
-        assert after.content == (await client.get("/zarr/data/a/3.3")).content != first.content
-        assert after.headers["etag"] != first.headers["etag"]
-
-    play(store, scene)
+    replace(store, "a/1.2", "3.3")
+    after = await client.get("/zarr/data/a/1.2")
+    assert after.content == (await client.get("/zarr/data/a/3.3")).content != first.content
+    assert after.headers["etag"] != first.headers["etag"]
 
 
-def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(store: HookedStore) -> None:
-    async def scene(client: Client) -> None:
-        before = await client.get(SLICE)
-        store.before_chunk = _once(lambda: replace(store, "a/1.2", "3.3"))
-        during = await client.get(SLICE)
-        after = await client.get(SLICE)
+async def test_a_chunk_that_is_replaced_when_it_is_about_to_be_read_comes_with_its_own_tag(
+    store: HookedStore, client: Client
+) -> None:
+    before = await client.get(SLICE)
+    store.before_chunk = _once(lambda: replace(store, "a/1.2", "3.3"))
+    during = await client.get(SLICE)
+    after = await client.get(SLICE)
 
-        expected = VALUES.copy()
-        expected[5:10, 10:15] = VALUES[15:20, 15:20]
-        assert values(during) == values(after) == expected[BOX].tolist()
-        assert before.headers["etag"] != during.headers["etag"] == after.headers["etag"]
-
-    play(store, scene)
+    expected = VALUES.copy()
+    expected[5:10, 10:15] = VALUES[15:20, 15:20]
+    assert values(during) == values(after) == expected[BOX].tolist()
+    assert before.headers["etag"] != during.headers["etag"] == after.headers["etag"]
 
 
-def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_request(store: HookedStore) -> None:
-    async def scene(client: Client) -> None:
-        first = await client.get(SLICE)
-        gone, back = VALUES.copy(), VALUES.copy()
-        gone[0:5, 5:10], back[0:5, 5:10] = 7, VALUES[15:20, 15:20]
-        store.before_chunk = _once(lambda: replace(store, "a/0.1", None))
-        without = await client.get(SLICE)
-        assert values(without) == gone[BOX].tolist()
+async def test_a_chunk_that_vanishes_is_seen_at_once_and_one_that_appears_by_the_next_request(
+    store: HookedStore, client: Client
+) -> None:
+    first = await client.get(SLICE)
+    gone, back = VALUES.copy(), VALUES.copy()
+    gone[0:5, 5:10], back[0:5, 5:10] = 7, VALUES[15:20, 15:20]
+    store.before_chunk = _once(lambda: replace(store, "a/0.1", None))
+    without = await client.get(SLICE)
+    assert values(without) == gone[BOX].tolist()
 
-        store.before_chunk = _once(lambda: replace(store, "a/0.1", "3.3"))
-        during, after = await client.get(SLICE), await client.get(SLICE)
-        assert values(after) == back[BOX].tolist()
-        assert (values(during), during.headers["etag"]) in (
-            (values(without), without.headers["etag"]),
-            (values(after), after.headers["etag"]),
-        )
-        assert len({answer.headers["etag"] for answer in (first, without, after)}) == 3
-
-    play(store, scene)
+    store.before_chunk = _once(lambda: replace(store, "a/0.1", "3.3"))
+    during, after = await client.get(SLICE), await client.get(SLICE)
+    assert values(after) == back[BOX].tolist()
+    assert (values(during), during.headers["etag"]) in (
+        (values(without), without.headers["etag"]),
+        (values(after), after.headers["etag"]),
+    )
+    assert len({answer.headers["etag"] for answer in (first, without, after)}) == 3
 
 
 def _once(function: Callable[[], None]) -> Callable[[str], None]:

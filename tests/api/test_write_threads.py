@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -23,56 +23,49 @@ DEFINITION = {"shape": [4], "chunks": [4], "dtype": "<i4"}
 ROWS = np.ones(4, "<i4").tobytes()
 
 
-def play(scene: Callable[[WriteThreads, threading.Event], Awaitable[None]], *, patience: float = 30) -> None:
-    """A scene with four threads, and what blocks those who wait for it."""
-
-    async def run() -> None:
-        threads, go_on = WriteThreads(4, patience=patience), threading.Event()
-        try:
-            await asyncio.wait_for(scene(threads, go_on), 60)
-        finally:
-            go_on.set()
-            threads.close()
-
-    asyncio.run(run())
+@pytest.fixture
+def go_on() -> threading.Event:
+    """What those in the threads wait for."""
+    return threading.Event()
 
 
-def test_one_node_leaves_a_thread_to_the_others() -> None:
-    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
-        waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(10)]
-        await asyncio.sleep(0)
-
-        assert await threads.run("s/b", lambda: "written") == "written"
-        assert not any(task.done() for task in waiting)
-        go_on.set()
-        assert all(await asyncio.gather(*waiting))
-        assert threads._nodes == {}
-
-    play(scene)
+@pytest.fixture(params=[30])
+def threads(go_on: threading.Event, request: pytest.FixtureRequest) -> Iterator[WriteThreads]:
+    threads = WriteThreads(4, patience=request.param)
+    yield threads
+    go_on.set()
+    threads.close()
 
 
-def test_who_waits_for_too_long_is_told_to_come_back_and_the_others_are_served() -> None:
-    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
-        waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(3)]
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="s/a"):
-            await threads.run("s/a/", lambda: "never")
-        go_on.set()
-        assert all(await asyncio.gather(*waiting))
+async def test_one_node_leaves_a_thread_to_the_others(threads: WriteThreads, go_on: threading.Event) -> None:
+    waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(10)]
+    await asyncio.sleep(0)
 
-        assert await threads.run("s/a", lambda: "written") == "written"
-
-    play(scene, patience=0.05)
+    assert await threads.run("s/b", lambda: "written") == "written"
+    assert not any(task.done() for task in waiting)
+    go_on.set()
+    assert all(await asyncio.gather(*waiting))
+    assert threads._nodes == {}
 
 
-def test_an_error_frees_the_thread_as_a_result_does() -> None:
-    async def scene(threads: WriteThreads, go_on: threading.Event) -> None:
-        assert not go_on.is_set()
-        for _ in range(20):
-            with pytest.raises(ZeroDivisionError):
-                await threads.run("s/a", lambda: 1 // 0)
+@pytest.mark.parametrize("threads", [0.05], indirect=True)
+async def test_who_waits_for_too_long_is_told_to_come_back_and_the_others_are_served(
+    threads: WriteThreads, go_on: threading.Event
+) -> None:
+    waiting = [asyncio.create_task(threads.run("s/a", go_on.wait, 60)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="s/a"):
+        await threads.run("s/a/", lambda: "never")
+    go_on.set()
+    assert all(await asyncio.gather(*waiting))
 
-    play(scene)
+    assert await threads.run("s/a", lambda: "written") == "written"
+
+
+async def test_an_error_frees_the_thread_as_a_result_does(threads: WriteThreads) -> None:
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError):
+            await threads.run("s/a", lambda: 1 // 0)
 
 
 def test_other_arrays_stay_readable_while_appends_wait_for_one_that_is_locked(tmp_path: Path) -> None:

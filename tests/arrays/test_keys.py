@@ -92,15 +92,16 @@ def test_assumed_metadata_and_renamed_keys_are_found_under_the_usual_name(folder
         assert made(KeyReader(service.catalog, service.reader), "data/.zarray") == document
 
 
-def test_hidden_files_are_found_only_where_they_are_chunks(folder: Path) -> None:
+def test_hidden_files_are_found_only_where_they_are_chunks_or_documents(folder: Path) -> None:
     zarr_array(folder, np.arange(4), (2,), name=".odd")
+    zarr.save_array(str(folder / "..x"), np.arange(4), zarr_format=3)
     (folder / ".env").write_text("secret")
     (folder / ".odd" / ".env").write_text("secret")
 
     with service_on(folder) as service:
         keys = KeyReader(service.catalog, service.reader)
-        assert isinstance(keys.find("data/.odd/0"), StoredKey)
-        assert isinstance(keys.find("data/.odd/.zarray"), StoredKey)
+        for path in ("data/.odd/0", "data/.odd/.zarray", "data/..x/zarr.json", "data/..x/c/0"):
+            assert isinstance(keys.find(path), StoredKey)
         for path in ("data/.env", "data/.odd/.env"):
             with pytest.raises(KeyNotFound):
                 keys.find(path)

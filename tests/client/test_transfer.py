@@ -156,6 +156,17 @@ def test_a_link_to_an_open_file_leads_to_its_end(url: str, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
+def test_standard_output_gets_the_bytes_unless_it_is_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    download(url, Path("-"), progress=False)
+    assert np.array_equal(np.load(BytesIO(capfdbinary.readouterr().out)), VALUES)
+
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OSError, match="stdout is closed"):
+        download(url, Path("-"), progress=False)
+
+
 def test_what_cannot_be_written_or_read_is_refused_before_anything_is_asked_for(
     proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

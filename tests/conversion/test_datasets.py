@@ -177,7 +177,7 @@ def test_what_zarr_has_no_arrays_of_is_left_out_with_a_note(tmp_path: Path) -> N
         assert part in said
 
 
-@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "text"])
+@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "classic, cut short", "text"])
 def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -187,7 +187,9 @@ def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: 
             file["a"] = np.arange(1000)
         if kind == "lists":
             file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))[0] = [1, 2]
-    if kind == "cut short":
+    if kind.startswith("classic"):
+        xr.Dataset({"a": ("x", np.arange(1000.0))}).to_netcdf(path, engine="scipy")
+    if kind.endswith("cut short"):
         path.write_bytes(path.read_bytes()[:3000])
     if kind == "text":
         path.write_text("not a file of HDF5")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import resource
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ import pytest
 import tifffile
 import zarr
 
-from hyperslab.conversion import CannotConvert, convert, making
+from hyperslab.conversion import CannotConvert, convert, making, tiff
+from hyperslab.errors import StoreError
+from hyperslab.storage.local import LocalStore
 from tests.forked import PRELOADED
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -116,6 +120,23 @@ def test_what_another_conversion_left_is_not_gone_on_with(tmp_path: Path, monkey
     assert (zarr.open_array(tmp_path / "out", mode="r")[...] == 2).all()  # type: ignore[union-attr]
 
 
+def test_a_replacement_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.ones((4, 4), "u1"))
+    call = partial(convert, str(tmp_path / "a.npy"), str(tmp_path / "out"), chunks=(2, 2), replace=True)
+    call()
+    with monkeypatch.context() as patched:  # after the document and the first chunk
+        patched.setattr(LocalStore, "delete_prefix", lambda store, *_: store.delete("c/0/0") or 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            call()
+    assert not (tmp_path / "out" / "zarr.json").exists()
+    with pytest.raises(CannotConvert, match="replacement was interrupted"):
+        convert(str(tmp_path / "a.npy"), str(tmp_path / "out"))
+
+    call()
+
+    assert (zarr.open_array(tmp_path / "out", mode="r")[...] == 1).all()  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("dst", ["a", "a/", ".", "../{}/a"])
 def test_a_source_is_not_replaced_by_itself(tmp_path: Path, dst: str) -> None:
     np.save(tmp_path / "a.npy", np.ones((4, 4), "u1"))
@@ -126,6 +147,48 @@ def test_a_source_is_not_replaced_by_itself(tmp_path: Path, dst: str) -> None:
         convert(str(tmp_path / "a"), f"{tmp_path}/{dst.format(tmp_path.name)}", replace=True)
 
     assert stored(tmp_path / "a") == before
+
+
+@pytest.mark.parametrize("dst", ["out", "out.nc", "out.ome.tif", "out.npy"])
+def test_a_full_disk_is_said_and_the_same_call_goes_on_when_there_is_room(tmp_path: Path, dst: str) -> None:
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 255, (3, 300, 300), "u1"))
+    call = partial(convert, str(tmp_path / "a.npy"), str(tmp_path / dst), axes="zyx")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises((CannotConvert, StoreError), match=f"{dst}.*File too large"):
+            call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert {path.name for path in tmp_path.iterdir()} == ({"a.npy", "out"} if dst == "out" else {"a.npy"})
+    assert not (tmp_path / "out" / "zarr.json").exists()
+    call()
+    assert (tmp_path / dst).exists()
+
+
+@pytest.mark.parametrize("dst", ["out", "out.npy"])
+def test_a_source_that_changes_while_it_is_read_makes_nothing(tmp_path: Path, dst: str) -> None:
+    values = np.zeros((4, 4), "u1")
+    np.save(tmp_path / "a.npy", values)
+
+    with pytest.raises(CannotConvert, match=r"a\.npy changed"):
+        convert(
+            str(tmp_path / "a.npy"), str(tmp_path / dst), progress=lambda *_: np.save(tmp_path / "a.npy", values + 1)
+        )
+
+    assert not (tmp_path / "out.npy").exists()
+    assert not (tmp_path / "out" / "zarr.json").exists()
+
+
+def test_directories_of_a_tiff_are_read_before_several_threads_want_them(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((4, 8, 8), "u1"), photometric="minisblack", compression="zlib")
+    file = tiff.FILES.get(str(tmp_path / "a.tif"))
+    file.filehandle.close()
+
+    assert [len(series.pages) for series in file.series] == [4]
+    assert all(page is not None and page.dataoffsets for page in file.series[0].pages)
+    tiff.FILES.clear()
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])

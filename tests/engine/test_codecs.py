@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyperslab.engine import blosc
 from hyperslab.engine.codec_config import CODECS, OTHER_SPELLINGS
 from hyperslab.errors import NotRepresentable
 from tests.conformance import vectors
@@ -123,6 +124,43 @@ def test_bytes_that_are_no_bools_are_made_true(compressor: Config | None) -> Non
 
     assert array.codec.decode(stored, "0").view(np.uint8).tolist() == [0, 1, 1, 1]
     assert out.view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+ROWS_AT_ONCE = [
+    ("<i4", "C", "blosc", [2, 3]),
+    ("<i4", "F", "blosc", []),
+    ("|b1", "C", "blosc", []),
+    ("<i4", "C", "zstd", []),
+]
+
+
+@pytest.mark.parametrize(("dtype", "order", "compressor", "expected"), ROWS_AT_ONCE)
+@pytest.mark.parametrize("filters", [None, [{"id": "crc32"}]], ids=str)
+def test_rows_decode_as_chunks_do_and_plain_ones_of_blosc_at_once(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, order: str, compressor: str, expected: list[int], filters: Any
+) -> None:
+    array = array_of([6, 50], dtype, {"id": compressor}, filters=filters, order=order)
+    numbers = np.arange(7 * 6 * 50 * array.dtype.itemsize, dtype=np.uint8).reshape(7, 6, -1)  # no bools, too
+    stored = [
+        array_of(chunk.shape, "|u1", {"id": compressor}, filters=filters).codec.encode(chunk) for chunk in numbers
+    ]
+    rows = [None if row in (0, 3) else data for row, data in enumerate(stored)]
+    out, at_once = np.ones((7, 6, 50), array.dtype.numpy), list[int]()
+    decompress = blosc.decompress_rows
+
+    def counted(rows: Any, out: Array) -> bool:
+        done = decompress(rows, out)
+        at_once.extend([len(rows)] if done else [])
+        return done
+
+    monkeypatch.setattr(blosc, "decompress_rows", counted)
+
+    array.codec.decode_rows(rows, out, "0.0")
+
+    for row, data in enumerate(rows):
+        chunk = np.ones_like(out[row]) if data is None else array.codec.decode(data, "0.0")
+        assert out[row].tobytes() == chunk.tobytes()
+    assert at_once == (expected if filters is None else [])
 
 
 def test_only_the_low_bits_of_int4_count() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.engine.grid import ChunkGrid
-from hyperslab.engine.indexing import PointProjection, broadcast_points, project, project_points, touched
+from hyperslab.engine.indexing import (
+    PointProjection,
+    broadcast_points,
+    count_by_object,
+    project,
+    project_points,
+    touched,
+)
 from hyperslab.engine.selection import IndexAxis, ListAxis, Selection, SliceAxis, normalise
 from hyperslab.errors import BadBody, BadSelection, IndexOutOfRange, TooManyIndices
 from hyperslab.wire import SelectionItem
@@ -55,10 +63,14 @@ def test_writing_is_the_same_projection_flipped(case: Case) -> None:
 @given(cases())
 def test_each_touched_chunk_comes_once_and_is_counted(case: Case) -> None:
     selection = normalise(case.items, case.grid.shape)
-    coords = [projection.coords for projection in project(selection, case.grid)]
+    facts = zip(case.grid.shape, case.grid.chunks, strict=True)
+    edges = tuple([tuple(itertools.accumulate([1, chunk] * size, initial=0)) for size, chunk in facts])
+    for grid in (case.grid, replace(case.grid, edges=edges)):
+        coords = [projection.coords for projection in project(selection, grid)]
 
-    assert len(set(coords)) == len(coords) == touched(selection, case.grid)
-    assert all(c in case.grid for c in coords)
+        assert len(set(coords)) == len(coords) == touched(selection, grid)
+        assert all(c in grid for c in coords)
+        assert [*count_by_object(selection, grid, grid)] == [(each, 1) for each in coords]
 
 
 @given(cases())

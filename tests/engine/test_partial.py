@@ -19,13 +19,19 @@ from hyperslab.engine.blosc import BloscFrame, BloscHeader
 from hyperslab.engine.indexing import ChunkProjection, PointProjection, project, project_points
 from hyperslab.engine.metadata import ArrayMetadata
 from hyperslab.engine.partial import PartialDecoder
-from hyperslab.engine.runs import Run
+from hyperslab.engine.runs import Run, covers, runs_of
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import ChunkCorrupt
 from tests.engine.arrays import Array, Config, array_of, values_of
 
 CNAMES = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 SHUFFLES = (0, 1, 2)
+ITEMS = st.sets(st.integers(0, 9), min_size=1).map(sorted)
+
+
+@given(ITEMS, ITEMS)
+def test_runs_cover_others_that_have_no_other_items(items: list[int], others: list[int]) -> None:
+    assert covers(runs_of(np.array(items)), runs_of(np.array(others))) == ({*others} <= {*items})
 
 
 @pytest.fixture(autouse=True, scope="module")

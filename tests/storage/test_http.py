@@ -49,7 +49,7 @@ def test_values_that_are_too_large_keep_no_connection(files: str, tmp_path: Path
 LASTING = [
     (Status(500), errors.StoreError),
     (Status(503), errors.StoreError),
-    (Status(410), errors.StoreError),
+    (Status(400), errors.StoreError),
     (Status(403), errors.StoreDenied),
     (Status(401), errors.StoreDenied),
     (Status(504), errors.StoreTimeout),
@@ -60,7 +60,7 @@ LASTING = [
 
 
 class TestFaults:
-    """Only 404 is absence."""
+    """Only 404 and 410 are absence."""
 
     @pytest.fixture
     def proxy(self, files: str, tmp_path: Path) -> Iterator[FaultProxy]:
@@ -84,6 +84,13 @@ class TestFaults:
         )[: 1 if isinstance(fault, Truncate) else None]:
             with pytest.raises(kind):
                 read()
+
+    def test_what_is_gone_is_absent(self, proxy: FaultProxy) -> None:
+        store = web(proxy.url)
+        proxy.inject(Status(410), times=math.inf)
+
+        assert [store.get("k"), store.get_part("k", 0, 10), store.stat("k")] == [None, None, None]
+        store.check()
 
     @pytest.mark.parametrize("fault", [Status(503), Reset(), Delay(3.0), Truncate(1_000)], ids=str)
     def test_a_passing_fault_is_outlived(self, proxy: FaultProxy, fault: Fault) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -46,6 +47,29 @@ def test_every_rewrite_changes_the_version(root: Path) -> None:
     assert len(versions | {*store.versions("", ["k"])}) == 31
 
 
+def test_folders_of_a_large_folder_are_listed_again_when_it_changed_or_after_seconds(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(root, {f"{folder}/{name}/k": b"" for folder, names in (("few", "abc"), ("many", "abcd")) for name in names})
+    store, scandir = local(root, writable=False), Mock(wraps=os.scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr("hyperslab.storage.scan._MANY", 3)
+
+    def listed(folder: str = "many/") -> tuple[str, int]:
+        """Names, and how often the folder was read for them."""
+        scandir.reset_mock()
+        return "".join(store.list_folders(folder, "", 9).names), scandir.call_count
+
+    assert [listed(), listed()] == [("abcd", 1)] * 2  # it has changed just now
+    monkeypatch.setattr("hyperslab.storage.scan._SETTLED", -1.0)
+    assert [listed(), listed()] == [("abcd", 1), ("abcd", 0)]
+    assert [listed("few/"), listed("few/")] == [("abc", 1)] * 2
+    (root / "many/e").mkdir()
+    assert [listed(), listed()] == [("abcde", 1), ("abcde", 0)]
+    monkeypatch.setattr("hyperslab.storage.scan._REMEMBERED", 0.0)
+    assert listed() == ("abcde", 1)
+
+
 def test_reading_leaves_no_trace_and_writing_makes_the_folder(root: Path) -> None:
     fill(root, {"a/k": b"1", "a/.hyperslab.tmp.1.2.3": b"half"})
     os.utime(root / "a/.hyperslab.tmp.1.2.3", (0, 0))
@@ -70,7 +94,7 @@ class TestRoot:
     def store(self, tmp_path: Path) -> Store:
         return local(tmp_path / "gone", writable=False)
 
-    def test_reading_fails(self, store: Store) -> None:
+    def test_every_read_is_a_fault_and_no_absence(self, store: Store) -> None:
         for read in (
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),

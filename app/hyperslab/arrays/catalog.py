@@ -23,7 +23,6 @@ from hyperslab.arrays.nodes import (
     KeyForm,
     Kind,
     MountedStore,
-    UnreadAttributes,
     without_unread,
 )
 from hyperslab.cache import Vanished, VersionedCache
@@ -32,6 +31,7 @@ from hyperslab.engine.jsontext import dump_copy, parse_json
 from hyperslab.engine.metadata import (
     MAX_CONSOLIDATED_BYTES,
     ArrayMetadata,
+    UnreadAttributes,
     parse_attributes,
     parse_consolidated,
     parse_group,

@@ -241,6 +241,11 @@ def _remove_own(mount: MountedStore, prefix: str, spelt: Set[str], turn: Turn, *
         unmark(mount, prefix)
 
 
+def is_half_deleted(mount: MountedStore, prefix: str) -> bool:
+    """Whether a deletion of an array, or of what was in its place, did not reach its end."""
+    return mount.store.stat(_marker(prefix)) is not None
+
+
 def _marker(prefix: str) -> str:
     """The key of the marker of a prefix: the escaped prefix, or a digest if that is too long for a file name."""
     name = quote(f"/{prefix}", safe="")

@@ -205,17 +205,20 @@ class KeyReader:
         if depth is not None:
             listed = mount.store.list_dir(prefix)
             entries, folders = iter(listed.entries), {each for each in listed.prefixes if not each.startswith(".")}
+            hidden = {*listed.prefixes} - folders
+            folders |= {each for each in hidden if self._catalog.find_readable(mount.path(prefix + each)) is not None}
+        arrays: dict[str, ArrayNode | None] = {}
+        entries = (entry for entry in entries if self._is_data(mount, entry.key, arrays))
         first = next(entries, None)
         if first is None and not folders and rest:
-            raise KeyNotFound(path)
+            parent, _, last = rest.rpartition("/")
+            if last.startswith(".") or last not in mount.store.list_folders(as_prefix(parent), last, 1).names:
+                raise KeyNotFound(path)  # else it is a folder that is empty
         yield ListedKey("")
         for entry in chain([] if first is None else [first], entries) if depth != 0 else ():
             inner, _, last = entry.key[len(prefix) :].rpartition("/")
-            last = ARRAY if last == mount.metadata_key else last
-            is_data = last in DOCUMENTS or not last.startswith(".")  # hidden files are not
-            if is_data and not any(part.startswith(".") for part in inner.split("/")):
-                folders.update(each.rstrip("/") for each in prefixes(inner)[1:])
-                yield ListedKey(join(inner, last), entry.size, entry.modified)
+            folders.update(each.rstrip("/") for each in prefixes(inner)[1:])
+            yield ListedKey(join(inner, ARRAY if last == mount.metadata_key else last), entry.size, entry.modified)
         yield from map(ListedKey, sorted(folders) if depth != 0 else ())
 
     def is_known_chunk(self, path: str) -> bool:
@@ -232,10 +235,8 @@ class KeyReader:
             return None
         if name == ARRAY:
             key = key.removesuffix(ARRAY) + mount.metadata_key
-        elif name not in DOCUMENTS and (key.startswith(".") or "/." in key):
-            array = self._catalog.array_above(mount, key)  # an array may have such a name
-            if array is None or array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is None:
-                return None  # hidden files are not data
+        elif not self._is_data(mount, key):
+            return None
         try:
             get_part = mount.store.get_part if wait else mount.store.get_part_at_once
             part = None if wanted is None else get_part(key, *wanted)
@@ -249,6 +250,23 @@ class KeyReader:
         if entry is None:
             return None
         return StoredKey(mount, entry.key, entry.size, entry.version, entry.modified, part)
+
+    def _is_data(self, mount: MountedStore, key: str, arrays: dict[str, ArrayNode | None] | None = None) -> bool:
+        """Whether a key is no hidden file: a document, a chunk of an array, which may have such a name, or not hidden.
+        ``arrays`` remembers the array above each folder, of many keys. Raises `BrokenData` without them."""
+        folder, _, name = key.rpartition("/")
+        if not (key.startswith(".") or "/." in key) or name in (*NAMES, mount.metadata_key):
+            return True
+        if arrays is None:
+            array = self._catalog.array_above(mount, key)
+        elif folder in arrays:
+            array = arrays[folder]
+        else:
+            array = None
+            with suppress(BrokenData):
+                array = self._catalog.array_above(mount, key)
+            arrays[folder] = array
+        return array is not None and array.metadata.stored_grid.parse_key(key[len(array.prefix) :]) is not None
 
     def _make(self, parent: str, name: str) -> bytes | None:
         try:

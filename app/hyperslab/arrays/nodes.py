@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -20,8 +20,8 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator
 from hyperslab.engine.jsontext import MAX_DOCUMENT_BYTES
-from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata
-from hyperslab.errors import BadDefinition, BadMetadata, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
+from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES, ArrayMetadata, UnreadAttributes
+from hyperslab.errors import BadDefinition, BrokenData, ChunkCorrupt, ReadOnly, StoredTooLarge, shown
 from hyperslab.storage.base import Store, Stored, Unserved, WritersSafe
 from hyperslab.storage.keys import as_prefix
 
@@ -259,23 +259,6 @@ class Head(Protocol):
     def read(self, box: tuple[slice, ...], out: np.ndarray | None = None) -> np.ndarray:
         """The items of a box within the head, in the array's axes, written into ``out`` if given. Raises
         `errors.ChangedWhileRead` if they have moved to chunks since."""
-
-
-class UnreadAttributes(Mapping[str, Any]):
-    """Attributes whose document is broken, for the reason in ``error``, which each look at them raises: they may say
-    what the values mean."""
-
-    def __init__(self, error: BadMetadata) -> None:
-        self.error = error
-
-    def __getitem__(self, name: str) -> Any:
-        raise BadMetadata(self.error.key, self.error.member, self.error.reason)
-
-    def __iter__(self) -> Iterator[str]:
-        return self[""]  # type: ignore[no-any-return]
-
-    def __len__(self) -> int:
-        return self[""]  # type: ignore[no-any-return]
 
 
 def without_unread(node: ArrayNode | GroupNode) -> tuple[Mapping[str, Any], tuple[str, ...]]:

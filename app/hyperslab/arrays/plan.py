@@ -133,8 +133,6 @@ class ReadPlan(Plan):
 
     def counts(self) -> Iterator[tuple[Coords, int]]:
         metadata = self.array.metadata
-        if not metadata.levels:
-            return super(ReadPlan, self).counts()
         return count_by_object(self.selection, metadata.grid, metadata.stored_grid)
 
     @property

@@ -17,7 +17,13 @@ from hyperslab.arrays.update import TOO_LATE
 from hyperslab.arrays.write import ChunkCheck, Writer
 from hyperslab.engine.creation import check_usable
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.metadata import ArrayMetadata, parse_attributes, parse_consolidated, parse_group
+from hyperslab.engine.metadata import (
+    ArrayMetadata,
+    UnreadAttributes,
+    parse_attributes,
+    parse_consolidated,
+    parse_group,
+)
 from hyperslab.engine.v3 import parse_document
 from hyperslab.errors import (
     BadBody,
@@ -241,6 +247,8 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
                 group = parse_group(data, key)
             case _:
                 found = parse_document(data, key)
+                if isinstance(found.attributes, UnreadAttributes):
+                    raise found.attributes.error
                 return _Sent("group" if found.array is None else "array", found.array, found.consolidated)
     except BadMetadata as error:
         if error.member is not None:

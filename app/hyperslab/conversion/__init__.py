@@ -18,7 +18,7 @@ from hyperslab.conversion.making import Design, Made, Options, default_memory, d
 from hyperslab.conversion.model import KINDS, Array, Axis, CannotConvert, Image, Source, Undetermined, close_files
 from hyperslab.conversion.outputs import is_file, write_file
 from hyperslab.conversion.places import Place, ServicePlace, StorePlace, Target, is_service, open_place, place_of
-from hyperslab.conversion.sources import open_source
+from hyperslab.conversion.sources import check_unchanged, open_source
 from hyperslab.storage.config import is_local
 
 __all__ = ["CannotConvert", "Made", "Undetermined", "convert", "pyramid", "rechunk"]
@@ -115,6 +115,7 @@ def _make(  # noqa: PLR0917
     place.begin(marker, plan.groups, plan.arrays)
     with report(progress, plan.nbytes, "convert") as advance:
         run(place, plan, marker, options.memory, scheduler=scheduler, advance=advance)
+    check_unchanged(source)
     groups = {
         path: (form, _with_channels(place, plan, path, source, found)) for path, (form, found) in plan.groups.items()
     }

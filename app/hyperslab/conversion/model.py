@@ -92,7 +92,7 @@ class Image:
 class Source:
     """A source: nodes by path (``""`` for the only one), and attributes of groups by path.
 
-    ``identity``: JSON that changes when the source does. ``notes``: what is not kept.
+    ``identity``: JSON that changes when the source does, of ``files`` if there are any. ``notes``: what is not kept.
     ``zarr_format``: that of its own node, 0 of other formats.
     """
 
@@ -102,6 +102,7 @@ class Source:
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     zarr_format: int = 0
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

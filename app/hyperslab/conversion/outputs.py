@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,8 @@ from hyperslab.client.text import Progress, report, size_text
 from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, boxes, execute, size_of, threads_for
 from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
 from hyperslab.conversion.places import is_service
-from hyperslab.conversion.tiff import OME_TEXTS
+from hyperslab.conversion.sources import check_unchanged
+from hyperslab.conversion.tiff import OME_TEXTS, SYMBOLS
 from hyperslab.engine.cf import parse_fill
 from hyperslab.engine.faces import MISSING
 from hyperslab.errors import HyperslabError
@@ -25,10 +28,6 @@ from hyperslab.storage import CONVERTIBLE
 from hyperslab.storage.config import is_local, local_path
 
 WRITTEN: Final = (".nc", ".nc4", ".npy", ".tif", ".tiff")
-SYMBOLS: Final = {"micrometer": "µm", "nanometer": "nm", "millimeter": "mm", "centimeter": "cm", "meter": "m"} | {
-    **{"angstrom": "Å", "second": "s", "millisecond": "ms", "minute": "min", "hour": "h", "day": "d", "inch": "in"}
-}
-"""Units of OME-Zarr as OME-XML writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,30 @@ class _Npy:
         mapped = np.load(self.path, mmap_mode="r+")
         mapped[box] = values
         mapped.flush()
+
+
+class _HdfFile(io.FileIO):
+    """A file that HDF5 writes: it takes errors for its own end, so they are kept until `check` raises them."""
+
+    failed: OSError | None = None
+
+    def check(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            self.failed = error
+            return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failed = error
+            return size or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +134,29 @@ def write_file(source: Source, dst: str, memory: int, *, replace: bool, dry_run:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     try:
-        with report(progress, nbytes, "convert") as advance:
+        with _writable(path), report(progress, nbytes, "convert") as advance:
             write(part, advance)
+        check_unchanged(source)
         part.replace(path)
-    except (HyperslabError, OSError):
-        raise
-    except (ValueError, TypeError, RuntimeError, NotImplementedError, LookupError) as error:
-        raise CannotConvert(f"{path} cannot hold it: {str(error).partition(chr(10))[0]}") from error
     finally:
         with suppress(OSError):
             part.unlink()
     return Made(dst, (source.what, *notes), nbytes)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raise `CannotConvert` for what libraries raise of values that a file cannot hold, and of a full disk."""
+    try:
+        yield
+    except HyperslabError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise CannotConvert(f"{path} cannot be written: {os.strerror(error.errno)}") from error
+        raise
+    except (ValueError, TypeError, RuntimeError, NotImplementedError, LookupError) as error:
+        raise CannotConvert(f"{path} cannot hold it: {str(error).partition(chr(10))[0]}") from error
 
 
 def _levels(source: Source) -> list[Image]:
@@ -246,6 +281,10 @@ def _write_netcdf(  # noqa: PLR0917
     import dask.array
     import xarray
 
+    def on_read(count: int) -> None:
+        file.check()
+        advance(count)
+
     groups: dict[str, dict[str, Any]] = {"": {}}
     attributes = source.groups
     if _is_image(source):
@@ -265,7 +304,7 @@ def _write_netcdf(  # noqa: PLR0917
             chunks = [min(a, max(b, 1)) for a, b in zip(block_shape(part, memory), array.shape, strict=True)]
             if array.dtype == "S1":
                 chunks[-1] = array.shape[-1]
-            lazy: Any = _Lazy(array.values, array.shape, array.dtype, advance)
+            lazy: Any = _Lazy(array.values, array.shape, array.dtype, on_read)
             values = dask.array.from_array(lazy, chunks=tuple(chunks), asarray=False)  # type: ignore[no-untyped-call]
         if array.dtype == "S1" and any(array.shape[-1:]):
             # characters, of which xarray would make texts of one; it writes texts as characters along their axis
@@ -275,17 +314,18 @@ def _write_netcdf(  # noqa: PLR0917
             dims, encoding = dims[:-1], {**encoding, "char_dim_name": dims[-1]}
         groups.setdefault(group, {})[name] = xarray.Variable(dims, values, own, encoding)
     mode: Any = "w"
-    for group in sorted({*groups, *attributes}):
-        variables = groups.get(group, {})
-        coordinates = {name: variables.pop(name) for name in [*variables] if variables[name].dims == (name,)}
-        dataset = xarray.Dataset(
-            variables,
-            xarray.Coordinates(coordinates, indexes={}),  # an index would convert values
-            _netcdf_attributes(attributes.get(group, {}), group, notes),
-        )
-        with dask.config.set(scheduler="threads"):
-            dataset.to_netcdf(path, mode=mode, group=group or None, engine="h5netcdf")
-        mode = "a"
+    with _HdfFile(str(path), "w+b") as file, dask.config.set(scheduler="threads"):
+        for group in sorted({*groups, *attributes}):
+            variables = groups.get(group, {})
+            coordinates = {name: variables.pop(name) for name in [*variables] if variables[name].dims == (name,)}
+            dataset = xarray.Dataset(
+                variables,
+                xarray.Coordinates(coordinates, indexes={}),  # an index would convert values
+                _netcdf_attributes(attributes.get(group, {}), group, notes),
+            )
+            dataset.to_netcdf(file, mode=mode, group=group or None, engine="h5netcdf")
+            file.check()
+            mode = "a"
 
 
 def _coordinates(image: Image) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from hyperslab.arrays.delete import is_half_deleted
 from hyperslab.arrays.documents import attributes_text
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.plan import select
@@ -175,9 +176,10 @@ class StorePlace:
         folder = self.folder
         if folder is not None and not folder.is_dir():
             return f"{folder} is a file" if folder.exists() else None
-        documents = [name for name in (V3, ".zarray", ".zgroup") if self.mount.store.stat(name) is not None]
-        if documents:
+        if not self._no_documents():
             return f"{self.url} exists"
+        if self.marker() is None and is_half_deleted(self.mount, ""):
+            return f"a part of {self.url}, whose replacement was interrupted, still exists"
         if folder is not None:
             others = sorted(path.name for path in folder.iterdir() if not path.name.startswith(HIDDEN))
         else:
@@ -186,6 +188,9 @@ class StorePlace:
         if others and self.marker() is None:
             return f"{self.url} holds other data, such as {others[0]!r}, which is not an array or group of Zarr"
         return None
+
+    def _no_documents(self) -> bool:
+        return all(self.mount.store.stat(name) is None for name in (V3, ".zarray", ".zgroup"))
 
     def marker(self) -> dict[str, Any] | None:
         if self.folder is not None and not self.folder.is_dir():
@@ -283,7 +288,10 @@ class StorePlace:
                     store.delete(as_prefix(path) + name)
             store.delete(self.marker_key)
         else:
-            self.service.creator.delete("at", recursive=True)
+            left = self._no_documents() and is_half_deleted(self.mount, "")
+            if left:
+                store.put(V3, dump_copy(new_group({})))  # as only nodes are deleted
+            self.service.creator.delete("at", recursive=not left)
         return [entry.key for entry in store.list_prefix("")]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,15 +56,25 @@ def open_source(
         found = _of_store(src, zarr_format)
     else:
         found = _of_files(files, axes, pattern, zarr_format)
-        identity = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-        found = Source(found.what, identity, found.nodes, found.groups, found.notes)
+        found = dataclasses.replace(found, identity=identity_of(files), files=tuple(files))
     node = found.nodes.get("")
     if axes is not None and isinstance(node, Array):
         name = src.rstrip("/").rpartition("/")[2].partition(".")[0]
-        found = Source(found.what, found.identity, {"": as_image(node, axes.lower(), {}, name=name)}, {}, found.notes)
+        found = dataclasses.replace(found, nodes={"": as_image(node, axes.lower(), {}, name=name)}, groups={})
     elif axes is not None and not isinstance(node, Image):
         raise CannotConvert(f"--axes names the axes of one array, and {src} holds several")
     return found
+
+
+def identity_of(files: Iterable[Path]) -> list[Any]:
+    """What changes when files do."""
+    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+
+
+def check_unchanged(source: Source) -> None:
+    """Raise `CannotConvert` if the files of a source changed since it was opened."""
+    if identity_of(source.files) != (source.identity if source.files else []):
+        raise CannotConvert(f"{source.files[0]} changed while it was read: convert it again, with --replace")
 
 
 def is_classic(path: Path) -> bool:
@@ -113,6 +125,7 @@ def _of_files(files: Sequence[Path], axes: str | None, pattern: str | None, zarr
     if kind == "npy":
         return _npy(files[0])
     if kind is None:
+        files[0].open("rb").close()  # raises the error of one that may not be read
         raise CannotConvert(f"{files[0]} is none of TIFF, NetCDF, HDF5, npy and Zarr, or is damaged at its beginning")
     return _dataset(files[0], zarr_format)
 
@@ -179,6 +192,17 @@ def _close_groups(groups: Mapping[str, Any]) -> None:
 GROUPS: Final = OpenFiles(_open_groups, _close_groups)
 
 
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raise `CannotConvert` for what libraries raise of a file that they cannot read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError) as error:
+        raise CannotConvert(f"{path} cannot be read as NetCDF or HDF5, it may be damaged: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class _VariableValues:
     """Values of a variable as they are stored, neither unpacked nor masked."""
@@ -188,6 +212,11 @@ class _VariableValues:
     name: str
 
     def read(self, box: Box) -> np.ndarray:
+        with _readable(self.path):
+            return self.stored(box)
+
+    def stored(self, box: Box) -> np.ndarray:
+        """As `read`, with the errors of libraries."""
         found = np.asarray(GROUPS.get(self.path)[self.group].variables[self.name][box].values)
         if found.dtype.hasobject and any(isinstance(item, bytes) for item in found.flat):
             try:
@@ -199,27 +228,26 @@ class _VariableValues:
 
 
 def _dataset(path: Path, zarr_format: int) -> Source:
+    nodes: dict[str, Array | Image] = {}
+    attributes: dict[str, Mapping[str, Any]] = {}
+    notes: list[str] = []
     try:
         import xarray  # noqa: F401
 
-        groups = GROUPS.get(str(path.absolute()))
-        nodes: dict[str, Array | Image] = {}
-        attributes: dict[str, Mapping[str, Any]] = {}
-        notes: list[str] = []
-        for group, dataset in groups.items():
-            below = group.strip("/")
-            attributes[below] = _json_attributes(dataset.attrs, group, notes)
-            for name, variable in dataset.variables.items():
-                node = f"{below}/{name}".lstrip("/")
-                values = _VariableValues(str(path.absolute()), group, str(name))
-                found = _variable(values, variable, zarr_format, notes)
-                nodes |= {} if found is None else {node: found}
+        with _readable(str(path)):
+            groups = GROUPS.get(str(path.absolute()))
+            for group, dataset in groups.items():
+                below = group.strip("/")
+                attributes[below] = _json_attributes(dataset.attrs, group, notes)
+                for name, variable in dataset.variables.items():
+                    node = f"{below}/{name}".lstrip("/")
+                    values = _VariableValues(str(path.absolute()), group, str(name))
+                    found = _variable(values, variable, zarr_format, notes)
+                    nodes |= {} if found is None else {node: found}
     except ImportError as error:
         raise CannotConvert(
             f"NetCDF and HDF5 files are read with xarray: pip install 'hyperslab[convert]' ({error})"
         ) from error
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError) as error:
-        raise CannotConvert(f"{path} cannot be read as NetCDF or HDF5: {error}") from error
     if notes and not nodes:
         raise CannotConvert(f"{path}: {', '.join(notes)}")
     classic = is_classic(path)
@@ -230,7 +258,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
     """An array of a file, None with a note for one of which there is no array of Zarr."""
     dtype, where, definition = variable.dtype, f"{values.group.rstrip('/')}/{values.name}", dict[str, Any]()
     try:
-        first = values.read(tuple([slice(0, 1)] * variable.ndim))
+        first = values.stored(tuple([slice(0, 1)] * variable.ndim))
         is_text = first.dtype.names is None and all(isinstance(item, str) for item in first.flat)
         fits = first.shape == tuple([min(n, 1) for n in variable.shape]) and (is_text or not dtype.hasobject)
     except (ValueError, TypeError, AttributeError):

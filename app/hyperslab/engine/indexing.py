@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from hyperslab.engine.selection import (
 from hyperslab.errors import BadBody, NotRepresentable, TooManyIndices
 from hyperslab.wire.times import cast_times
 
+T = TypeVar("T")
 Part_co = TypeVar("Part_co", covariant=True)
 
 
@@ -222,6 +224,10 @@ def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) ->
     arithmetic, at a cost that does not grow with the chunks of an object."""
     if not selection.size:
         return
+    if grid is stored:
+        for coords in _product([*map(_axis_coords, selection.axes, grid.axes)]):
+            yield coords, 1
+        return
     facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
     axes = [
         [(part.coord, _count_chunks(axis, part, chunks)) for part in _axis_parts(axis, outer)]
@@ -291,6 +297,19 @@ def _axis_parts(axis: Axis, grid: GridAxis) -> Iterable[AxisPart]:
     return tuple(parts) if few else parts  # bounds memory
 
 
+def _axis_coords(axis: Axis, grid: GridAxis) -> Sequence[int]:
+    """The chunks of `_axis_parts`, in the same order."""
+    if isinstance(axis, SliceAxis):
+        first, last = (grid.locate(axis.start + i * axis.step)[0] for i in (0, axis.count - 1))
+        direction = 1 if last >= first else -1
+        if grid.count_touched(axis.start, axis.step, axis.count) == abs(last - first) + 1:
+            between = range(first, last + direction, direction)
+            return tuple(between) if len(between) < 1 << 16 else between
+    parts = _axis_parts(axis, grid)
+    coords = (part.coord for part in parts)
+    return tuple(coords) if isinstance(parts, tuple) else array("q", coords)  # bounds memory
+
+
 def _list_parts(indices: Indices, grid: GridAxis) -> Iterator[AxisPart]:
     """The parts of a non-empty list of indices, in ascending order of chunks."""
     cells = grid.cells(indices)
@@ -324,11 +343,11 @@ def _progression_slice(start: int, step: int, count: int) -> slice:
     return slice(start, stop if stop >= 0 else None, step)
 
 
-def _product(axes: Sequence[Iterable[AxisPart]]) -> Iterator[tuple[AxisPart, ...]]:
+def _product(axes: Sequence[Iterable[T]]) -> Iterator[tuple[T, ...]]:
     """`itertools.product`, but lazy in its arguments."""
     if all(isinstance(axis, tuple) for axis in axes):
         return itertools.product(*axes)
-    return ((part, *others) for part in axes[0] for others in _product(axes[1:]))
+    return ((*others, part) for others in _product(axes[:-1]) for part in axes[-1])
 
 
 @lru_cache(256)

@@ -273,6 +273,23 @@ def parse_group(data: bytes | memoryview, key: str) -> GroupMetadata:
     return GroupMetadata(read.document)
 
 
+class UnreadAttributes(Mapping[str, Any]):
+    """Attributes whose document is broken, for the reason in ``error``, which each look at them raises: they may say
+    what the values mean."""
+
+    def __init__(self, error: BadMetadata) -> None:
+        self.error = error
+
+    def __getitem__(self, name: str) -> Any:
+        raise BadMetadata(self.error.key, self.error.member, self.error.reason)
+
+    def __iter__(self) -> Iterator[str]:
+        return self[""]  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return self[""]  # type: ignore[no-any-return]
+
+
 def parse_attributes(data: bytes | memoryview, key: str) -> dict[str, Any]:
     """The members of a ``.zattrs``; raises `BadMetadata`. NaN and infinities are allowed."""
     return parse_object(data, key, limit=MAX_DOCUMENT_BYTES)

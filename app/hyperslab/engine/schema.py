@@ -57,8 +57,8 @@ def schema_document(metadata: ArrayMetadata, field: str | None = None) -> dict[s
     if fill is not None and fill.size <= MAX_FILL_NUMBERS:
         document["fill_value"] = _spelled(fill)
     with suppress(ValueError):  # attributes may hold anything
-        attributes = metadata.document.get("attributes") or {}
-        units = parse_units(attributes.get("dimension_units"))
+        attributes = metadata.document.get("attributes")
+        units = parse_units(attributes.get("dimension_units") if isinstance(attributes, Mapping) else None)
         if len(units) == metadata.rank and any(units):
             document["dimension_units"] = [unit and [*unit] for unit in units]
     return document

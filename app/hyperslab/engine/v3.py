@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain, repeat, starmap
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from hyperslab.engine.metadata import (
     Coding,
     Members,
     Order,
+    UnreadAttributes,
     check_object,
     one_of,
     parse_chunks,
@@ -88,7 +89,11 @@ def from_document(value: Any, key: str) -> Document:
         if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     given = read.document.get("attributes")
-    attributes = {} if given is None else check_object(given, key, "attributes")
+    attributes: Mapping[str, Any] = {}
+    try:
+        attributes = {} if given is None else check_object(given, key, "attributes")
+    except BadMetadata as error:  # the node is readable without them
+        attributes = UnreadAttributes(error)
     read("storage_transformers", _no_transformers)
     if kind == "array":
         return Document(_array(read, key), attributes, read.document)
@@ -227,25 +232,25 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
         value = [[value, size or 1]]
     if not isinstance(value, list) or not value:
         raise ValueError(f"chunk_shapes: expected a length or a list of lengths, found {shown(value)}")
-    runs = [[each, 1] if type(each) is int else each for each in value]
+    runs = [(each, 1) if type(each) is int else each for each in value]
     for run in runs:
-        if not isinstance(run, list) or len(run) != 2 or any(type(n) is not int or n < 1 for n in run):
+        if not isinstance(run, (tuple, list)) or [*map(type, run)] != [int, int] or min(run) < 1:
             raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(run)}")
     if sum(length * count for length, count in runs) < size:
         raise ValueError(f"chunk_shapes: the chunks end before the axis does, at {size}")
     needed: list[tuple[int, int]] = []
     at = 0
     for length, count in runs:
-        if at < size:
-            needed.append((length, min(count, -(-(size - at) // length))))
-            at += length * needed[-1][1]
+        if at >= size:
+            break
+        needed.append((length, count if count == 1 else min(count, -(-(size - at) // length))))
+        at += length * needed[-1][1]
     lengths = {length for length, _ in needed} or {runs[0][0]}
     if len(lengths) == 1:
         return lengths.pop(), ()
     if sum(count for _, count in needed) > MAX_INDEX:
         raise ValueError(f"chunk_shapes: more than {MAX_INDEX} chunks of different lengths along an axis")
-    each = (length for length, count in needed for _ in range(count))
-    return max(lengths), tuple(accumulate(each, initial=0))
+    return max(lengths), tuple(accumulate(chain.from_iterable(starmap(repeat, needed)), initial=0))
 
 
 def parse_key_encoding(value: Any) -> tuple[str, Separator]:

@@ -79,12 +79,12 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def missing_statuses(options: Mapping[str, str]) -> frozenset[int]:
-    """HTTP statuses of a missing key: 404, and those of the option ``missing``."""
+    """HTTP statuses of a missing key: 404, 410 [RFC 9110 §15.5.11], and those of the option ``missing``."""
     text = options.get("missing", "[404]")
     numbers = re.findall(r"\d+", text)
     if not re.fullmatch(r"\[?\s*\d{3}(\s*,\s*\d{3})*\s*\]?", text) or not {*numbers} <= {"401", "403", "404", "410"}:
         raise BadDefinition("options.missing", "expected a list of 401, 403, 404 and 410")
-    return frozenset(map(int, numbers)) | {404}
+    return frozenset(map(int, numbers)) | {404, 410}
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

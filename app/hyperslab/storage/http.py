@@ -44,11 +44,11 @@ OPTIONS: Final = frozenset({"authorization", "listable", "missing"})
 class HttpStore(Store):
     """Read-only store of keys below a URL; a query in it (a signature) is sent with each request.
 
-    404 means absent, other statuses but success are failures. The version is the ETag, else modification time and size,
-    else a digest, for which each stat reads the whole value. Redirects are followed within the origin and from http to
-    https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value; alternatively
-    user and password in the URL), ``listable=true`` for servers whose index pages are not detected by their title
-    ("Index of" or "Directory listing"), and ``missing`` (see `missing_statuses`).
+    404 and 410 mean absent, other statuses but success are failures. The version is the ETag, else modification time
+    and size, else a digest, for which each stat reads the whole value. Redirects are followed within the origin and
+    from http to https only, as the operator has not named other hosts. Options: ``authorization`` (the header's value;
+    alternatively user and password in the URL), ``listable=true`` for servers whose index pages are not detected by
+    their title ("Index of" or "Directory listing"), and ``missing`` (see `missing_statuses`).
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -119,7 +119,7 @@ class HttpStore(Store):
 
     def check(self) -> None:
         """Read one key. 403 is no failure, as some servers answer it for missing keys."""
-        self._request("GET", ".zgroup", (200, 403, 404))
+        self._request("GET", ".zgroup", (200, 403, *self._missing))
         self._has_index()
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class HttpStore(Store):
 
     def _has_index(self) -> bool:
         if not self._capabilities.listable:
-            answer = self._request("GET", "", (200, 403, 404))
+            answer = self._request("GET", "", (200, 403, *self._missing))
             title = rb"(?i)<title>\s*(index of|directory listing)"
             is_index = answer is not None and re.search(title, answer.data) is not None
             self._capabilities = replace(self._capabilities, listable=is_index)

@@ -9,9 +9,10 @@ from math import isfinite, prod
 from typing import Final, NamedTuple
 
 from hyperslab.arrays.catalog import Catalog, Node
-from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore, UnreadAttributes, without_unread
+from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore, without_unread
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
+from hyperslab.engine.metadata import UnreadAttributes
 from hyperslab.errors import (
     BadMetadata,
     BadPath,

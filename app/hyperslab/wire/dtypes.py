@@ -130,8 +130,8 @@ def _rebuilt(dtype: np.dtype[Any], change: Callable[[np.dtype[Any]], np.dtype[An
         return np.dtype((_rebuilt(base, change), shape))
     if dtype.names is None:
         return change(dtype)
-    names = field_names(dtype)
-    fields = [dict(dtype.fields or {})[name][:2] for name in names]
+    names, known = field_names(dtype), dict(dtype.fields or {})
+    fields = [known[name][:2] for name in names]
     formats, offsets = [_rebuilt(field, change) for field, _ in fields], [offset for _, offset in fields]
     return np.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize})
 
@@ -151,9 +151,9 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
 
 def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
     found: list[list[Any]] = []
-    end = 0
+    end, fields = 0, dict(dtype.fields or {})
     for name in field_names(dtype):
-        field, offset = dict(dtype.fields or {})[name][:2]
+        field, offset = fields[name][:2]
         base, shape = field.subdtype or (field, None)
         found += [*_gap(offset - end), [name, dtype_to_json(base), *([] if shape is None else [list(shape)])]]
         end = offset + field.itemsize

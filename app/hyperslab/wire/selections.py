@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from types import EllipsisType
+from typing import Final
 
 from hyperslab.errors import BadSelection
 
 SelectionItem = int | slice | EllipsisType | list[int]
 """Item of a selection: an index, ``a:b:c``, ``...`` or a list of indices."""
+
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,1000}")  # Python limits integers to 4300 digits
 
 
 def parse_selection(text: str) -> tuple[SelectionItem, ...]:
@@ -81,8 +85,9 @@ def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
 
 
 def _parse_integer(text: str, part: str, position: int) -> int:
-    stripped, position = _stripped(part, position)
-    if not re.fullmatch(r"[+-]?[0-9]{1,1000}", stripped):  # Python limits integers to 4300 digits
+    stripped = part.strip()
+    if not _INTEGER.fullmatch(stripped):
+        stripped, position = _stripped(part, position)
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
             reason = "expected at most 1000 digits"

@@ -216,7 +216,7 @@ async def patch_node(request: Request, path: NodePath, query: Annotated[ChangeQu
     sent = patch.model_fields_set
     if not sent:
         raise BadDefinition("body", "expected the members shape and attributes")
-    attributes = checked_attributes(patch.attributes) if "attributes" in sent else None
+    attributes = await asked.run(checked_attributes, patch.attributes) if "attributes" in sent else None
     service, check = asked.service, node_check(asked)
     change: Callable[[], ArrayNode | GroupNode]
     if "shape" in sent:
@@ -259,14 +259,18 @@ async def _node_answer(
     location = f"{request.root_path}/v1/metadata/{quote(node.path)}".encode()
     if not request.may("read", node.path):
         return Response(201 if status == 201 else 204, ((b"location", location),))
-    node = await request.run(request.service.catalog.whole, node)
-    if isinstance(node, ArrayNode):
-        document, tag = array_document(node, request.context.options, request.root_path), document_etag(node)
-    else:
-        list_children = request.service.catalog.children
-        children = await request.run(list_children, node, limit=request.context.options.max_listed)
-        document, tag = group_document(node, children, request.root_path), document_etag(node, children)
-    if kept is not None and kept.count:
-        document["kept"] = asdict(kept)
-    headers = ((b"etag", tag.encode()), (b"location", location))
-    return json_response(document, status=status, headers=headers)
+    options, catalog = request.context.options, request.service.catalog
+
+    def describe() -> Response:
+        whole = catalog.whole(node)
+        if isinstance(whole, ArrayNode):
+            document, tag = array_document(whole, options, request.root_path), document_etag(whole)
+        else:
+            children = catalog.children(whole, limit=options.max_listed)
+            document, tag = group_document(whole, children, request.root_path), document_etag(whole, children)
+        if kept is not None and kept.count:
+            document["kept"] = asdict(kept)
+        headers = ((b"etag", tag.encode()), (b"location", location))
+        return json_response(document, status=status, headers=headers)
+
+    return await request.run(describe)  # the time grows with the attributes

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 
 from hyperslab import __version__, viewer
 from hyperslab.api import docs
@@ -35,7 +35,7 @@ async def openapi_json(request: Request) -> Response:
     """As OpenAPI 3.1. Its server is the path below which the service is."""
     root = request.scope.get("root_path", "")
     servers = {"servers": [{"url": root}]} if root else {}
-    return page_response(json_body({**request.app.openapi(), **servers}), JSON, {"cache-control": "no-cache"})
+    return page_response(json_body({**await described(request.app), **servers}), JSON, {"cache-control": "no-cache"})
 
 
 @router.get("/docs", name="docs", summary="Describe these routes for people", responses=docs.page(HTML))
@@ -78,11 +78,18 @@ async def index(request: Request) -> Response:
     root = request.scope.get("root_path", "")
     listed = [
         {"method": method.upper(), "path": path, "summary": operation["summary"]}
-        for path, method, operation in docs.operations(request.app.openapi())
+        for path, method, operation in docs.operations(await described(request.app))
     ]
     links = {name: f"{root}/{name}" for name in ("docs", "openapi.json", "v1/metadata")}
     document: dict[str, Any] = {"service": "hyperslab", "version": __version__, "links": links, "routes": listed}
     return page_response(json_body(document), JSON, {"cache-control": "no-cache"})
+
+
+async def described(app: FastAPI) -> docs.Json:
+    """The OpenAPI document, made in a thread, as it takes 0.2 s, once for all who ask meanwhile."""
+    async with app.state.describing:
+        document: docs.Json = await app.state.services.threads.run(app.openapi)
+    return document
 
 
 @cache
