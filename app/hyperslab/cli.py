@@ -361,9 +361,8 @@ def stream(
         print(f"{array['path']}: {array['durable']} frames")
 
 
-Chunks = Annotated[
-    str | None, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes: 512,512; -1: all.")
-]
+Dst = Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")]
+SIZES = typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes: 512,512; -1: all.")
 Memory = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="Memory, such as 2G.  [default: a quarter of the machine]"),
@@ -382,6 +381,7 @@ Method = Annotated[
     str | None,
     typer.Option("--method", metavar="NAME", help="Of levels: mean, min, max, mode, nearest, decimate."),
 ]
+ZarrFormat = Annotated[int, typer.Option("--zarr-format", metavar="N", help="3, or 2 (OME-Zarr 0.4).")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "--plan", help="Only say what would be made.")]
 
@@ -391,7 +391,7 @@ def convert(
     src: Annotated[
         str, typer.Argument(metavar="SRC", help="TIFF, NetCDF, HDF5 or npy; a folder or glob of TIFFs; or Zarr.")
     ],
-    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    dst: Dst,
     *,
     axes: Annotated[
         str | None, typer.Option("--axes", metavar="NAMES", help="Axes of an image, of t, c, z, y, x: zyx.")
@@ -399,10 +399,10 @@ def convert(
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="TEXT", help="Names of files: scan_t{t}_c{c}.tif; *: anything.")
     ] = None,
-    chunks: Chunks = None,
+    chunks: Annotated[str | None, SIZES] = None,
     shards: Shards = None,
     compressor: Compressor = None,
-    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3, or 2 (OME-Zarr 0.4).")] = 3,
+    zarr_format: ZarrFormat = 3,
     method: Method = None,
     memory: Memory = None,
     replace: Replace = False,
@@ -439,14 +439,12 @@ def convert(
 @app.command()
 def rechunk(
     src: Place,
-    dst: Annotated[str, typer.Argument(metavar="DST", help="A folder, a bucket, or the URL of a node of a service.")],
+    dst: Dst,
     *,
-    chunks: Annotated[
-        str, typer.Option("--chunks", metavar="SIZES", help="Sizes of a chunk, of the last axes; -1: all.")
-    ],
+    chunks: Annotated[str, SIZES],
     shards: Shards = None,
     compressor: Compressor = None,
-    zarr_format: Annotated[int, typer.Option("--zarr-format", metavar="N", help="3 or 2.")] = 3,
+    zarr_format: ZarrFormat = 3,
     memory: Memory = None,
     replace: Replace = False,
     scheduler: Scheduler = None,

@@ -100,13 +100,18 @@ def test_a_node_document_makes_an_equal_array(made: Path, tmp_path: Path, name: 
     shutil.copytree(made / name, tmp_path / "a")
     with writable(tmp_path) as client:
         document = client.get("/v1/metadata/data/a").json()
-        answer = client.put("/v1/metadata/data/b", json=document)
-        assert answer.status_code == 201, answer.text
+        stored = json.loads(
+            client.get(f"/zarr/data/a/{'zarr.json' if 'v3' in name or name == 'shards' else '.zarray'}").content
+        )
+        for made_of, node in ((document, "b"), (stored, "c")):
+            answer = client.put(f"/v1/metadata/data/{node}", json=made_of)
+            assert answer.status_code == 201, answer.text
+        assert checked(client, "a", **stored).status_code == 200
     for key in (".zarray", "zarr.json"):
         if (tmp_path / "a" / key).exists():
-            documents = [(tmp_path / node / key).read_text().split() for node in "ab"]
-            a, b = ("".join(document).replace(',"configuration":{}', "") for document in documents)
-            assert json.loads(a) == json.loads(b)
+            documents = [(tmp_path / node / key).read_text().split() for node in "abc"]
+            a, b, c = ("".join(document).replace(',"configuration":{}', "") for document in documents)
+            assert json.loads(a) == json.loads(b) == json.loads(c)
 
 
 def test_a_group_is_checked_by_its_document_and_by_nothing(client: httpx.Client) -> None:
@@ -231,7 +236,7 @@ def named(name: str, **configuration: Any) -> dict[str, Any]:
 
 
 CODECS: list[list[Any]] = [
-    *([named("gzip", level=3)], [named("gzip", level=4)], ["gzip"], [named("zstd", level=1), "crc32c"], ["crc32c"]),
+    *([], [named("gzip", level=3)], [named("gzip", level=4)], ["gzip"], [named("zstd", level=1), "crc32c"], ["crc32c"]),
     *(["bytes"], [named("bytes", endian="big")], [named("blosc", cname="zstd")], [named("transpose", order=[1, 0])]),
     *([named("transpose", order="F"), "zstd"], [named("bytes", endian="little"), named("gzip", level=3)]),
     [named("sharding_indexed", chunk_shape=[5, 10])],
@@ -269,13 +274,29 @@ def test_codecs_of_zarr_v3_are_constraints_as_in_tensorstore(tmp_path: Path, cod
     assert found == fits
 
 
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_a_fill_value_of_a_schema_extends_to_all_items(tmp_path: Path, zarr_format: int) -> None:
-    schema = {"dtype": "uint16", "domain": {"shape": [3]}, "fill_value": [7]}
+@pytest.mark.parametrize("part", ["chunk", "read_chunk", "write_chunk"])
+@pytest.mark.parametrize("shape", [[10, 20], [50, 100], [0, 20], [0, 100]])
+def test_a_chunk_of_a_layout_is_for_reads_and_writes_as_in_tensorstore(made: Path, part: str, shape: list[int]) -> None:
+    schema = {"chunk_layout": {part: {"shape": shape}}}
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(made / "shards")}, "schema": schema}
+    try:
+        tensorstore.open(spec, open=True).result()
+        expected = 200
+    except ValueError:
+        expected = 409
+    with running(made) as found, httpx.Client(base_url=found.url) as client:
+        assert checked(client, "shards", schema=schema).status_code == expected
+
+
+def test_the_schema_of_shards_makes_such_shards(made: Path, tmp_path: Path) -> None:
+    with running(made) as found:
+        schema = httpx.get(f"{found.url}/v1/metadata/data/shards").json()["schema"]
     with writable(tmp_path) as client:
-        made = client.put("/v1/metadata/data/a", json={"zarr_format": zarr_format, "schema": schema})
-        assert (made.status_code, made.json().get("fill_value")) == (201, 7)
-        assert checked(client, "a", schema=schema).status_code == 200
+        answer = client.put("/v1/metadata/data/a", json={"zarr_format": 3, "schema": schema})
+        refused = client.put("/v1/metadata/data/b", json={"schema": schema})
+
+    assert (answer.status_code, answer.json()["schema"]) == (201, schema)
+    assert 'add "zarr_format": 3' in refused.json()["detail"]
 
 
 def test_units_of_axes_are_constraints_of_zarr_v3_as_in_tensorstore(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import json
 import pickle
 import re
@@ -399,6 +400,26 @@ def test_dtypes_are_what_zarr_python_takes(group: RemoteGroup, zarr_format: Any,
     found = type(parsed).from_json(json.loads(json.dumps(stored)), zarr_format=zarr_format)
     assert str(found) == (str(parsed) if zarr_format == 2 else str(parsed).replace("big", "little"))
     assert array.dtype == (object if parsed.to_native_dtype().hasobject else parsed.to_native_dtype())
+
+
+@pytest.mark.parametrize("form", [np.dtypes.Int32DType, zarr.dtype.Int32])
+def test_the_class_of_a_dtype_is_that_dtype(group: RemoteGroup, form: Any) -> None:
+    assert group.create_array("typed", 2, form, zarr_format=3).dtype == np.dtype("i4")
+
+
+@pytest.mark.parametrize("form", [datetime.datetime, dict])
+def test_a_class_that_numpy_does_not_know_is_no_text(group: RemoteGroup, form: Any) -> None:
+    with pytest.raises(TypeError, match="numpy has no such type"):
+        group.create_array("typed", 2, form, zarr_format=3)
+
+
+def test_aligned_records_are_stored_without_padding_in_zarr_v3(group: RemoteGroup) -> None:
+    inner = np.dtype([("c", "u1"), ("d", "f4")], align=True)
+    records = np.array([(1, 2.5, (3, 4.5))], np.dtype([("a", "i1"), ("b", ">f8"), ("e", inner)], align=True))
+    array = group.create_array("aligned", data=records, fill_value=records[0], zarr_format=3)
+    array.resize(2)
+    assert array.dtype.itemsize == 1 + 8 + 1 + 4
+    assert array[...].tolist() == records.tolist() * 2
 
 
 def test_text_of_any_length_is_written_from_numpys_strings(group: RemoteGroup) -> None:

@@ -49,7 +49,7 @@ class Victim:
         if chunk is not None:
             (folder / "0").write_bytes(chunk)
 
-    def ask(self, method: str, path: str, *, memory: int = 128 * MIB, **rest: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, *, memory: int = 129 * MIB, **rest: Any) -> httpx.Response:
         """An answer that is no fault, and for which the server took at most so many bytes and seconds of its own."""
         pid = self.server.process.pid
         processes.forget_peak(pid)

@@ -74,8 +74,15 @@ class Creator:
     def create_node(
         self, path: str, definition: Mapping[str, Any], *, mode: Mode = "create", **options: Any
     ) -> NewNode:
-        """`create_array` or `create_group` from a definition, which may be a whole node document. Without a kind it is
-        an array if it has members of one; else with ``open`` whatever there is, and a group."""
+        """`create_array` or `create_group` from a definition, which may be a whole node document, or a ``zarr.json``.
+        Without a kind it is an array if it has members of one; else with ``open`` whatever there is, and a group."""
+        if "node_type" in definition:
+            node_type = definition["node_type"]
+            if definition.get("kind", node_type) != node_type:
+                raise BadDefinition("node_type", f"is {shown(node_type)}, and kind is {shown(definition['kind'])}")
+            empty = {"node_type": node_type, "storage_transformers": []}
+            rest = {name: value for name, value in definition.items() if empty.get(name, ...) != value}
+            definition = {**rest, "kind": node_type}
         kind = definition.get("kind")
         if "kind" not in definition:
             is_array = bool(definition.keys() & ({*MEMBERS} - {"zarr_format"}))

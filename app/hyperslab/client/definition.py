@@ -48,8 +48,8 @@ def define_array(
         raise ValueError("a new array needs a shape and a dtype, or data= that has them")
     stored, codec = dtype_json(dtype)
     if members.get("zarr_format") == 3:
-        if isinstance(stored, list):  # Zarr v3 stores records in little-endian order
-            stored = wire.dtype_to_json(wire.dtype_from_json(stored).newbyteorder("<"))
+        if isinstance(stored, list):  # Zarr v3 stores records in little-endian order, without padding
+            stored = wire.dtype_to_json(wire.dtype_from_json(_packed(stored)).newbyteorder("<"))
         elif stored == "|O" and "codecs" not in members:
             codec = codec or "vlen-utf8"
     if codec is not None and not members.get("filters"):
@@ -71,6 +71,12 @@ def define_array(
         if item_dtype.hasobject:
             encode_objects(as_stored(values, object_codec(encoded)))
     return {"kind": "array", "shape": lengths, "dtype": stored, **encoded}
+
+
+def _packed(fields: list[Any]) -> list[Any]:
+    """Fields without padding, which has no name."""
+    parts = [[name, _packed(kind) if isinstance(kind, list) else kind, *shape] for name, kind, *shape in fields if name]
+    return parts or fields
 
 
 def initial_values(data: Any, dtype: Any) -> AnyArray:
@@ -140,6 +146,8 @@ def dtype_json(dtype: Any) -> tuple[Any, str | None]:
     string, a type (``str`` and ``bytes`` are of any length), a ``StringDType``, a ``ZDType``, or JSON of Zarr v2 or v3,
     in which fields are lists (tuples in numpy).
     """
+    if isinstance(dtype, type) and (issubclass(dtype, np.dtype) or hasattr(dtype, "to_native_dtype")):
+        dtype = dtype()  # as np.dtypes.Int32DType, which numpy takes for an object
     if hasattr(dtype, "to_native_dtype"):  # of zarr-python
         dtype = dtype.to_json(zarr_format=2)
     if isinstance(dtype, type) and dtype in (str, bytes):
@@ -161,6 +169,8 @@ def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, list):
         dtype = [(name, _numpy_dtype(inner), *shape) for name, inner, *shape in dtype]
     parsed: np.dtype[Any] = np.dtype(dtype)
+    if parsed.hasobject and isinstance(dtype, type) and dtype not in (object, np.object_):
+        raise TypeError(f"dtype={dtype!r}: numpy has no such type; use object for any Python object")
     if parsed.kind in "SU" and not parsed.itemsize:
         raise ValueError(
             f"dtype {parsed} has no length: use for example 'U10', or for text of any length dtype=str, for bytes "

@@ -20,7 +20,7 @@ from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, 
 from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
 from hyperslab.conversion.places import is_service
 from hyperslab.conversion.sources import check_unchanged
-from hyperslab.conversion.tiff import OME_TEXTS
+from hyperslab.conversion.tiff import OME_TEXTS, SYMBOLS
 from hyperslab.engine.cf import parse_fill
 from hyperslab.engine.faces import MISSING
 from hyperslab.errors import HyperslabError
@@ -28,10 +28,6 @@ from hyperslab.storage import CONVERTIBLE
 from hyperslab.storage.config import is_local, local_path
 
 WRITTEN: Final = (".nc", ".nc4", ".npy", ".tif", ".tiff")
-SYMBOLS: Final = {"micrometer": "µm", "nanometer": "nm", "millimeter": "mm", "centimeter": "cm", "meter": "m"} | {
-    **{"angstrom": "Å", "second": "s", "millisecond": "ms", "minute": "min", "hour": "h", "day": "d", "inch": "in"}
-}
-"""Units of OME-Zarr as OME-XML writes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,18 @@ from hyperslab.conversion.model import (
     as_image,
 )
 from hyperslab.conversion.names import positions
+from hyperslab.storage import is_companion
 
 UNITS: Final = {
-    **{"µm": "micrometer", "μm": "micrometer", "um": "micrometer", "micron": "micrometer", "microns": "micrometer"},
+    **{"µm": "micrometer", "um": "micrometer", "micron": "micrometer", "microns": "micrometer"},
     **{"nm": "nanometer", "pm": "picometer", "mm": "millimeter", "cm": "centimeter", "dm": "decimeter", "m": "meter"},
     **{"km": "kilometer", "Å": "angstrom", "in": "inch", "inch": "inch", "ft": "foot", "yd": "yard", "mi": "mile"},
     **{"s": "second", "sec": "second", "ms": "millisecond", "µs": "microsecond", "ns": "nanosecond"},
     **{"min": "minute", "h": "hour", "d": "day"},
 }
 """Units of OME-XML and ImageJ as OME-Zarr writes them. [OME-Zarr 0.5: axes metadata]"""
+SYMBOLS: Final = {name: symbol for symbol, name in reversed(UNITS.items())}
+"""Units of OME-Zarr as OME-XML writes them: the first of each in `UNITS`."""
 SAMPLES: Final = (Channel("Red", "FF0000"), Channel("Green", "00FF00"), Channel("Blue", "0000FF"))
 LOCK: Final = threading.Lock()
 LOGGER: Final = logging.getLogger("tifffile")
@@ -138,7 +141,7 @@ def _open_tiff(path: str) -> TiffFile:
     """A TIFF with its images; OME-XML may lie in a companion file, which is named beside the pixels, or is the
     ``path``. [OME-TIFF: BinaryOnly, companion files]"""
     folder = Path(path).parent
-    if Path(path).suffix.lower() == ".ome":
+    if is_companion(Path(path)):
         text = Path(path).read_text("utf-8")
         names = [uuid.get("FileName") for uuid in ElementTree.fromstring(text).iterfind(".//{*}TiffData/{*}UUID")]
         first = next((folder / Path(name).name for name in names if name), None)
@@ -151,7 +154,7 @@ def _open_tiff(path: str) -> TiffFile:
         master = folder / Path(named[1] if named else "").name
         if master.is_file():
             file.close()
-            with _open_tiff(str(master)) if master.suffix.lower() == ".ome" else TiffFile(master) as other:
+            with _open_tiff(str(master)) if is_companion(master) else TiffFile(master) as other:
                 text = other.ome_metadata or ""
             file = TiffFile(path, omexml=text)
     _ = [series.dataoffset for series in file.series]  # which reads the directories of pages, for one thread alone
@@ -265,7 +268,7 @@ def _moved(part: slice, origin: int) -> slice:
 def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) -> tuple[str, list[Image], list[str]]:
     """What files are, their images, and notes of what is left out. Several files are one image, or the files of one
     OME-TIFF. Raises `Undetermined` for axes that neither files nor names say."""
-    companion = next((path for path in paths if path.suffix.lower() == ".ome"), None)
+    companion = next((path for path in paths if is_companion(path)), None)
     what, images, notes, own = _images(companion or paths[0], axes, several=len(paths) > 1)
     if len(paths) == 1:
         return what, images, notes

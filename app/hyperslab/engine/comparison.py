@@ -94,11 +94,11 @@ def _fits_chunks(stored: ArrayMetadata, value: Any) -> bool:
 
 def _fits_layout(stored: ArrayMetadata, value: Any) -> bool:
     """Compares hard constraints on shape and order only, as TensorStore does."""
-    inner, of_shards = inner_shapes(stored.dtype), None
-    if stored.levels and isinstance(value, Mapping) and "write_chunk" in value:
-        of_shards = {"chunk": value["write_chunk"]}
+    inner, of_shards = inner_shapes(stored.dtype), {}
+    if stored.levels and isinstance(value, Mapping):  # a "chunk" is for reads and writes
+        of_shards = {name: value[name] for name in ("chunk", "write_chunk") if name in value}
         value = {name: item for name, item in value.items() if name != "write_chunk"}
-    for layout, chunks in ((value, stored.chunks), (of_shards or {}, stored.stored_grid.chunks)):
+    for layout, chunks in ((value, stored.chunks), (of_shards, stored.stored_grid.chunks)):
         parse_chunk_layout(layout, stored.rank, ChunkLayout(), inner)
         hard = parse_chunk_layout(without_soft(layout), stored.rank, ChunkLayout(), inner)
         fits = all(size in (0, -1, chunk) for size, chunk in zip(hard.chunk_shape, chunks, strict=True))

@@ -146,14 +146,13 @@ def parse_codec(value: Any, wanted: int | None = None) -> tuple[int, Mapping[str
     if not isinstance(value, Mapping) or not isinstance(value.get("driver"), str) or value["driver"] not in formats:
         raise ValueError(f"expected an object with a driver, which is zarr, zarr2 or zarr3, found {shown(value)}")
     if wanted not in (None, formats[value["driver"]]):
-        raise ValueError(f"codec: the driver of Zarr v{wanted} is zarr{wanted}, not {value['driver']}")
+        hint = ': add "zarr_format": 3' if wanted == 2 else ""
+        raise ValueError(f"codec: the driver of Zarr v{wanted} is zarr{wanted}, not {value['driver']}{hint}")
     found, members = formats[value["driver"]], {name: item for name, item in value.items() if name != "driver"}
     known = ("compressor", "filters") if found == 2 else ("codecs",)
     for name in members:
         if name not in known:
             raise ValueError(f"unknown member {shown(name)}; known are driver, {', '.join(known)}")
-    if members.get("codecs") == []:  # no constraint
-        del members["codecs"]
     if isinstance(members.get("codecs"), list):
         members["codecs"] = _with_bytes(members["codecs"], creating=wanted is not None)
     return found, members

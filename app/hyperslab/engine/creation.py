@@ -425,9 +425,7 @@ def _with_shards(request: Mapping[str, Any]) -> Mapping[str, Any]:
         return request
     rest = {name: value for name, value in layout.items() if name != "write_chunk"}
     shards = [0 if size is None else size for size in shard]
-    codecs = request.get("codecs")
-    is_stated = request.get("shards") is not None or (isinstance(codecs, list) and has_shards(codecs))
-    return {**request, "chunk_layout": rest, **({} if is_stated else {"shards": shards})}
+    return {**request, "chunk_layout": rest, **({} if request.get("shards") is not None else {"shards": shards})}
 
 
 def _with_grid(request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from hyperslab.storage.base import Store
 from hyperslab.storage.config import StoreConfig, local_path, scheme
 from hyperslab.storage.keys import CONVERTIBLE
 
-__all__ = ["CONVERTIBLE", "StoreConfig", "kind_of_file", "open_store"]
+__all__ = ["CONVERTIBLE", "StoreConfig", "is_companion", "kind_of_file", "open_store"]
 
 
 def open_store(config: StoreConfig) -> Store:
@@ -54,6 +54,11 @@ def open_store(config: StoreConfig) -> Store:
             return FsspecStore(config)
 
 
+def is_companion(path: Path) -> bool:
+    """Whether a file is OME-XML beside its TIFFs, by its name. [OME-TIFF: companion files]"""
+    return path.suffix.lower() == ".ome"
+
+
 def kind_of_file(path: Path) -> str | None:
     """``TIFF``, ``NetCDF or HDF5`` or ``npy``, by the first bytes of a file; None for others. OME-XML beside the TIFFs
     of an image counts as TIFF."""
@@ -66,7 +71,7 @@ def kind_of_file(path: Path) -> str | None:
         return "TIFF"
     if first[:4] in (b"CDF\1", b"CDF\2", b"CDF\5") or first == b"\x89HDF\r\n\x1a\n":
         return "NetCDF or HDF5"
-    if path.name.lower().endswith(".companion.ome"):
+    if is_companion(path):
         return "TIFF"
     return "npy" if first[:6] == b"\x93NUMPY" else None
 
