@@ -64,7 +64,7 @@ def only_line(text: str) -> str:
     return line
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"hyperslab {__version__}\n"
 

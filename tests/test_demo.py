@@ -28,7 +28,7 @@ def read(folder: Path) -> Any:
     return zarr.open_array(folder, mode="r", zarr_format=2)[...]
 
 
-def test_a_few_tens_of_megabytes(store: Path) -> None:
+def test_the_demo_has_a_few_tens_of_megabytes(store: Path) -> None:
     size = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
 
     assert 20 * MB < size < 80 * MB

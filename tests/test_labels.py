@@ -52,7 +52,7 @@ def expected(values: np.ndarray[Any, Any], label: Any, method: Any = None) -> li
 
 
 @given(st.sampled_from(NUMBERS), numbers | st.lists(numbers, min_size=1, max_size=3), st.none() | numbers)
-def test_numbers(values: np.ndarray[Any, Any], label: Any, end: float | None) -> None:
+def test_a_number_chooses_as_xarray_does(values: np.ndarray[Any, Any], label: Any, end: float | None) -> None:
     repeats, rises = np.unique(values).size < values.size, (np.diff(values) >= 0).all() or (np.diff(values) <= 0).all()
     if not (repeats and isinstance(label, list)):
         assert chosen(values, label) == expected(values, label)
@@ -64,7 +64,7 @@ def test_numbers(values: np.ndarray[Any, Any], label: Any, end: float | None) ->
 
 
 @given(st.sampled_from(TIMES), instants, st.none() | instants)
-def test_times(values: np.ndarray[Any, Any], label: Any, end: Any) -> None:
+def test_a_time_chooses_as_xarray_does(values: np.ndarray[Any, Any], label: Any, end: Any) -> None:
     assert chosen(values, label) == expected(values, label)
     if values[0] < values[-1]:  # pandas refuses others
         assert (chosen(values, slice(label, end)) or None) == expected(values, slice(label, end))
@@ -75,7 +75,7 @@ def test_times(values: np.ndarray[Any, Any], label: Any, end: Any) -> None:
 @pytest.mark.parametrize(
     "values", [*TEXTS, DAYS - DAYS[5], np.array([False, True])], ids=lambda values: str(values.dtype)
 )
-def test_values_of_other_kinds(values: np.ndarray[Any, Any]) -> None:
+def test_a_value_of_any_other_kind_chooses_itself(values: np.ndarray[Any, Any]) -> None:
     for at, label in enumerate(values):
         assert chosen(values, label) == [at]
 
@@ -115,18 +115,18 @@ def test_a_range_in_no_order_and_one_of_a_list_that_is_several_are_refused() -> 
 
 
 @pytest.mark.parametrize(("text", "label"), LABELS)
-def test_text_of_a_label(text: str, label: Any) -> None:
+def test_the_text_of_a_label_is_parsed(text: str, label: Any) -> None:
     assert parse_label(text) == label
 
 
 @pytest.mark.parametrize("text", ["", "[1,,2]", "1..2..0", "1..2..3..4", '"a', '"a"b'])
-def test_text_of_no_label(text: str) -> None:
+def test_a_text_that_is_no_label_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_label(text)
 
 
 @given(st.sampled_from(["0 days", "2 days", "48h", "1D", "90 min", "26h"]), st.sampled_from(["3 days", "60h", "200 s"]))
-def test_durations(label: str, end: str) -> None:
+def test_a_duration_chooses_as_xarray_does(label: str, end: str) -> None:
     values = np.arange(100) * np.timedelta64(1, "h")
 
     assert chosen(values, label) == expected(values, label)

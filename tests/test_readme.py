@@ -28,14 +28,14 @@ def base() -> Iterator[str]:
         yield server.url
 
 
-def test_ten_lines_each() -> None:
+def test_there_are_ten_lines_of_each() -> None:
     assert len(CURL) == 10
     assert len([line for line in PYTHON.splitlines() if line]) <= 10
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("line", CURL)
-def test_line_of_curl(base: str, tmp_path: Path, line: str) -> None:
+def test_each_line_of_curl_answers(base: str, tmp_path: Path, line: str) -> None:
     command = line.replace("curl ", "curl --fail --silent --show-error ", 1).replace(BASE, base)
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -43,7 +43,7 @@ def test_line_of_curl(base: str, tmp_path: Path, line: str) -> None:
     assert done.stdout or any(path.stat().st_size for path in tmp_path.iterdir())
 
 
-def test_lines_of_python(base: str) -> None:
+def test_the_lines_of_python_run_without_a_warning(base: str) -> None:
     program = PYTHON.replace(BASE, base)
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
 

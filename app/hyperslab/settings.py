@@ -259,17 +259,14 @@ def _share_of_memory(divisor: int) -> Callable[[dict[str, Any]], ByteSize]:
     return lambda known: ByteSize(min(memory_bytes() // divisor // known.get("workers", 1), GiB))
 
 
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab"
-
-
 class Settings(_Model):
     """Settings of the service. Sizes are bytes, or text such as ``"256 MiB"``."""
 
     stores: dict[str, StoreSettings] = {}
     """Stores by name; a URL alone is a store with default settings."""
     demo_dir: Path = Field(
-        default_factory=_cache_home, json_schema_extra={"default": "`hyperslab` in the user's cache folder"}
+        default_factory=lambda: Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hyperslab",
+        json_schema_extra={"default": "`hyperslab` in the user's cache folder"},
     )
     """Folder of the demo store, which is served if no other store is configured."""
 

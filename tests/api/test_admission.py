@@ -58,7 +58,7 @@ async def test_who_does_not_fit_waits_and_comes_in_order(admission: Admission) -
         waiting = [asyncio.create_task(come(n, nbytes)) for n, nbytes in enumerate([9 * SMALL, 2 * SMALL, BIG])]
         await asyncio.sleep(0.01)
         assert order == []
-        assert admission.waiting == 3
+        assert len(admission._waiting) == 3
     await asyncio.gather(*waiting)
     assert order == [0, 1, 2]
 
@@ -75,7 +75,7 @@ async def test_who_has_waited_too_long_is_told_when_to_come_back(budget: BytesIn
             async with admission.hold(BIG):
                 pytest.fail("there was no memory")
         assert caught.value.retry_after >= 1
-        assert admission.waiting == 0
+        assert not admission._waiting
 
 
 async def test_who_leaves_at_the_moment_of_being_let_in_gives_it_back(

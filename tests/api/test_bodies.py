@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyperslab.api.options import ApiOptions
 from hyperslab.api.response import Pieces
+from hyperslab.api.routes.stream import _receive
 from hyperslab.api.upload import Body
 from hyperslab.errors import Cancelled
+from hyperslab.streams.sessions import Memory, Session
 
 
 def body_of(messages: list[dict[str, Any]]) -> Body:
@@ -51,6 +56,21 @@ async def test_what_came_is_given_after_a_pause_and_before_the_client_is_said_to
     assert await read(left, 3) == b"ab"
     with pytest.raises(Cancelled):
         await read(left, 3)
+
+
+async def test_the_piece_of_a_stream_that_is_being_stored_is_not_received_into() -> None:
+    message = {"type": "http.request", "body": b"abcdefghijkl"}
+    request = SimpleNamespace(receive=AsyncMock(side_effect=[message]), context=SimpleNamespace(options=ApiOptions()))
+    session = Session(Memory(), 9)
+    array, stored = SimpleNamespace(group_nbytes=4), list[bytes]()
+    upload = SimpleNamespace(at=0, piece=4, covered=8, array=array, session=session, append=stored.append)
+
+    async def run(append: Any, piece: memoryview) -> None:
+        append(bytes(piece))
+
+    await _receive(request, run, upload, 12, AsyncMock())  # type: ignore[arg-type]
+
+    assert stored == [b"abcd", b"efgh", b"ijkl"]
 
 
 async def test_a_body_that_ends_before_its_size_has_no_proper_end() -> None:

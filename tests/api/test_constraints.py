@@ -299,15 +299,6 @@ def test_the_schema_of_shards_makes_such_shards(made: Path, tmp_path: Path) -> N
     assert 'add "zarr_format": 3' in refused.json()["detail"]
 
 
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_a_fill_value_of_a_schema_extends_to_all_items(tmp_path: Path, zarr_format: int) -> None:
-    schema = {"dtype": "uint16", "domain": {"shape": [3]}, "fill_value": [7]}
-    with writable(tmp_path) as client:
-        made = client.put("/v1/metadata/data/a", json={"zarr_format": zarr_format, "schema": schema})
-        assert (made.status_code, made.json().get("fill_value")) == (201, 7)
-        assert checked(client, "a", schema=schema).status_code == 200
-
-
 def test_units_of_axes_are_constraints_of_zarr_v3_as_in_tensorstore(tmp_path: Path) -> None:
     base: dict[str, Any] = {"dtype": "uint16", "domain": {"shape": [3, 4]}}
     units: list[Any] = [["4 nm", None], [[4, "nm"], "s"], ["4e0nm", ""], ["5nm", None], [None, None], ["4nm"], [4, "m"]]

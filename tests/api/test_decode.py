@@ -223,7 +223,9 @@ def test_no_spike_is_lost_and_the_answer_has_a_tag(client: httpx.Client) -> None
     assert client.get(f"{target}1").headers["ETag"] != client.get(target).headers["ETag"]
 
 
-def test_bins_of_rows_and_of_decoded_values(client: httpx.Client, example: Running, opened: xarray.Dataset) -> None:
+def test_bins_are_made_of_rows_and_of_decoded_values(
+    client: httpx.Client, example: Running, opened: xarray.Dataset
+) -> None:
     found = npy(client.get("/v1/slice/data/t?decode=cf&reduce=minmax&bins=4&format=npy").content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

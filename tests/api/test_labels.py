@@ -214,7 +214,7 @@ class TestRoutes:
         assert answer.status_code == 204
         xarray.testing.assert_equal(xarray.open_zarr(tmp_path / "g", consolidated=False), expected)
 
-    def test_points_by_labels(self, served: Served) -> None:
+    def test_points_are_chosen_by_labels(self, served: Served) -> None:
         def points(body: Any, *labels: str, **query: str) -> httpx.Response:
             params = {**query, "sel": labels, "format": "json"}
             return served.http.post("/v1/points/data/grid3/a", params=params, json=body)

@@ -154,7 +154,7 @@ def test_the_tag_changes_with_what_is_asked_for_and_with_what_is_stored(tmp_path
 
 
 @pytest.mark.parametrize("form", ["raw", "npy", "json", "csv"])
-def test_ranges_of_computed_bytes(client: httpx.Client, form: str) -> None:
+def test_ranges_are_cut_from_computed_bytes(client: httpx.Client, form: str) -> None:
     target = f"/v1/slice/data/cube?select=0,3:19:2,::3&format={form}"
     whole = client.get(target)
     for spec, part in {"0-9": np.s_[:10], "100-": np.s_[100:], "-33": np.s_[-33:], "127-200": np.s_[127:201]}.items():
@@ -166,7 +166,7 @@ def test_ranges_of_computed_bytes(client: httpx.Client, form: str) -> None:
 
 
 @given(st.data())
-def test_any_range_of_a_large_slice_in_small_slabs(tiny_slabs: httpx.Client, data: st.DataObject) -> None:
+def test_any_range_of_a_large_slice_is_read_in_small_slabs(tiny_slabs: httpx.Client, data: st.DataObject) -> None:
     whole = CUBE[::-1, 3:].tobytes()
     start = data.draw(st.integers(0, len(whole) - 1))
     stop = data.draw(st.integers(start + 1, len(whole)))

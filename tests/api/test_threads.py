@@ -62,6 +62,7 @@ def test_a_store_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
             remote.go_on.set()
 
     assert (ready["local"]["ready"], ready["remote"]["ready"]) == (True, False)
+    assert [request.result().status_code for request in asked] == [200] * 8 + [204, 404, 404, 204]
 
 
 def _write(url: str, path: str) -> httpx.Response:

@@ -77,7 +77,7 @@ def test_every_tile_of_the_description_shows_its_part(server: Running) -> None:
                 assert f"{shown.shape[1]},{shown.shape[0]}" == size
 
 
-def test_the_whole_image_and_parts_of_it(server: Running) -> None:
+def test_the_whole_image_and_parts_of_it_are_shown(server: Running) -> None:
     full = grey(request(server.url, "/v1/tile/iiif/data/a/full/max/0/default.png").body)
     part = grey(request(server.url, "/v1/tile/iiif/data/a/10,20,30,40/max/0/gray.png").body)
 

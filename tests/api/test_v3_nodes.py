@@ -53,7 +53,7 @@ def test_an_array_is_made_with_its_groups_and_written(data: Served) -> None:
     np.testing.assert_array_equal(read, values)
 
 
-def test_modes_conditions_and_formats(data: Served) -> None:
+def test_modes_conditions_and_formats_hold_for_arrays_of_v3(data: Served) -> None:
     put = data.http.put
     assert put(f"{ROOT}/x", json=ARRAY).status_code == 201
     assert put(f"{ROOT}/x", json=ARRAY).status_code == 409
@@ -100,7 +100,7 @@ def test_a_group_that_only_its_children_show_stays_so(data: Served) -> None:
     assert [child["name"] for child in data.http.get(f"{ROOT}/old").json()["children"]] == ["deep", "new"]
 
 
-def test_attributes_shapes_and_removal(data: Served) -> None:
+def test_attributes_and_shapes_change_and_arrays_go(data: Served) -> None:
     assert data.http.put(f"{ROOT}/g/x", json=ARRAY).status_code == 201
     tag = data.http.get("/v1/slice/data/g/x").headers["ETag"]
     patched = data.http.patch(f"{ROOT}/g/x", json={"attributes": {"a": {"b": 1}}})

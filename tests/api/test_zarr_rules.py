@@ -66,7 +66,7 @@ def test_02_head_has_the_status_and_the_headers_of_get(example: Running, target:
     ("spec", "part"),
     [("5-9", slice(5, 10)), ("5-", slice(5, None)), ("-7", slice(-7, None)), ("0-99999999", slice(None))],
 )
-def test_04_ranges_of_stored_keys(example: Running, example_store: Path, spec: str, part: slice) -> None:
+def test_04_ranges_are_cut_from_stored_keys(example: Running, example_store: Path, spec: str, part: slice) -> None:
     """Without, zarrita and fsspec silently hand back the whole object."""
     stored = (example_store / "cube" / "0.0.0").read_bytes()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -53,6 +54,18 @@ def imports() -> tuple[Import, ...]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for target in _targets(node)
     )
+
+
+def importers() -> dict[str, set[str]]:
+    """The modules that import each module of the package."""
+    names = {module.name for module in modules()}
+    found: dict[str, set[str]] = defaultdict(set)
+    for each in imports():
+        target = each.target.removeprefix("hyperslab").removeprefix(".")
+        inner = target if target in names else target.rpartition(".")[0]
+        if each.target.startswith("hyperslab") and inner != each.module.name:
+            found[inner].add(each.module.name)
+    return found
 
 
 def layer_of(target: str) -> str | None:

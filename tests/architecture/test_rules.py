@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
-from tests.architecture.sources import Module, imports, modules
+from tests.architecture.sources import Module, importers, modules
 from tests.benchmarks.registry import SUITES
 from tests.benchmarks.suites.tuning import CONSTANTS
 
@@ -30,18 +30,6 @@ SMALL_FUNCTIONS = {
     **{"server": 0, "settings": 2, "storage": 19, "streams": 6, "tiles": 21, "viewer": 0, "welcome": 2, "wire": 5},
 }
 """By package or module, how many private functions have one caller and fewer lines. The figures only go down."""
-
-
-def importers() -> dict[str, set[str]]:
-    """The modules that import each module of the package."""
-    names = {module.name for module in modules()}
-    found: dict[str, set[str]] = defaultdict(set)
-    for each in imports():
-        target = each.target.removeprefix("hyperslab").removeprefix(".")
-        inner = target if target in names else target.rpartition(".")[0]
-        if each.target.startswith("hyperslab") and inner != each.module.name:
-            found[inner].add(each.module.name)
-    return found
 
 
 def small_functions(module: Module) -> Iterator[str]:

@@ -22,7 +22,7 @@ def plain(item: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", _READ, ids=case_id)
-def test_objects_of_the_vectors(service: Conformance, case: Case) -> None:
+def test_objects_read_as_the_vectors_have_them(service: Conformance, case: Case) -> None:
     """Where no value is expected: what zarr-python 2 reads, but ``b""`` where a missing item is no bytes there."""
     chunks = {key: bytes.fromhex(text) for key, text in case["chunks"].items()}
     node = service.node({".zarray": case["doc"], **chunks})

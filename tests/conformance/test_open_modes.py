@@ -34,7 +34,7 @@ def opened(node: Node, kind: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("case", _OF_ZARR_PYTHON, ids=case_id)
-def test_modes_of_zarr_python(service: Conformance, case: Case) -> None:
+def test_modes_do_what_they_do_in_zarr_python(service: Conformance, case: Case) -> None:
     node, mode, reference = service.node(_STATES[case["state"]]), _MODES[case["mode"]], case["refs"]["zarr2"]
     definition = _ARRAY if case["open"] == "array" else {"kind": "group"}
 
@@ -59,7 +59,7 @@ def mode_of(flags: dict[str, bool]) -> str | None:
 
 
 @pytest.mark.parametrize("case", _OF_TENSORSTORE, ids=case_id)
-def test_flags_of_tensorstore(service: Conformance, case: Case) -> None:
+def test_flags_do_what_they_do_in_tensorstore(service: Conformance, case: Case) -> None:
     node, mode, reference = service.node(_STATES[case["state"]]), mode_of(case["flags"]), case["refs"]["tensorstore"]
     changes: dict[str, dict[str, Any]] = {"other shape": {"shape": [5]}, "other dtype": {"dtype": "|i1"}}
     changed = changes.get(case.get("spec_metadata", ""), {})

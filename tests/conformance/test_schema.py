@@ -28,7 +28,7 @@ def theirs(node: Node, **spec: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", _DTYPES, ids=case_id)
-def test_schema_of_every_dtype_and_field(service: Conformance, case: Case) -> None:
+def test_every_dtype_and_field_has_the_schema_of_tensorstore(service: Conformance, case: Case) -> None:
     node = service.array(dtype=case["dtype"], shape=[20, 30], chunks=[10, 10], compressor={"id": "blosc"})
     fields = [field[0] for field in case["dtype"]] if isinstance(case["dtype"], list) else [None]
 
@@ -38,7 +38,7 @@ def test_schema_of_every_dtype_and_field(service: Conformance, case: Case) -> No
 
 
 @pytest.mark.parametrize("case", _DOCUMENTS, ids=case_id)
-def test_schema_of_every_document(service: Conformance, case: Case) -> None:
+def test_every_document_has_the_schema_of_tensorstore(service: Conformance, case: Case) -> None:
     node = service.node({".zarray": case["raw"].encode()})
     document = node.get().json()
     field = document["fields"][0]["name"] if document["fields"] else None

@@ -200,7 +200,7 @@ def is_document(key: str) -> bool:
     return key.rpartition("/")[2] in (".zarray", "zarray", ".zgroup")
 
 
-def test_the_example_of_the_drivers_documentation(service: Conformance) -> None:
+def test_the_example_of_the_drivers_documentation_works(service: Conformance) -> None:
     """x is [[1, 2, 3], [4, 5, 6]] and y is 10 to 14 where nothing is stored."""
     dtype = [["x", "<u2", [2, 3]], ["y", "<f4", [5]]]
     fill = np.array(([[1, 2, 3], [4, 5, 6]], [10, 11, 12, 13, 14]), [("x", "<u2", (2, 3)), ("y", "<f4", (5,))])

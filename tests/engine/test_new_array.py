@@ -265,3 +265,12 @@ def test_first_member_that_differs_is_named_with_both_values(
     made: dict[str, Any], asked: dict[str, Any], difference: tuple[str, Any, Any]
 ) -> None:
     assert first_difference(asked, _stored(**made)) == difference
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_fill_value_of_a_schema_extends_to_all_items(zarr_format: int) -> None:
+    request = {"schema": {"dtype": "uint16", "domain": {"shape": [3]}, "fill_value": [7]}, "zarr_format": zarr_format}
+
+    made = new_document(request)
+
+    assert (made["shape"], made["fill_value"]) == ([3], 7)

@@ -94,7 +94,7 @@ class TestRoot:
     def store(self, tmp_path: Path) -> Store:
         return local(tmp_path / "gone", writable=False)
 
-    def test_reading_fails(self, store: Store) -> None:
+    def test_every_read_is_a_fault_and_no_absence(self, store: Store) -> None:
         for read in (
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),

@@ -80,7 +80,7 @@ class TestMissingBucket:
             s3_bucket.config(url="s3://no-such-bucket", writable=True, options={"conditional_put": "true"})
         )
 
-    def test_everything_fails(self, store: Store) -> None:
+    def test_every_call_fails_as_the_store_does(self, store: Store) -> None:
         for call in (
             lambda: store.get("k"),
             lambda: store.get_ranges("k", [(0, 1)]),

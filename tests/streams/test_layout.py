@@ -25,7 +25,7 @@ def only(array: dict[str, Any], version: int = 2) -> StreamArray:
     return made
 
 
-def test_the_body_that_creates_a_level_of_zarr_v2() -> None:
+def test_a_level_of_zarr_v2_is_created_by_a_whole_body() -> None:
     level = only(image("a/b", attributes={"who": "me"}, storage_order=["c", "t", "x", "y"])).levels[1]
 
     assert level.path == "data/run/a/b/1"
@@ -42,7 +42,7 @@ def test_the_body_that_creates_a_level_of_zarr_v2() -> None:
     }
 
 
-def test_the_body_that_creates_an_array_of_zarr_v3_with_shards() -> None:
+def test_an_array_of_zarr_v3_is_created_with_its_shards() -> None:
     sizes = [
         dimension("t", None, 5, shard=2, unit="second", scale=0.5),
         dimension("y", 8, 4),
@@ -81,7 +81,7 @@ def test_the_body_that_creates_an_array_of_zarr_v3_with_shards() -> None:
         ([("y", 7, 2), ("x", 5, 2)], "xy", None, [(5, 7), (3, 4), (2, 2)], (0, 1)),
     ],
 )  # fmt: skip
-def test_levels(
+def test_levels_halve_space_while_it_is_larger_than_a_chunk(
     dimensions: list[tuple[str, int, int]],
     order: str | None,
     most: int | None,
@@ -98,7 +98,7 @@ def test_levels(
     assert [level.halved for level in array.levels[1:]] == [halved] * (len(shapes) - 1)
 
 
-def test_the_rows_of_levels_along_a_halved_append_dimension() -> None:
+def test_rows_of_levels_are_halved_along_the_append_dimension() -> None:
     sizes = [dimension("z", None), dimension("y", 16), dimension("x", 16)]
     levels = only(image("a", dimensions=sizes)).levels
 

@@ -124,7 +124,7 @@ def test_nan_wins_but_is_one_value_among_others_for_a_mode() -> None:
         ("mean", np.array([448, 1, 1, 1], ml_dtypes.float8_e4m3fn), 112),
     ],
 )
-def test_other_dtypes(method: str, items: Any, expected: Any) -> None:
+def test_other_dtypes_are_reduced_in_their_own(method: str, items: Any, expected: Any) -> None:
     a = np.array(items).reshape(2, 2)
 
     got = reduce(a, method, (0, 1))

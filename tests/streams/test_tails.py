@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import google_crc32c
@@ -25,6 +26,7 @@ from hyperslab.streams.layout import StreamPlan
 from hyperslab.streams.objects import Head, ObjectTail, ObjectTails
 from hyperslab.streams.settings import parse_settings
 from hyperslab.streams.tail import DATA, Piece, TailLog
+from hyperslab.streams.tails import Tails
 from tests.faults import FaultProxy
 from tests.s3 import S3Server
 from tests.server import running_server, wait_until
@@ -79,6 +81,14 @@ def test_a_log_ends_before_a_forged_record(tmp_path: Path, kind: int, start: int
     TailLog(log, 4).append(DATA, 12, b"gh")
     again = TailLog(log, 4)
     assert [(piece.start, again.data(piece)) for piece in again.pieces] == [(4, b"abcdef"), (10, b"gh")]
+
+
+def test_a_log_that_was_removed_is_not_written_to(tmp_path: Path) -> None:
+    store, tails = open_store(StoreConfig("lab", str(tmp_path), writable=True)), Tails(VersionedCache(0))
+    tails.writable_log(store, "tails/", 0).append(DATA, 6, b"abcdef")
+    tails.remove(store, SimpleNamespace(tails="tails/"), 0)  # type: ignore[arg-type]
+
+    assert tails.writable_log(store, "tails/", 0).end == 0
 
 
 def test_a_record_that_a_power_cut_tore_is_replaced_by_the_same_bytes_sent_again(tmp_path: Path) -> None:
@@ -259,7 +269,7 @@ def test_concurrent_senders_wait_for_memory(tmp_path: Path) -> None:
         assert send("c", bytes(16 << 20)).status_code == 204
 
 
-def test_requests_to_a_bucket_for_a_frame_and_for_a_group_of_rows(tmp_path: Path, s3_server: S3Server) -> None:
+def test_a_frame_and_a_group_of_rows_cost_few_requests_to_a_bucket(tmp_path: Path, s3_server: S3Server) -> None:
     place = place_of("bucket", tmp_path, s3_server)
     array = {"key": "a", "dtype": "<u2", "dimensions": [dimension("t", None, 4), *SIDE]}
     frame = np.random.default_rng(0).bytes(512 * 512 * 2)

@@ -152,7 +152,7 @@ PICTURES: list[tuple[Array, list[tuple[str, str]], Any]] = [
 
 
 @pytest.mark.parametrize(("values", "query", "expected"), PICTURES)
-def test_a_picture_shows(
+def test_a_picture_shows_its_values_as_the_query_wants(
     tmp_path: Path, tiles: Tiles, values: Array, query: list[tuple[str, str]], expected: Any
 ) -> None:
     write_plain(tmp_path / "a", values, values.dtype.name if values.dtype.kind == "V" else values.dtype.str)

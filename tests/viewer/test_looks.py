@@ -15,7 +15,7 @@ def background(viewer: Viewer) -> str:
     return viewer.page.evaluate("getComputedStyle(document.body).backgroundColor")  # type: ignore[no-any-return]
 
 
-def test_works_on_a_phone(phone: Viewer) -> None:
+def test_the_page_works_on_a_phone(phone: Viewer) -> None:
     page = phone.page
     phone.open("/")
     expect(page.locator(".card").first).to_be_visible()

@@ -202,7 +202,7 @@ def test_points_boxes_and_lines_of_a_picture_are_plotted(viewer: Viewer) -> None
     assert np.allclose(table_of(page, "CSV")[:, 0], VALUES[7, ends[1], ends[0] : ends[0] + count], equal_nan=True)
 
 
-def test_a_series_of_complex_and_of_many_values(viewer: Viewer) -> None:
+def test_a_series_of_complex_and_of_many_values_is_plotted(viewer: Viewer) -> None:
     """The displayed component; in one request of bins where there are more samples than pixels."""
     viewer.open_image("/view/data/wave?component=phase&points=3,4;20,11")
     ready(viewer.page)

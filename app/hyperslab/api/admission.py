@@ -41,10 +41,6 @@ class Admission:
         """The whole budget in bytes."""
         return self._budget.limit
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     @asynccontextmanager
     async def hold(self, nbytes: int = 0) -> AsyncIterator[Share]:
         """Context with a share of the budget, which may grow; raises as `Share.grow`."""

@@ -315,19 +315,15 @@ code { font-family: ui-monospace, monospace; font-size: .9em; }
 def render_problem(explained: Mapping[str, Any], root: str) -> bytes:
     """The HTML page of a problem code; ``root`` is the prefix of links."""
     title, members = escape(explained["title"]), [f"<code>{escape(name)}</code>" for name in explained["members"]]
+    remedy = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(explained["remedy"]))
     parts = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>',
         f"<h1>{title} <small>{escape(explained['code'])}, status {explained['status']}</small></h1>",
-        f"<p><strong>What to do:</strong> {_rich(explained['remedy'])}.</p>",
+        f"<p><strong>What to do:</strong> {remedy}.</p>",
         f"<p>Facts in the problem document: {', '.join(members) or 'none'}.</p>",
         f'<p>All routes: <a href="{escape(root)}/docs">docs</a>.</p>',
         "</body></html>\n",
     ]
     return "\n".join(parts).encode()
-
-
-def _rich(value: str) -> str:
-    """HTML of text with backquoted code."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(value))
