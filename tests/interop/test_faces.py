@@ -384,6 +384,7 @@ def test_a_dataset_of_xarray_is_the_same_in_both(
         "name": (("x",), np.array(["a", "", "c"])),
         "s": ((), 3.5),
         "crs": ((), 7),
+        **{f"zéro, +{n}": ((), np.zeros((), kind)) for n, kind in enumerate(("i8", "?", "f4", ">i4", "c8", "U3"))},
     }  # fmt: skip
     dataset = xarray.Dataset(values, coords={"time": days})
     dataset["f4"].encoding |= {"chunks": (2,), "shards": (2,)} if zarr_format == 3 else {}

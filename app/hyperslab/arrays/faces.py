@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from hyperslab.arrays.catalog import Catalog, Node, above
 from hyperslab.arrays.chunk_keys import elsewhere, parse_any
 from hyperslab.arrays.chunks import Caching
@@ -112,15 +114,19 @@ class FaceReader(KeyReader):
                 return None
         return None
 
-    def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey:
-        """A Zarr v3 chunk by its v2 key."""
-        coords = v2_coords(array.metadata, path[len(array.path) + 1 :])
+    def _chunk(self, array: ArrayNode, path: str, wanted: tuple[int, int] | None) -> StoredKey | MadeKey:
+        """A Zarr v3 chunk by its v2 key; that of a scalar is made if it is not stored."""
+        metadata = array.metadata
+        coords = v2_coords(metadata, path[len(array.path) + 1 :])
         if coords is None:
             raise KeyNotFound(path)
-        if array.metadata.levels:
+        if metadata.levels:
             found = piece_of_shard(self._reader, array, coords, wanted)
         else:
             found = self._object(array, coords, wanted)
+        if found is None and not metadata.rank:
+            value = metadata.dtype.clean(np.full((), metadata.fill, metadata.dtype.numpy))
+            return MadeKey(array.mount, path, metadata.codec.encode(value))
         if found is None:
             raise KeyNotFound(path)
         return replace(found, documents=array.documents or None)
@@ -181,7 +187,8 @@ class FaceReader(KeyReader):
         """The ``.zarray`` and the attributes of an array of v3.
 
         As xarray takes the fill value of v2 for missing values, it is what ``_FillValue`` says, or null. Raises
-        `FormNotFound` if a chunk that is not stored needs the fill value. Images keep theirs, for viewers.
+        `FormNotFound` if a chunk that is not stored needs the fill value, but of a scalar: see `_chunk`. Images keep
+        theirs, for viewers.
         """
         metadata, document = array.metadata, array_document(array, 2)
         of_image = self._image_axes(array, find) is not None
@@ -191,7 +198,7 @@ class FaceReader(KeyReader):
         missing, is_fill = v2_missing(attributes, metadata)
         if DIMENSIONS not in attributes or of_image:
             return document, attributes
-        if not is_fill and not stores_all_chunks(self._reader, array):
+        if not is_fill and metadata.rank and not stores_all_chunks(self._reader, array):
             reason = "xarray takes the fill value of Zarr v2 for missing values, and chunks that are not stored need it"
             raise FormNotFound(array.path, reason)
         if not is_fill:
@@ -281,7 +288,7 @@ def forms(node: Node) -> tuple[ZarrFormat, ...]:
                 array_document(node, zarr_format)
                 if zarr_format < node.zarr_format:  # of v2, xarray would take the fill value for missing values
                     attributes = v2_attributes(node.attributes, node.axis_names if node.metadata.rank else ())
-                    if DIMENSIONS in attributes and not v2_missing(attributes, node.metadata)[1]:
+                    if node.metadata.rank and DIMENSIONS in attributes and not v2_missing(attributes, node.metadata)[1]:
                         continue
             found.append(zarr_format)
         except FormNotFound:

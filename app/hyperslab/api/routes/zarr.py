@@ -9,6 +9,7 @@ Content-Encoding, strong tags, no redirects, no ``zarr.json`` of a v2 node, a ``
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -203,11 +204,15 @@ async def _index_reply(request: Exchange, route: str, path: str) -> Reply:
 def _page(path: str, names: Sequence[str], base: str | None) -> bytes:
     """Links relative to a URL that ends in a slash; ``base`` is that URL if the request's has none.
 
-    GDAL requires the title "Index of" with the whole path of the URL for a listing.
+    GDAL requires the title "Index of" with the whole path of the URL for a listing. In links only that is encoded which
+    would end them or change their meaning, as fsspec takes them for the names.
     """
     title = f"Index of {html.escape(path)}"
     anchored = "" if base is None else f'<base href="{html.escape(base)}">'
-    links = "\n".join(f'<li><a href="{html.escape(quote(name))}">{html.escape(name)}</a></li>' for name in names)
+    hrefs = (re.sub(r"""^ |[%?#:&<>"'\\]""", lambda found: quote(found[0]), name) for name in names)
+    links = "\n".join(
+        f'<li><a href="{href}">{html.escape(name)}</a></li>' for href, name in zip(hrefs, names, strict=True)
+    )
     parts = ["<!DOCTYPE html>", f'<html lang="en"><head><meta charset="utf-8">{anchored}<title>{title}</title></head>']
     return "\n".join([*parts, f"<body><h1>{title}</h1>", "<ul>", links, "</ul></body></html>", ""]).encode()
 
