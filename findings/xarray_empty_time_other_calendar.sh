@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Versions: xarray 2026.9.0, netCDF4 1.7.5, cftime 1.6.6.1, numpy 2.5.5.
+# Versions: xarray 2026.9.0, netCDF4 1.7.5.1.post1, cftime 1.6.6.1, numpy 2.5.5.
 # Expected: a file whose record dimension `time` has no records yet, which is valid NetCDF, opens with an empty time and
 #   all other variables, in every calendar of the CF conventions (1.12, §4.4.1).
 # Seen: so it is in the standard calendar; in `noleap` and `360_day` nothing of the file opens: a ValueError says that the
@@ -8,7 +8,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
-"$folder/venv/bin/pip" install -q xarray==2026.9.0 netCDF4==1.7.5 cftime==1.6.6.1 numpy==2.5.5
+"$folder/venv/bin/pip" install -q xarray==2026.9.0 netCDF4==1.7.5.1.post1 cftime==1.6.6.1 numpy==2.5.5
 cd "$folder"
 venv/bin/python -W ignore - <<'PYTHON'
 import sys
