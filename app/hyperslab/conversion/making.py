@@ -119,7 +119,8 @@ class Design:
             shards = f", shards {list(part.stored)}" if "shards" in part.definition else ""
             chunks = part.definition.get("chunks", part.stored)
             dtype = part.definition.get("dtype") or part.definition.get("data_type")
-            what = f"{dtype if isinstance(dtype, str) else 'records'} {list(part.shape)}"
+            dtype = dtype["name"] if isinstance(dtype, Mapping) else dtype if isinstance(dtype, str) else "records"
+            what = f"{dtype} {list(part.shape)}"
             lines.append(f"{part.path or 'array'}: {what}, chunks {list(chunks)}{shards}, {size_text(part.nbytes)}")
         return lines
 
