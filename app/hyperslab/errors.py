@@ -97,7 +97,7 @@ class HyperslabError(Exception):
 
     def facts(self) -> dict[str, Any]:
         """The fields by name: JSON-ready values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f: getattr(self, f) for f in cast("tuple[str, ...]", self.__match_args__)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), HyperslabError.facts(self))

@@ -92,3 +92,22 @@ def test_the_command_says_what_is_wrong_in_one_sentence(
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
     assert len(printed.err.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "code", "said"),
+    [
+        ((2, 3, 4), "out.nc", 2, "say --axes, such as --axes 'zyx'"),
+        ((2, 3, 4), "out.ome.tif", 2, "say --axes, such as --axes 'zyx'"),
+        ((3,), "out.nc", 1, "axes without names"),
+        ((3,), "out.ome.tif", 1, "two to five axes"),
+    ],
+)
+def test_a_file_that_needs_names_of_axes_asks_for_them_where_they_can_be_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: tuple[int, ...], name: str, code: int, said: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape))
+
+    assert run(["convert", str(tmp_path / "a.npy"), str(tmp_path / name)]) == code
+
+    assert said in capsys.readouterr().err

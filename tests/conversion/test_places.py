@@ -103,6 +103,21 @@ def test_a_dataset_goes_to_a_service_and_back_and_becomes_a_file_again(lab: Any,
                     assert ("_FillValue" in found[name].encoding) == ("_FillValue" in variable.encoding), name
 
 
+def test_one_array_of_a_dataset_becomes_a_file_and_has_its_name(climate: Path) -> None:
+    convert(str(climate), str(climate.parent / "group"))
+    with pytest.raises(CannotConvert, match="name one, such as GROUP/t"):
+        convert(str(climate), str(climate.parent / "t.npy"))
+    for suffix in ("npy", "nc"):
+        convert(str(climate.parent / "group" / "t"), str(climate.parent / f"t.{suffix}"))
+    with pytest.raises(CannotConvert, match="files of several kinds"):
+        convert(str(climate.parent), str(climate.parent / "other"))
+
+    assert np.load(climate.parent / "t.npy").shape == (3, 4)
+    with xr.open_dataset(climate.parent / "t.nc", engine="h5netcdf") as found:
+        assert dict(found.sizes) == {"time": 3, "x": 4}
+        assert [*found] == ["t"]
+
+
 def test_an_image_in_a_bucket(s3_bucket: S3Bucket, cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("access_key_id", "secret_access_key", "region"):
         monkeypatch.setenv(f"AWS_{name.upper()}", s3_bucket.options[name])

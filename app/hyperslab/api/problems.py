@@ -102,12 +102,12 @@ def _headers(error: Exception) -> Headers:
 
 def _json_ready(value: Any) -> Any:
     """A fact as JSON: non-finite numbers and quoted input of the caller are converted."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
     if isinstance(value, Mapping):
         return {str(key): _json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_json_ready(item) for item in value]
-    if value is None or isinstance(value, str | bool | int):
-        return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     return str(value)

@@ -103,6 +103,7 @@ class Source:
     notes: tuple[str, ...] = ()
     zarr_format: int = 0
     files: tuple[Path, ...] = ()
+    name: str = "array"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,11 @@ def close_files() -> None:
 def as_image(array: Array, letters: str, found: Mapping[str, Axis], **members: Any) -> Image:
     """The image of an array whose axes are ``letters``; those of length 1 are left out, but for y, x, and c with
     channels. ``found``: axes with units and scales. Raises `Undetermined` for letters that are no axes of an image."""
+    if not 2 <= len(array.shape) <= len(KINDS):
+        raise CannotConvert(f"an array of shape {list(array.shape)} is no image, which has two to five axes")
+    if not letters:
+        said = f"an array of shape {list(array.shape)} does not say what its axes are"
+        raise Undetermined(said, "axes", "tczyx"[-len(array.shape) :])
     if len(letters) != len(array.shape) or len(set(letters)) != len(letters) or not set("yx") <= set(letters):
         said = f"the axes {letters!r} are not those of an image of shape {list(array.shape)}"
         raise Undetermined(said, "axes", "tczyx"[-len(array.shape) :])

@@ -17,7 +17,19 @@ import numpy as np
 
 from hyperslab.client.text import Progress, report, size_text
 from hyperslab.conversion.making import TILE, Advance, Made, Part, block_shape, boxes, execute, size_of, threads_for
-from hyperslab.conversion.model import KINDS, Array, Axis, Box, CannotConvert, Channel, Image, Source, Values, as_image
+from hyperslab.conversion.model import (
+    KINDS,
+    Array,
+    Axis,
+    Box,
+    CannotConvert,
+    Channel,
+    Image,
+    Source,
+    Undetermined,
+    Values,
+    as_image,
+)
 from hyperslab.conversion.places import is_service
 from hyperslab.conversion.sources import check_unchanged
 from hyperslab.conversion.tiff import OME_TEXTS, SYMBOLS
@@ -170,7 +182,8 @@ def _levels(source: Source) -> list[Image]:
     levels = [source.nodes.get(str(each["path"])) for each in scales.get("datasets", ())] or [node]
     arrays = [level for level in levels if isinstance(level, Array)]
     if len(arrays) < len(levels):
-        raise CannotConvert("the source is not one image, but a group of several arrays: name one of them")
+        several = f"the source is not one image, but {len(source.nodes)} arrays"
+        raise CannotConvert(f"{several}: in a group of Zarr name one, such as GROUP/{next(iter(source.nodes))}")
     others = {
         key: value for key, value in source.groups.get("", {}).items() if key not in ("ome", "multiscales", "omero")
     }
@@ -267,10 +280,11 @@ def _variables(source: Source) -> dict[str, Array]:
     for path, node in source.nodes.items():
         names = getattr(node, "dimension_names", None)
         if not isinstance(node, Array) or names is None or None in names:
-            what = "is an image of several" if isinstance(node, Image) else "has axes without names"
-            advice = "name one of them" if len(source.nodes) > 1 else "say --axes"
-            raise CannotConvert(f"{path or 'the array'} {what}, which NetCDF needs: {advice}")
-        nodes[path or "array"] = node
+            if len(source.nodes) == 1 and isinstance(node, Array) and 2 <= len(node.shape) <= len(KINDS):
+                raise Undetermined("its axes have no names, which NetCDF needs", "axes", "tczyx"[-len(node.shape) :])
+            what = "is an image of several" if isinstance(node, Image) else "has axes without names, which NetCDF needs"
+            raise CannotConvert(f"{path} {what}: in a group of Zarr name one array, such as GROUP/{path}")
+        nodes[path or source.name] = node
     return nodes
 
 

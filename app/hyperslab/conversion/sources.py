@@ -57,9 +57,9 @@ def open_source(
     else:
         found = _of_files(files, axes, pattern, zarr_format)
         found = dataclasses.replace(found, identity=identity_of(files), files=tuple(files))
-    node = found.nodes.get("")
+    node, name = found.nodes.get(""), src.rstrip("/").rpartition("/")[2].partition(".")[0]
+    found = dataclasses.replace(found, name=name or "array")
     if axes is not None and isinstance(node, Array):
-        name = src.rstrip("/").rpartition("/")[2].partition(".")[0]
         found = dataclasses.replace(found, nodes={"": as_image(node, axes.lower(), {}, name=name)}, groups={})
     elif axes is not None and not isinstance(node, Image):
         raise CannotConvert(f"--axes names the axes of one array, and {src} holds several")
@@ -91,7 +91,8 @@ def _files(src: str) -> list[Path] | None:
     if path.is_file():
         return [path] if kind_of_file(path) or path.suffix.lower() in CONVERTIBLE else None
     if path.is_dir():
-        inside = [each for each in path.iterdir() if each.is_file() and CONVERTIBLE.get(each.suffix.lower()) == "TIFF"]
+        files = [each for each in path.iterdir() if each.is_file() and each.suffix.lower() in CONVERTIBLE]
+        inside = [each for each in files if CONVERTIBLE[each.suffix.lower()] == "TIFF"] or files
         documents = any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup", ".zmetadata"))
         return sorted(inside, key=lambda each: natural(each.name)) if inside and not documents else None
     matches = [Path(each) for each in glob.glob(str(path))] if glob.has_magic(str(path)) else []  # noqa: PTH207

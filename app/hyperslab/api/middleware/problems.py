@@ -80,8 +80,8 @@ class Problems:
                 error = await self._services.unless_seen(scope[SEEN], scope[UNSEEN], error)
             if error.http_status != 404:
                 scope[DENIED] = error.http_status
-        is_page = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
-        if isinstance(error, LINK_ERRORS) and is_page:
+        accepted = (value for name, value in scope["headers"] if name == b"accept")
+        if isinstance(error, LINK_ERRORS) and any(b"text/html" in value for value in accepted):
             return problem_page(error)
         root = scope.get(OUTER_ROOT, scope.get("root_path", ""))  # what explains a problem needs no link
         return problem(error, path=printable(scope["path"]), root=root)
