@@ -485,7 +485,7 @@ def pyramid(
         made = conversion.pyramid(url, **options, dry_run=dry_run, token=token, progress=_progress(quiet))
     except conversion.Undetermined as error:
         raise Refused(str(error)) from error
-    _announce(made, dry_run=dry_run)
+    _announce(made, dry_run=dry_run or not made.nbytes)
 
 
 def _announce(made: Made, *, dry_run: bool) -> None:

@@ -46,13 +46,13 @@ def large(folder: Path) -> Iterator[Running]:
         yield found
 
 
-def fail_at(key: str, times: int = 1) -> Callable[[str], None]:
-    """A store that cannot answer for ``key``, so many times."""
-    left = [times]
+def fail_at(key: str) -> Callable[[str], None]:
+    """A store that cannot answer for ``key``, once."""
+    left = [key]
 
     def before_chunk(asked: str) -> None:
-        if asked == key and left[0]:
-            left[0] -= 1
+        if asked in left:
+            left.remove(asked)
             raise StoreError("data", asked, "the disk is on fire")
 
     return before_chunk

@@ -56,6 +56,9 @@ def test_zarr_python_finds_all_nodes_in_whatever_order_they_were_made(tmp_path: 
         for path in ("b/z", "q/r/s", "b/a", "b-x/y", "q/r/a/x", "b/c"):
             service.creator.create_array(f"data/{path}", {"shape": [1], "dtype": "<f8", "zarr_format": zarr_format})
 
+        root = service.catalog.open_group("data")
+        assert [child.name for child in service.catalog.children(root, limit=9).nodes] == ["b", "b-x", "q"]
+
     found = [zarr.open_group(tmp_path, mode="r", use_consolidated=known) for known in (True, False)]
     assert len({tuple(sorted(name for name, _ in group.members(max_depth=None))) for group in found}) == 1
 

@@ -89,12 +89,10 @@ def once(*pieces: bytes) -> Serve:
 
 
 @contextmanager
-def raw_server(serve: Serve, host: str = "127.0.0.1") -> Iterator[RawServer]:
+def raw_server(serve: Serve) -> Iterator[RawServer]:
     """Serve connections, each in a thread of its own, while the context lasts."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, 0), family=family)
-    name = f"[{host}]" if ":" in host else host
-    server = RawServer(f"http://{name}:{listener.getsockname()[1]}")
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = RawServer(f"http://127.0.0.1:{listener.getsockname()[1]}")
     threads: list[threading.Thread] = []
     sockets: list[socket.socket] = []
 

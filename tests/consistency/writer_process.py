@@ -32,12 +32,8 @@ def write_until_killed(folder: str, seed: int, report: Connection) -> None:
     for step in range(10_000):
         value = 1 + seed * 10_000 + step
         operation = chance.choice((_write, _write, _append, _shrink, _create))
-        report.send(("begin", *_describe(operation.__name__, value)))
+        report.send(("begin", operation.__name__.lstrip("_"), value))
         report.send(("done", *operation(service, chance, value)))
-
-
-def _describe(name: str, value: int) -> tuple[str, int]:
-    return name.lstrip("_"), value
 
 
 def _write(service: Service, chance: random.Random, value: int) -> tuple[Any, ...]:

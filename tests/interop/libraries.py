@@ -62,7 +62,7 @@ class Zarr3:
                 filters=_filters_of_zarr3(job),
                 order=job.order,  # type: ignore[arg-type]
                 chunk_key_encoding={"name": "v2", "separator": job.separator},
-                fill_value=None if job.dtype == "|O" else _zero(job),
+                fill_value=None if job.dtype == "|O" else np.zeros((), wire.dtype_from_json(job.dtype))[()],
                 zarr_format=2,
             )
             array[...] = job.values
@@ -94,10 +94,6 @@ def _zarr3_dtype(job: Job) -> Any:
     if job.dtype != "|O":
         return wire.dtype_from_json(job.dtype)
     return VariableLengthUTF8() if job.filters[0]["id"] == "vlen-utf8" else VariableLengthBytes()
-
-
-def _zero(job: Job) -> Any:
-    return np.zeros((), wire.dtype_from_json(job.dtype))[()]
 
 
 class TensorStore:

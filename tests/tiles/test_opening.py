@@ -136,9 +136,9 @@ def test_a_picture_begins_where_its_metadata_wants_if_there_is_such_a_place(
     assert info(tiles, "data/a")["selection"] == {"z": index}
 
 
-def write_damaged_image(folder: Path, damaged: list[str], extra: dict[str, Any] | None = None) -> None:
+def write_damaged_image(folder: Path, damaged: list[str]) -> None:
     """An image of two levels, of which the coarser is one chunk; ``damaged`` chunks cannot be decoded."""
-    write_image(folder, [ramp(64, 64), ramp(64, 64)[::2, ::2] + 7], "yx", extra, compressors=None)
+    write_image(folder, [ramp(64, 64), ramp(64, 64)[::2, ::2] + 7], "yx", compressors=None)
     for key in damaged:
         (folder / key).write_bytes(b"short")
 

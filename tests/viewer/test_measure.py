@@ -112,21 +112,6 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         yield server.url
 
 
-def screen_of(page: Page, viewer: Viewer, cell: tuple[int, int]) -> tuple[float, float]:
-    """Where a cell (column, row) of the picture is on the screen: found by what the page says of points of it."""
-    box = page.get_by_test_id("picture").bounding_box()
-    assert box is not None
-    found: list[tuple[float, float, dict[str, int]]] = []
-    for share in (0.4, 0.6):
-        x, y = box["x"] + share * box["width"], box["y"] + share * box["height"]
-        found.append((x, y, viewer.values_under(round(x), round(y))[0]))
-    (x0, y0, a), (x1, y1, b) = found
-    across, down = [name for name in a if a[name] != b[name]][::-1][:2]
-    column = x0 + (cell[0] - a[across]) * (x1 - x0) / (b[across] - a[across])
-    row = y0 + (cell[1] - a[down]) * (y1 - y0) / (b[down] - a[down])
-    return column, row
-
-
 def table_of(page: Page, button: str) -> np.ndarray[Any, Any]:
     """The numbers of the CSV file of the plot, without its head and places."""
     with page.expect_download() as saved:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import logging
 import math
 import os
 import time
@@ -119,7 +120,8 @@ class Design:
             shards = f", shards {list(part.stored)}" if "shards" in part.definition else ""
             chunks = part.definition.get("chunks", part.stored)
             dtype = part.definition.get("dtype") or part.definition.get("data_type")
-            what = f"{dtype if isinstance(dtype, str) else 'records'} {list(part.shape)}"
+            dtype = dtype["name"] if isinstance(dtype, Mapping) else dtype if isinstance(dtype, str) else "records"
+            what = f"{dtype} {list(part.shape)}"
             lines.append(f"{part.path or 'array'}: {what}, chunks {list(chunks)}{shards}, {size_text(part.nbytes)}")
         return lines
 
@@ -430,12 +432,15 @@ def _connected(scheduler: str | None) -> Iterator[Any]:
         raise CannotConvert(
             f"--scheduler needs dask.distributed: pip install 'hyperslab[convert]' ({error})"
         ) from error
+    log = logging.getLogger("distributed.client")
+    level = log.level
     gone = (CommClosedError, TimeoutError, CancelledError, KilledWorker, ConnectionError)
     try:
         client = Client(scheduler, timeout=10, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise CannotConvert(f"no scheduler can be reached at {scheduler}") from error
     try:
+        log.setLevel(logging.CRITICAL)  # what goes wrong is said once
         with client:
             yield client
     except HyperslabError:
@@ -443,6 +448,8 @@ def _connected(scheduler: str | None) -> Iterator[Any]:
     except gone as error:
         said = f"the cluster at {scheduler} is gone ({type(error).__name__})"
         raise CannotConvert(f"{said}: run the command again to go on") from error
+    finally:
+        log.setLevel(level)
 
 
 def size_of(box: Box) -> int:

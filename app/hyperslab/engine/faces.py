@@ -33,9 +33,9 @@ _V3_ALONE: Final = {
 """Codecs without an equivalent in Zarr v2, and their description in error messages."""
 
 
-def v2_document(metadata: ArrayMetadata, separator: Separator = ".") -> dict[str, Any]:
+def v2_document(metadata: ArrayMetadata) -> dict[str, Any]:
     """The ``.zarray`` of an array of Zarr v3, for a sharded one of its inner chunks; raises `ValueError` if v2 cannot
-    represent it. ``separator`` of the chunk keys: see `v2_coords`.
+    represent it.
 
     Texts and bytes of any length are objects, whose filter stores what the codec of the same name does.
     """
@@ -70,7 +70,7 @@ def v2_document(metadata: ArrayMetadata, separator: Separator = ".") -> dict[str
         "fill_value": fill,
         "compressor": compressor,
         "filters": codecs or None,
-        "dimension_separator": separator,
+        "dimension_separator": ".",  # see `v2_separator`
     }
     try:
         ArrayMetadata.from_document(document, ".zarray")
