@@ -16,6 +16,7 @@ import pytest
 
 from hyperslab.api import docs
 from hyperslab.asgi import create_app
+from hyperslab.engine import jsontext
 from hyperslab.settings import Settings, StoreSettings
 from tests.arrays.support import service_on
 
@@ -126,3 +127,27 @@ def test_routes_are_described_in_a_thread_once_for_all_who_ask(tmp_path: Path, m
     assert asyncio.run(run()) == [200] * 4
     (thread,) = threads
     assert thread is not threading.current_thread()
+
+
+@pytest.mark.parametrize("path", ["/zarr/data/g/.zmetadata", "/zarr3/data/g/zarr.json"])
+def test_consolidated_metadata_is_written_node_by_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A long call of the encoder holds Python's lock, and with it the loop."""
+    dump, sizes = jsontext._dump, list[int]()
+
+    def dump_counted(value: Any, **options: Any) -> bytes:
+        text = dump(value, **options)
+        sizes.append(len(text))
+        return text
+
+    async def run() -> bytes:
+        app = create_app(Settings(stores={"data": StoreSettings(url=str(tmp_path))}))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as client:
+            return (await client.get(path)).content
+
+    fill(tmp_path, "plain", FEW)
+    monkeypatch.setattr(jsontext, "_dump", dump_counted)
+    document = asyncio.run(run())
+    assert json.dumps(json.loads(document), separators=(",", ":")).encode() == document.strip()
+    assert len(document) > FEW // 5 * 30 > max(sizes)

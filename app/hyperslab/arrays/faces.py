@@ -42,7 +42,7 @@ from hyperslab.engine.faces import (
 )
 from hyperslab.engine.fill_value import format_fill_value
 from hyperslab.engine.grid import Coords
-from hyperslab.engine.jsontext import dump_json, parse_object
+from hyperslab.engine.jsontext import dump_in_pieces, dump_json, parse_object
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_v3_in_zarr3
 from hyperslab.engine.selection import normalise
@@ -251,7 +251,7 @@ class FaceReader(KeyReader):
                     metadata[path] = {**found, **_consolidated({})}
                 elif path and opens_v3_in_zarr3(found):
                     metadata[path] = found
-            return dump_json({**document, **_consolidated(metadata)})
+            return dump_in_pieces({**document, **_consolidated(metadata)}, depth=3)
 
         try:
             return self._made_of_all(group, make)

@@ -20,7 +20,7 @@ from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore, witho
 from hyperslab.arrays.plan import make_plan
 from hyperslab.arrays.read import Reader
 from hyperslab.cache import VersionedCache
-from hyperslab.engine.jsontext import dump_json
+from hyperslab.engine.jsontext import dump_in_pieces, dump_json
 from hyperslab.engine.metadata import MAX_CONSOLIDATED_BYTES
 from hyperslab.engine.schema import opens_in_zarr3
 from hyperslab.engine.selection import normalise
@@ -310,7 +310,7 @@ class KeyReader:
                     continue
                 documents |= {inner + name: document for name, document in found.items()}
             named = {"left_out": left_out} if left_out else {}
-            return dump_json({"zarr_consolidated_format": 1, "metadata": documents, **named})
+            return dump_in_pieces({"zarr_consolidated_format": 1, "metadata": documents, **named}, depth=2)
 
         return self._made_of_all(group, make)
 

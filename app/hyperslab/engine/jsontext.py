@@ -77,6 +77,15 @@ def dump_json(value: Any) -> bytes:
         return _dump(json_floats(value))
 
 
+def dump_in_pieces(value: Any, depth: int) -> bytes:
+    """As `dump_json`, the members down to ``depth`` one by one: each call holds Python's lock until its end, for a
+    second at a document of 100,000 nodes."""
+    if not depth or not isinstance(value, dict):
+        return dump_json(value)
+    members = [dump_json(name) + b":" + dump_in_pieces(member, depth - 1) for name, member in value.items()]
+    return b"{" + b",".join(members) + b"}"
+
+
 def distinct(text: bytes) -> bytes:
     """The JSON followed by random white space, so that its digest, the version on most object stores, is unique: a
     delayed conditional request must not match a later equal document."""
