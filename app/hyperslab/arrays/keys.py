@@ -91,11 +91,12 @@ class KeyReader:
         reader: Reader,
         *,
         max_nodes: int = 100_000,
+        made_bytes: int = 2 * MAX_CONSOLIDATED_BYTES,
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._max_nodes = max_nodes
-        self._made = VersionedCache[bytes](2 * MAX_CONSOLIDATED_BYTES)
+        self._made = VersionedCache[bytes](made_bytes)
 
     def find_at_once(self, path: str, wanted: tuple[int, int] | None = None) -> StoredKey:
         """`find` without waiting for more than the metadata of files; raises `BlockingIOError` for all but chunks of
