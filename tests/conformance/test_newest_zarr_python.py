@@ -169,16 +169,3 @@ def test_what_it_writes_is_read_as_it_reads_it(data: tuple[Served, Path], draw: 
         assert found.shape == shape
         if expected.size and not is_object:
             same(found.fill_value, np.asarray(array.fill_value if array.fill_value is not None else 0, expected.dtype))
-
-
-@pytest.mark.parametrize("kind", "Mm")
-def test_times_without_a_unit_are_read_in_v2_and_not_made(tmp_path: Path, kind: str) -> None:
-    counts = np.array([1, -2, -(2**63)], "<i8")
-    array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype=np.dtype(f"<{kind}8"), zarr_format=2)
-    array[:3] = counts.view(f"<{kind}8")
-    with serving(tmp_path) as data:
-        read = data.http.get("/v1/slice/data/a?format=json").json()
-        refused = data.http.put("/v1/metadata/data/b", json={"shape": [1], "dtype": f"<{kind}8"})
-
-    assert read == [1, -2, "NaT", "NaT"]
-    assert (refused.status_code, "needs a unit" in refused.json()["detail"]) == (422, True)

@@ -246,14 +246,13 @@ FOLLOWED_NOT: Final[Mapping[str, Mapping[str, list[Document]]]] = {
         ],
     },
     "v2": {
-        "zarr-python writes it": [{"dtype": "<M8"}],
         _REFERENCES: [
             *({member: [8, 6.0]} for member in ("shape", "chunks")),
             *changes("fill_value", ["3", 3.0]),
             {"dimension_separator": None},
             {"dtype": "|b1"},
             {"compressor": {"id": "zlib", "level": 10}},
-        ],
+        ]
     },
 }
 

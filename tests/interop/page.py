@@ -67,8 +67,7 @@ Both byte orders, everywhere. Objects have [a raw form of their own](http.md#obj
 
 Records are read as a whole or by a field, whose subarray's dimensions follow the array's. Refused, with a problem that
 says why: types of numpy that the specification does not have (`<f16`, `<c32`, `<i3`), multi-byte types without a byte
-order, times without a unit (of zarr-python's `<M8` and `<m8` none are made, and they are read), items of no bytes or of
-more than 64 MiB, objects without an object codec or as fields.
+order, times without a unit, items of no bytes or of more than 64 MiB, objects without an object codec or as fields.
 
 ## Fill values
 

@@ -190,8 +190,6 @@ def _new_v2(request: Mapping[str, Any]) -> dict[str, Any]:
     read = Request(request, V2_MEMBERS)
     shape = read("shape", parse_shape)
     dtype = read("dtype", lambda value: _not_too_large(parse_dtype(value)))
-    if dtype.json in ("<M8", "<m8"):  # the specification has none, though zarr-python writes it
-        raise BadDefinition("dtype", f"{shown(dtype.json)} needs a unit of time, such as [ns] or [10s]")
     layout = _read_layout(read, shape, dtype)
     filters = read("filters", parse_filters, None)
     document = {

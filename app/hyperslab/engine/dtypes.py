@@ -124,8 +124,7 @@ def _simple_dtype(text: str, *, v3: bool) -> np.dtype[Any]:
     if kind not in "mM" and unit is not None:
         raise ValueError(f"{shown(text)} is no time and has no unit")
     time = re.fullmatch(r"\[([1-9][0-9]{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]|", unit or "", re.ASCII)
-    has_unit = bool(unit) or v3 or order == "<"  # zarr-python writes "<M8"; numpy swaps no bytes of ">M8"
-    if kind in "mM" and (time is None or not has_unit or int(time[1] or 1) >= 2**31):
+    if kind in "mM" and (time is None or not (unit or v3) or int(time[1] or 1) >= 2**31):
         raise ValueError(f"{shown(text)} needs a unit of time, such as [ns] or [10s]")
     if kind not in "SUV" and kind + digits not in CODES.values():
         sizes = " or ".join(code[1:] for code in CODES.values() if code[0] == kind)
@@ -169,8 +168,6 @@ def _parse_field(entry: Any, offset: int, *, v3: bool) -> Field:
             pass
         case _:
             raise ValueError(f"expected fields as [name, dtype] or [name, dtype, shape], found {shown(entry)}")
-    if base in ("<M8", "<m8") and not v3:
-        raise ValueError(f"field {shown(name)}: {shown(base)} needs a unit of time, such as [ns] or [10s]")
     try:
         numpy, shape = parse_dtype(base, v3=v3).numpy, _subarray_shape(sizes)
     except ValueError as error:
