@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "client": (4895, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
     "conversion": (2881, 8),
     "demo": (599, 8),
-    "engine": (7651, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
+    "engine": (7646, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
     "storage": (4010, 16),  # 300 of it name what cannot be served, and 111 list keys that obstore cannot represent
     "streams": (3492, 15),
     "tiles": (4794, 19),  # 500 of it place levels by their transformations; 210 are TIFF files, 80 draw samples
@@ -33,10 +33,10 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 229
-TEST_LINES = 55_992
-DOCUMENT_WORDS = 54_519
+TEST_LINES = 55_977
+DOCUMENT_WORDS = 54_523
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
-USER_WORDS = 27_821
+USER_WORDS = 27_809
 """Of all pages but those for developers, without examples."""
 DECISIONS = 21
 

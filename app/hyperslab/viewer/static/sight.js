@@ -120,7 +120,7 @@ export class Sight {
 
   home(immediately = false) {
     const { viewport } = this.viewer;
-    if (this.shown && this.isTooWide()) viewport.fitBounds(this.#middle(), immediately);
+    if (this.shown && this.isTooWide()) viewport.fitBounds(this.#middle(), true); // the way there would miss it by some cells
     else if (this.shown) viewport.fitBounds(this.shown.getBounds(), immediately); // labels may reach beyond it
   }
 
@@ -130,8 +130,8 @@ export class Sight {
     if (!this.shown) return true;
     const home = this.isTooWide() ? this.#middle() : this.shown.getBounds();
     const [now, middle] = [viewport.getBounds(false), home.getCenter()];
-    const slack = now.width / 500 + 4 * Number.EPSILON; // a cell of 2⁵³ is smaller than what a sum of such numbers is off
-    const near = (a, b) => Math.abs(a - b) < slack;
+    // cells of 2⁵³ are smaller than what sums of such numbers are off
+    const near = (a, b) => Math.abs(a - b) < now.width / 500 + 32 * Number.EPSILON * Math.abs(b);
     const { x, y } = now.getCenter();
     return near(x, middle.x) && near(y, middle.y) && near(now.width, Math.max(home.width, home.height * now.getAspectRatio()));
   }
