@@ -155,7 +155,7 @@ on_the_oldest() {
 
 if [[ -n $oldest ]]; then # beside the others, which do not keep all processors busy all the time
     formats=$(mktemp)
-    on_the_oldest 2 tests/engine tests/conformance >"$formats" 2>&1 &
+    on_the_oldest 1 tests/engine tests/conformance >"$formats" 2>&1 &
     beside=$!
 fi
 tests .venv-test "$processes" "$@"
