@@ -34,7 +34,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
 
 PRIVATE_CONSTANTS = 229
 TEST_LINES = 55_977
-DOCUMENT_WORDS = 54_523
+DOCUMENT_WORDS = 54_653
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 27_809
 """Of all pages but those for developers, without examples."""
