@@ -81,7 +81,7 @@ class ListedKey(NamedTuple):
 
 
 class KeyReader:
-    """Finds and reads keys; ``max_nodes`` and ``consolidation_seconds`` limit generated consolidated metadata."""
+    """Finds and reads keys; ``max_nodes`` and ``made_bytes`` limit the consolidated metadata made, and those kept."""
 
     consolidation_seconds = 300.0
 
