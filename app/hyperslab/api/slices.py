@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.conditional import UNCONDITIONAL
-from hyperslab.api.exchange import Exchange, runs_on_loop
+from hyperslab.api.exchange import Exchange, optimistically, runs_on_loop
 from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
@@ -47,7 +46,7 @@ from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
-from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
+from hyperslab.errors import BadParameter, NotRepresentable, TooLarge, TooManyIndices
 from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 from hyperslab.wire.items import bytes_of
@@ -440,28 +439,10 @@ async def labelled_reply(request: Exchange, array: ArrayNode, query: SliceQuery)
 
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
-    """The response of ``answer`` for the array at ``path``.
-
-    An array of a remote store that was opened before is used while its documents are looked up; if they have changed,
-    the response is made again.
-    """
+    """The response of ``answer`` for the array at ``path``, made `optimistically`."""
     known = request.service.catalog.remembered(path)
-    if not isinstance(known, ArrayNode):
-        return await answer(await request.open_array(path))
-    checking = asyncio.create_task(request.open_array(path))
-    try:
-        response = await answer(known)
-    except HyperslabError:
-        if await checking is known:
-            raise
-    except BaseException:
-        checking.cancel()
-        raise
-    else:
-        if await checking is known:
-            return response
-    await request.aclose()
-    return await answer(checking.result())
+    array = known if isinstance(known, ArrayNode) else None
+    return await optimistically(request, array, partial(request.open_array, path), answer)
 
 
 async def look_up(request: Exchange, plan: ReadPlan) -> tuple[ReadPlan, str, int]:
