@@ -238,6 +238,16 @@ def test_a_series_at_a_point_moves_a_tenth_of_the_bytes_of_its_chunks(data: tupl
     assert 0 < 10 * cost(remote) <= cost(keys)
 
 
+def test_the_engine_is_guessed_where_netcdf4_is_asked_last(data: tuple[Served, Path]) -> None:
+    with xarray.set_options(netcdf_engine_order=["h5netcdf", "scipy"]):
+        xarray.backends.refresh_engines()
+        opened = xarray.open_dataset(url(data, "v3")), xarray.open_datatree(url(data, "tree"))
+    xarray.backends.refresh_engines()
+
+    assert opened[0].sizes == dataset().sizes
+    assert opened[1].groups == ("/", "/a", "/a/b")
+
+
 def test_axes_without_names_are_named_and_can_be_left_out(data: tuple[Served, Path]) -> None:
     root = RemoteGroup(url(data, ""))
     group = root.create_group("bare", zarr_format=3)
