@@ -17,8 +17,8 @@ from hyperslab.api.middleware.access import PRINCIPAL, SEEN
 from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import HyperslabError, WriteForbidden, WrongKind
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from hyperslab.api.exchange import Exchange
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.response import REVALIDATED, Buffer, Headers, Pieces, Response, http_date
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChangedWhileRead
 
 _PIECE: Final = 1 << 20

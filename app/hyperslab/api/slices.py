@@ -34,13 +34,13 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.labels import MAX_VALUES, split_label
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import fitting, split_rows

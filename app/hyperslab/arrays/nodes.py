@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.workers import WorkerPool, attempt
+from hyperslab.arrays.workers import Cancel, WorkerPool, attempt
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator

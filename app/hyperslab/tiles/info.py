@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import VersionedCache
 from hyperslab.errors import BadParameter, NoCoordinate, TileNotFound
 from hyperslab.tiles.encode import ENCODER, NUMBER_FORMATS, encode_numbers, encode_picture

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.selection import normalise

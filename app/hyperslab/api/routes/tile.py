@@ -33,8 +33,8 @@ from hyperslab.api.response import (
 )
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChangedWhileRead, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.encode import MEDIA_TYPES, PICTURE_FORMATS
