@@ -32,6 +32,7 @@ from hyperslab.errors import (
     Cancelled,
     ChunkCorrupt,
     HyperslabError,
+    InDoubt,
     PartlyConflicting,
     PartlyWritten,
     StoreError,
@@ -151,6 +152,9 @@ class ChunkWriter:
             except VersionConflict as conflict:
                 if self._expected is not None:
                     raise WriteConflict(key, TOO_LATE) from conflict
+            except InDoubt:
+                if self._expected is not None:
+                    raise
         raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:
