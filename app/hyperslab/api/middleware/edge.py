@@ -41,9 +41,7 @@ class Edge:
             path = re.sub(r"[/\\]+", "/", path)
         scope = {**scope, METHOD: method, "path": path}  # a copy, as the server looks at its own
         try:
-            check_head(scope)
-            if method != "OPTIONS":
-                self._check_query(scope)
+            self._check(scope)
         except HyperslabError as error:
             scope.setdefault(REFUSED, error)
         if method != "HEAD":
@@ -56,10 +54,26 @@ class Edge:
 
         await self._app(scope, receive, send_head)
 
-    def _check_query(self, scope: Scope) -> None:
-        """Refuse repeated parameters below ``/v1``: the keys of a store have none, and pages read their own."""
+    def _check(self, scope: Scope) -> None:
+        """Refuse what servers pass on: a head that is too large, other transfer codings than chunked, and a Host header
+        that is missing, repeated, or no host (RFC 9112 §3.2, §6.1); and repeated parameters below ``/v1``: the keys of
+        a store have none, and pages read their own."""
+        hosts, is_host, size = 0, True, len(scope["path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+            if name == b"host":
+                hosts += 1
+                is_host = is_host and _HOST.fullmatch(value) is not None
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                raise CodingUnknown(value.decode("latin-1"), "chunked")
+        if size > LONGEST_HEAD:
+            raise HeadTooLarge(LONGEST_HEAD)
+        if hosts != 1 and scope["http_version"] == "1.1":
+            raise NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
+        if not is_host:
+            raise NotHttp("The Host header is a name or an address, and maybe a port.")
         sent = scope["query_string"]
-        if b"&" not in sent and b"%" not in sent and sent.isascii():
+        if scope["method"] == "OPTIONS" or (b"&" not in sent and b"%" not in sent and sent.isascii()):
             return
         path = re.sub("^/link/[^/]*", "", route_path(scope))
         if not path.startswith("/v1/"):
@@ -96,22 +110,3 @@ def route_path(scope: Scope) -> str:
     root: str = scope.get("root_path", "")
     path: str = scope["path"]
     return path[len(root) :] if root and f"{path}/".startswith(f"{root}/") else path
-
-
-def check_head(scope: Scope) -> None:
-    """Refuse what servers pass on: a head that is too large, other transfer codings than chunked, and a Host header
-    that is missing, repeated, or no host (RFC 9112 §3.2, §6.1)."""
-    hosts, is_host, size = 0, True, len(scope["path"]) + len(scope["query_string"])
-    for name, value in scope["headers"]:
-        size += len(name) + len(value)
-        if name == b"host":
-            hosts += 1
-            is_host = is_host and _HOST.fullmatch(value) is not None
-        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            raise CodingUnknown(value.decode("latin-1"), "chunked")
-    if size > LONGEST_HEAD:
-        raise HeadTooLarge(LONGEST_HEAD)
-    if hosts != 1 and scope["http_version"] == "1.1":
-        raise NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
-    if not is_host:
-        raise NotHttp("The Host header is a name or an address, and maybe a port.")
