@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def info(tiles: Tiles, path: str, **query: str) -> Json:
-    return info_document(tiles, path, parse_query(query.items()), "", "")
+    return info_document(tiles, tiles.images.open(path), parse_query(query.items()), "", "")
 
 
 def v3_array(folder: Path, values: Array, **options: Any) -> None:
@@ -175,7 +175,7 @@ def ome_6(version: str, *steps: Json) -> Json:
     return {"ome": {"version": version, "multiscales": [multiscale], "scene": {"anything": 1}}}
 
 
-@pytest.mark.parametrize("version", ["0.6", "0.6.dev3", "0.6-dev1"])
+@pytest.mark.parametrize("version", ["0.6", "0.6.dev3", "0.6-dev1", "0.9.dev1"])
 def test_the_axes_and_transformations_of_version_6_are_read(tmp_path: Path, tiles: Tiles, version: str) -> None:
     values = np.zeros((3, 64, 64), "u2") + np.array([100, 200, 300], "u2")[:, None, None]
     steps: list[Json]
@@ -196,6 +196,19 @@ def test_the_axes_and_transformations_of_version_6_are_read(tmp_path: Path, tile
     ]  # fmt: skip
     assert (found["channel_axis"], found["problems"]) == ("c", [])
     assert [(level["factor"], level["offset"]) for level in found["levels"]] == [([1, 1], [0, 0]), ([2, 2], [0, 0])]
+
+
+def test_images_of_version_9_have_any_axes(tmp_path: Path, tiles: Tiles) -> None:
+    """RFC 3, which ngff-zarr 0.50 writes as 0.9.dev1: any number of axes of any type in any order."""
+    attributes = ome_6("0.9.dev1", {"type": "identity"})
+    axes = [{"name": name, "type": "other"} for name in "lightsp"]
+    attributes["ome"]["multiscales"][0]["coordinateSystems"][1]["axes"] = axes
+    zarr.create_group(str(tmp_path / "a"), attributes=attributes)
+    v3_array(tmp_path / "a" / "0", np.zeros((1, 2, 1, 2, 1, 3, 3), "u2"))
+
+    found = info(tiles, "data/a")
+
+    assert ([axis["name"] for axis in found["axes"]], found["problems"]) == ([*"lightsp"], [])
 
 
 def test_transformations_that_are_not_read_are_named(tmp_path: Path, tiles: Tiles) -> None:

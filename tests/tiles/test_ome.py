@@ -244,6 +244,26 @@ def test_one_broken_member_of_a_channel_costs_only_that_member(change: Json, mem
     assert len(found.problems) == 1 + (member == "window.end")  # and that no two ends are left
 
 
+def test_labels_may_be_numbers_and_active_too() -> None:
+    channels = [{**CHANNEL, "label": 488, "active": 0}, {**CHANNEL, "label": 561.5, "active": 1}]
+
+    found = read_ome({**image(), "omero": {"channels": channels}})
+
+    assert found.omero is not None
+    assert [(channel.label, channel.active) for channel in found.omero.channels] == [("488", False), ("561.5", True)]
+    assert found.problems[0] == "omero.channels[0].active: expected true or false, found 0: read as false"
+
+
+def test_settings_beside_the_attributes_of_version_5_count_and_are_named() -> None:
+    settings = {"channels": [CHANNEL]}
+
+    found = read_ome({"ome": {"version": "0.5", **image()}, "omero": settings})
+    inner = read_ome({"ome": {"version": "0.5", **image(), "omero": settings}, "omero": {"channels": []}})
+
+    assert found.omero == inner.omero is not None
+    assert ([*found.problems], inner.problems) == (["omero: stands beside 'ome', not in it; it is used"], ())
+
+
 @pytest.mark.parametrize(
     ("omero", "labels"), [([], None), ({}, None), ({"channels": None}, None), ({"channels": [1, CHANNEL]}, ["", "GFP"])]
 )

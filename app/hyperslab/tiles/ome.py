@@ -1,8 +1,9 @@
 """Parser of OME-Zarr metadata: the attributes of a group as frozen records. Pure.
 
 Follows version 0.4 of the specification (https://ngff.openmicroscopy.org/0.4/); 0.1 to 0.3, the attributes of 0.5
-(nested in ``ome``) and the coordinate systems of 0.6 are accepted. A broken member is left out and reported in
-`Ome.problems`. In the order of the specification: ``multiscales``, ``omero``, ``image-label``, ``plate`` and ``well``.
+(nested in ``ome``), the coordinate systems of 0.6 and any axes (0.9, RFC 3) are accepted. A broken member is left out
+and reported in `Ome.problems`. In the order of the specification: ``multiscales``, ``omero``, ``image-label``,
+``plate`` and ``well``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from hyperslab.tiles.colour import RGBA
 T = TypeVar("T")
 Problems = list[str]
 
-VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6")
+VERSIONS: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.9")
+_WITH_SCALES: Final = VERSIONS[3:]
 _MISSING: Final = object()
 _AXIS_TYPES: Final = {
     **dict.fromkeys(("x", "y", "z", "row", "rows", "col", "cols", "column", "columns", "line", "lines"), "space"),
@@ -191,6 +193,10 @@ def _root(attributes: Mapping[str, Any], problems: Problems) -> Member:
     """The object that holds the OME-Zarr members. Null members are dropped: some writers use them for absent ones."""
     nested = attributes.get("ome")
     block = nested if isinstance(nested, Mapping) else attributes
+    outside = attributes.get("omero") if block is not attributes else None
+    if isinstance(outside, Mapping) and block.get("omero") is None:
+        problems.append("omero: stands beside 'ome', not in it; it is used")
+        block = {**block, "omero": outside}
     return Member({name: value for name, value in block.items() if value is not None}, "", problems)
 
 
@@ -261,7 +267,10 @@ class Member:
         return self.value if isinstance(self.value, str) else default
 
     def flag(self) -> bool:
-        """True or false."""
+        """True or false; 1 and 0, which some writers use, are reported."""
+        if type(self.value) is int and self.value in (0, 1):
+            self.report(f"expected true or false, found {self.value}: read as {bool(self.value)}".lower())
+            return bool(self.value)
         if not isinstance(self.value, bool):
             raise self.mismatch("true or false")
         return self.value
@@ -304,7 +313,7 @@ class Member:
             return None
         if self.value in VERSIONS:
             return str(self.value)
-        match = re.match(r"(0\.[1-6])(?![0-9])([-.]?(?:dev|rc|a|b)[-.\w]*$)?", str(self.value))
+        match = re.match(r"(0\.[1-69])(?![0-9])([-.]?(?:dev|rc|a|b)[-.\w]*$)?", str(self.value))
         if match is None or match[2] is None:
             read_as = f": read as {match[1]}" if match else ""
             self.report(f"{shown(self.value)} is none of {', '.join(VERSIONS)}{read_as}")
@@ -352,7 +361,7 @@ def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
     version = entry.get("version", outer_version).version()
     axes = entry.lenient(lambda e: _parse_axes(_intrinsic(e), version))
     rank = None if axes is None else len(axes)
-    needs_scale = version in ("0.4", "0.5", "0.6") or (version is None and axes is not None)
+    needs_scale = version in _WITH_SCALES or (version is None and axes is not None)
     outer = _parse_transformations(_without_other_systems(entry), rank)
 
     def parse_dataset(dataset: Member) -> Dataset:
@@ -398,7 +407,7 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
     looks_like_0_4 = isinstance(datasets, list) and any(
         isinstance(dataset, Mapping) and "coordinateTransformations" in dataset for dataset in datasets
     )
-    if not entry["axes"].is_given and version not in ("0.4", "0.5", "0.6") and not looks_like_0_4:
+    if not entry["axes"].is_given and version not in _WITH_SCALES and not looks_like_0_4:
         return None
     members = entry["axes"].list(at_least=1)
     axes = [_parse_axis(axis, f"d{i}") for i, axis in enumerate(members)]
@@ -407,7 +416,9 @@ def _parse_axes(entry: Member, version: str | None) -> tuple[AxisFacts, ...] | N
             members[i].report(f"{shown(axis.name)} is there twice")
             axes[i] = replace(axis, name=f"d{i}")
     spatial = sum(axis.type == "space" for axis in axes)
-    if not 2 <= len(axes) <= 5:
+    if version == "0.9":  # any number of any axes
+        pass
+    elif not 2 <= len(axes) <= 5:
         entry["axes"].report(f"expected 2 to 5 axes, found {len(axes)}")
     elif not 2 <= spatial <= 3:
         entry["axes"].report(f"expected 2 or 3 axes of type space, found {spatial}")
@@ -500,12 +511,17 @@ def _parse_channel(channel: Member) -> OmeroChannel:
         return OmeroChannel("", None, None, active=True, inverted=False)
     active, inverted = (channel[m].optional(Member.flag) for m in ("active", "inverted"))
     return OmeroChannel(
-        label=channel["label"].text_or(""),
+        label=_label(channel["label"].value),
         color=channel["color"].optional(_parse_colour),
         window=channel["window"].optional(_parse_window),
         active=active is not False,
         inverted=bool(inverted),
     )
+
+
+def _label(value: Any) -> str:
+    """A label; spatialdata writes names of channels that are numbers, such as wavelengths, as they are."""
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def _parse_colour(colour: Member) -> str:
