@@ -12,6 +12,7 @@ import pytest
 
 from tests.demos import demo_parent
 from tests.examples import Interpreters, Runner, examples, is_as_shown
+from tests.s3 import S3Server
 from tests.server import serving
 from tests.tools import ROOT
 
@@ -47,12 +48,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runner(
-    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters, s3_server: S3Server
 ) -> Iterator[Runner]:
     monkeypatch.chdir(folder)
+    s3_server.client.create_bucket(Bucket="lab")
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(folder, page, demo, python) as started:
+    with Runner(folder, page, demo, python, s3_server.url) as started:
         yield started
 
 

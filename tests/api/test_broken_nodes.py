@@ -15,6 +15,8 @@ import pytest
 import zarr
 
 from hyperslab import RemoteArray, RemoteGroup
+from hyperslab.conversion.places import StorePlace
+from hyperslab.errors import StoreDenied
 from hyperslab.storage import StoreConfig
 from tests.api.support import DEFINITION, Served, problem, serving
 from tests.documents import zarray
@@ -367,3 +369,34 @@ def test_an_empty_array_without_a_chunk_size_grows(
 
         assert data.http.get(A).json()["chunks"] == then
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "a"))[:2], rows)
+
+
+@pytest.mark.parametrize("mode", [0, 0o555], ids=oct)
+def test_a_folder_that_may_not_be_changed_is_named_before_anything_is_removed(
+    unprivileged_folder: Path, mode: int
+) -> None:
+    """Of an array, by whatever request; one that may not be listed at all stays where its group is deleted."""
+    store = StoreConfig(name="data", url=str(unprivileged_folder), writable=True, durability="rename")
+    group, forbidden = "/v1/metadata/data/g", unprivileged_folder / "g/sub"
+    with serving(store) as data:
+        for path in ("/a", "/sub/b", "/z"):
+            data.http.put(f"{group}{path}", json=DEFINITION).raise_for_status()
+        before = sorted(data.keys())
+        forbidden.chmod(mode)
+
+        refused = [data.http.put(group, json=DEFINITION, params={"mode": "replace", "foreign": "true"})]
+        with pytest.raises(StoreDenied, match="'sub/'"):
+            StorePlace(str(unprivileged_folder / "g"), "job").clear()
+        if mode:
+            refused.append(data.http.delete(f"{group}?recursive=true"))
+        forbidden.chmod(0o755)
+        after = sorted(data.keys())
+        forbidden.chmod(mode)
+        removed = data.http.delete(f"{group}?recursive=true") if not mode else None
+        forbidden.chmod(0o755)
+
+    assert [(problem(answer), answer.json()["key"]) for answer in refused] == [
+        ((502, "store-denied"), "g/sub/") for _ in refused
+    ]
+    assert after == before
+    assert removed is None or removed.json()["kept"] == {"count": 1, "keys": ["g/sub"]}

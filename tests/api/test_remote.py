@@ -75,6 +75,36 @@ def test_of_cached_chunks_only_the_versions_are_asked_for(folder: Path) -> None:
         assert counted(service, lambda: read(service, "select=:,0")) == (0, DOCUMENTS + 3)
 
 
+def test_documents_of_a_picture_are_looked_up_while_its_chunks_are(remote: Running) -> None:
+    path, looking, asking = "/v1/tile/data/a/0/0/0.png?rescale=0,", threading.Event(), threading.Event()
+    assert request(remote.url, f"{path}10").status == 200
+
+    def before_versions(keys: Sequence[str]) -> None:
+        own, other = (looking, asking) if any(key.endswith(".zarray") for key in keys) else (asking, looking)
+        own.set()
+        assert other.wait(30)
+
+    remote.store.before_versions = before_versions
+
+    assert request(remote.url, f"{path}20").status == 200
+
+
+@pytest.mark.parametrize("of", ["0/0/0.png", "0/0/0.npy", "info.json", "legend.png"])
+def test_a_picture_that_was_replaced_since_is_drawn_as_it_is_now(remote: Running, folder: Path, of: str) -> None:
+    path = f"/v1/tile/data/a/{of}"
+    before = request(remote.url, path)
+    shutil.rmtree(folder / "a")
+    zarr_array(folder, np.arange(40 * 70, dtype="<u2").reshape(40, 70) * 3, (20, 25))
+
+    after = request(remote.url, path)
+
+    with running(folder) as local:
+        expected = request(local.url, path)
+    assert (before.status, after.status, expected.status) == (200, 200, 200)
+    assert before.body != after.body or of == "legend.png"
+    assert after.body.replace(remote.url.encode(), b"") == expected.body.replace(local.url.encode(), b"")
+
+
 def test_documents_are_looked_up_while_chunks_are_fetched(remote: Running) -> None:
     looking, fetching = threading.Event(), threading.Event()
 

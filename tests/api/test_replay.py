@@ -321,7 +321,7 @@ def test_what_is_not_in_the_cache_is_missed_once(server: Running) -> None:
 
 
 def damage(chunk: Path) -> None:
-    """Break a file so that its version does not tell."""
+    """Break a file so that its size and time do not tell."""
     before = chunk.stat()
     chunk.write_bytes(b"\0" * before.st_size)
     os.utime(chunk, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.limits import BytesInFlight
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.service import build
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import Cancelled, TooLarge
 from hyperslab.wire import SelectionItem

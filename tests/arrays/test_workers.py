@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cancel import Cancel
-from hyperslab.arrays.workers import WorkerPool
+from hyperslab.arrays.workers import Cancel, WorkerPool
 from hyperslab.errors import Cancelled
 
 

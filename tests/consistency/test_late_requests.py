@@ -184,6 +184,34 @@ def test_a_lost_answer_about_a_lease_is_no_failure(pair: list[Replica]) -> None:
     assert read(first, 8) == [1] * 4 + [2] * 4
 
 
+def test_a_lost_answer_about_a_chunk_is_no_failure(pair: list[Replica]) -> None:
+    """Another replica has changed the chunk in between, so nobody can say whether the put was stored."""
+    first, second = pair
+    create(8)(first).raise_for_status()
+    put(5)(first).raise_for_status()
+    second.proxy.inject(LoseAnswer(), method="PUT", path="a/1")
+    second.proxy.inject(Before(lambda: put(9, "7")(first).raise_for_status()), method="PUT", path="a/1")
+
+    put(7, "4")(second).raise_for_status()
+
+    assert read(first, 8) == [5] * 4 + [7, 5, 5, 9]
+
+
+@pytest.mark.parametrize("pair", [False], indirect=True)
+def test_what_fails_after_a_creation_leaves_it_in_consolidated_metadata(pair: list[Replica]) -> None:
+    first, _ = pair
+    create(8)(first).raise_for_status()
+    put(5)(first).raise_for_status()
+    document = {"zarr_consolidated_format": 1, "metadata": {}}
+    first.client.put("/zarr/data/.zmetadata", json=document).raise_for_status()
+    DELETE(first).raise_for_status()
+    first.proxy.inject(Status(500), method="POST", times=math.inf)
+
+    assert create(8)(first).status_code == 502
+
+    assert "a/.zarray" in first.client.get("/zarr/data/.zmetadata").json()["metadata"]
+
+
 def test_a_lost_answer_about_consolidated_metadata_is_no_failure(pair: list[Replica]) -> None:
     first, second = pair
     create(8)(first).raise_for_status()

@@ -149,6 +149,28 @@ def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
     assert all("orientation 6" in each and "-9999" in each and "InterColorProfile" in each for each in said)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_the_colour_of_one_channel_of_imagej_and_its_other_members_are_kept_or_named(
+    tmp_path: Path, dtype: str
+) -> None:
+    green = np.zeros((3, 256), "u1")
+    green[1] = np.arange(256)
+    kept = {"c0": -32768.0, "Properties": {"lens": "60x"}}
+    colour: dict[str, Any] = {"metadata": {**kept, "ROI": b"Iout"}}
+    if dtype == "u1":
+        colour["colormap"] = green.astype("u2") * 257
+    else:
+        colour["metadata"] |= {"LUTs": [green], "mode": "color"}
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((9, 9), dtype), imagej=True, **colour)
+
+    made = convert(str(tmp_path / "a.tif"), str(tmp_path / "a.zarr"))
+
+    group: Any = zarr.open_group(tmp_path / "a.zarr", mode="r")
+    assert [channel["color"] for channel in group.attrs["ome"]["omero"]["channels"]] == ["00FF00"]
+    assert group.attrs["imagej"] == kept
+    assert "left out ROI" in made.lines
+
+
 @pytest.mark.parametrize("out", ["image.zarr", "image.ome.tif", "image.nc"])
 def test_what_a_tiff_says_of_itself_is_kept_or_named(tmp_path: Path, out: str) -> None:
     scale: Any = [(33550, 12, 3, (1.0, 2.0, 0.0), True)]

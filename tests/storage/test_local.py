@@ -47,6 +47,26 @@ def test_every_rewrite_changes_the_version(root: Path) -> None:
     assert len(versions | {*store.versions("", ["k"])}) == 31
 
 
+@pytest.mark.parametrize("way", ["in place", "made anew", "renamed"])
+def test_a_file_that_others_write_with_its_old_size_and_time_has_another_version(root: Path, way: str) -> None:
+    """As archives do whose files all have one time, and copies that keep times; a new file may get the old inode."""
+    store, path, other = local(root), root / "k", root / "other"
+    version = store.put("k", b"ours")
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:
+        if way == "made anew":
+            path.unlink()
+        written = other if way == "renamed" else path
+        written.write_bytes(b"xxxx")
+        os.utime(written, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if way == "renamed":
+            other.replace(path)
+
+    assert store.versions("", ["k"]) != [version]
+    with pytest.raises(VersionConflict):
+        store.put("k", b"late", if_version=version)
+
+
 def test_folders_of_a_large_folder_are_listed_again_when_it_changed_or_after_seconds(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,24 @@ class TestLostAnswers:
 
             assert store.versions("", ["new"]) == [version]
 
+    @pytest.mark.parametrize("lost", [LoseAnswer(), LoseAnswer(500)], ids=str)
+    def test_a_deletion_is_asked_for_again(self, store: Store, proxy: FaultProxy, lost: Fault) -> None:
+        store.put("a/1", b"1")
+        proxy.inject(lost, method="POST")
+        assert store.delete("k")
+        proxy.inject(lost, method="POST")
+        assert store.delete_prefix("a/") == 1
+
+        assert [*store.list_prefix("")] == []
+
+    def test_a_tombstone_is_no_other_writer(self, store: Store, proxy: FaultProxy) -> None:
+        store.put_tombstones(["new"])
+        proxy.inject(LoseAnswer(), method="PUT")
+
+        store.put("new", b"1", if_version=ABSENT)
+
+        assert value_of(store, "new") == b"1"
+
     def test_counting_through_lost_answers_counts_each_once(
         self, store: Store, direct: Store, proxy: FaultProxy
     ) -> None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -22,7 +23,7 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
-from hyperslab.errors import InDoubt
+from hyperslab.errors import InDoubt, Overloaded
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.base import Store
 from hyperslab.storage.conditional import ConditionalPuts
@@ -239,6 +240,23 @@ def test_lost_answers_never_fail_a_stream(
         assert client.delete("/v1/stream/lab/run?finish=true").raise_for_status().json()["arrays"]["a"]["error"] is None
         check_reads(sender, model, final=True)
     assert {key.rpartition("/")[2] for key in puts} >= {".zarray", "stream.json", "head"}
+
+
+def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, settings = "/v1/stream/lab/run", {"arrays": [{"key": "a", **ARRAYS["frames"]}]}
+    with client_of(folder(tmp_path)) as client:
+        with monkeypatch.context() as killed:
+            killed.setattr(Streams, "_create_nodes", Mock(side_effect=Overloaded("killed", 1)))
+            killed.setattr(Streams, "_remove", Mock())
+            assert client.put(url, json=settings).status_code == 503
+        others = client.put(url, json={"arrays": [{"key": "a", **ARRAYS["frames"], "fill_value": 1}]})
+        again = client.put(url, json=settings)
+
+        assert (others.status_code, others.json()["member"]) == (409, "arrays.0.fill_value")
+        assert (again.status_code, again.json()["arrays"]["a"]["error"]) == (201, None)
+        assert client.put(url, json=settings).status_code == 409
 
 
 def test_an_array_that_is_opened_beside_a_commit_of_two_groups_has_all_its_rows(

@@ -95,7 +95,7 @@ def write_image(
 
 def rendering(tiles: Tiles, path: str, query: TileQuery, place: tuple[int, int, int], fmt: str) -> Rendering:
     tile = TilePlace(path, *place, query.tile_size, tms=query.scheme == "tms")
-    return tiles.picture(path, query, fmt, tile)
+    return tiles.picture(tiles.images.open(path, query.field), query, fmt, tile)
 
 
 def draw(rendering: Rendering) -> Encoded:

@@ -38,9 +38,9 @@ def test_packed_values_are_drawn_as_those_that_they_mean(tiles: Tiles, query: li
 
 def test_windows_histograms_and_numbers_are_decoded(tiles: Tiles, packed: Array) -> None:
     asked = parse_query([("decode", "cf")])
-    info = info_document(tiles, "data/t", asked, "", "")
-    counted = histogram_document(tiles, "data/t", asked)
-    plain = info_document(tiles, "data/t", parse_query([]), "", "")
+    info = info_document(tiles, tiles.images.open("data/t"), asked, "", "")
+    counted = histogram_document(tiles, tiles.images.open("data/t"), asked)
+    plain = info_document(tiles, tiles.images.open("data/t"), parse_query([]), "", "")
     values = numbers(tiles, "data/t", (0, 0, 0), [("decode", "cf"), ("tile_size", "64")])
 
     assert info["decoded"]["unit"] == "K"
@@ -54,7 +54,7 @@ def test_windows_histograms_and_numbers_are_decoded(tiles: Tiles, packed: Array)
 def test_malformed_attributes_break_no_picture_and_are_told(tmp_path: Path, tiles: Tiles) -> None:
     write_array(tmp_path / "a", np.eye(8, dtype="<i2"), attributes={"scale_factor": "no"}, fill_value=None)
     for decode in ("cf", "none"):
-        info = info_document(tiles, "data/a", parse_query([("decode", decode)]), "", "")
+        info = info_document(tiles, tiles.images.open("data/a"), parse_query([("decode", decode)]), "", "")
         assert "scale_factor" in info["problems"][0]
         tile(tiles, "data/a", (0, 0, 0), [("decode", decode)])
 
@@ -67,4 +67,4 @@ def test_a_mean_of_flags_is_none_of_them_and_dates_are_drawn_as_numbers(tmp_path
     write_array(tmp_path / "d", np.arange(64, dtype="<i4").reshape(8, 8), attributes=days, fill_value=None)
     asked = [("decode", "cf"), ("tile_size", "64")]
     assert set(np.unique(numbers(tiles, "data/f", (0, 0, 0), asked))) <= {0, 4}
-    assert info_document(tiles, "data/d", parse_query(asked), "", "")["rescale_auto"] == [0, 63]
+    assert info_document(tiles, tiles.images.open("data/d"), parse_query(asked), "", "")["rescale_auto"] == [0, 63]

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def info(tiles: Tiles, path: str, **query: str) -> Json:
-    return info_document(tiles, path, parse_query(query.items()), "", "")
+    return info_document(tiles, tiles.images.open(path), parse_query(query.items()), "", "")
 
 
 def v3_array(folder: Path, values: Array, **options: Any) -> None:

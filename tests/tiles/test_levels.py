@@ -101,7 +101,7 @@ def test_a_level_lies_where_its_transformations_say(tmp_path: Path, tiles: Tiles
     level = blocks(PLANE, case.factors, case.first, case.shape)
     write_array(tmp_path / "a" / "1", level)
 
-    info = info_document(tiles, "data/a", parse_query([]), "", "")
+    info = info_document(tiles, tiles.images.open("data/a"), parse_query([]), "", "")
     small = [("tile_size", "64")]
     step = 2 ** (zoom := 2)
     found = np.block([
@@ -148,7 +148,7 @@ def test_an_index_that_a_level_does_not_have_is_taken_from_a_finer_one(
     found = [int(numbers(tiles, "data/a", (0, 0, 0), [("tile_size", "64"), (index, str(at))]).max()) for at in range(5)]
 
     assert found == [100, 101, 102, 3, 4]
-    assert len(info_document(tiles, "data/a", parse_query([]), "", "")["problems"]) == 1
+    assert len(info_document(tiles, tiles.images.open("data/a"), parse_query([]), "", "")["problems"]) == 1
 
 
 def test_an_axis_that_was_halved_has_no_neighbour_for_the_last_index(tmp_path: Path, tiles: Tiles) -> None:
@@ -171,7 +171,7 @@ def test_padding_is_no_part_of_the_window_nor_of_a_thumbnail(tmp_path: Path, til
         tmp_path / "a", {"multiscales": [{"version": "0.4", "axes": axes_json("yx"), "datasets": datasets}]}
     )
 
-    info = info_document(tiles, "data/a", parse_query([]), "", "")
+    info = info_document(tiles, tiles.images.open("data/a"), parse_query([]), "", "")
 
     assert info["rescale_auto"][0] == 1000
     assert (np.asarray(pixels(tile(tiles, "data/a", (0, 0, 0)))[:150, :150, 0]) == 0).all()  # the window starts there

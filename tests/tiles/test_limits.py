@@ -32,7 +32,7 @@ def test_no_tile_touches_more_chunks_than_the_most_that_is_told_for_its_zoom(
 ) -> None:
     write_empty(tmp_path / "a", (1100, 701), chunks)
 
-    frame = tiles.frame("data/a", parse_query([("tile_size", str(size))]))
+    frame = tiles.frame(tiles.images.open("data/a"), parse_query([("tile_size", str(size))]))
     for z in range(frame.grid.maxzoom + 1):
         regions = [frame.grid.region(z, *place) for place in product(*map(range, frame.grid.counts(z)))]
         most = sum(part.chunks for part in ReadEstimate.of(frame, regions[0]))
@@ -45,17 +45,17 @@ def test_channels_count_by_the_chunks_that_they_lie_in(tmp_path: Path, tiles: Ti
     (tmp_path / "a" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["c", "y", "x"]}')
 
     for channels, expected in (("0", 16), ("01", 16), ("12", 32), ("024", 48)):
-        frame = tiles.frame("data/a", parse_query([("c", index) for index in channels]))
+        frame = tiles.frame(tiles.images.open("data/a"), parse_query([("c", index) for index in channels]))
         assert ReadEstimate.of(frame, frame.grid.region(0, 0, 0))[0].chunks == expected
 
 
 def test_at_full_size_a_tile_may_have_a_chunk_for_each_of_its_pixels(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (600, 600), (1, 1))
 
-    frame = tiles.frame("data/a", parse_query([]))
+    frame = tiles.frame(tiles.images.open("data/a"), parse_query([]))
     assert tiles.reader.minzoom(frame, sampled=False) == frame.grid.maxzoom == 2
     assert tiles.reader.excess(frame, frame.grid.region(2, 0, 0)) is None
-    larger = tiles.frame("data/a", parse_query([("tile_size", "512")]))
+    larger = tiles.frame(tiles.images.open("data/a"), parse_query([("tile_size", "512")]))
     with pytest.raises(TooLarge, match="smaller ones"):
         tiles.reader.plan(larger, larger.grid.region(1, 0, 0))
 
@@ -71,7 +71,7 @@ def test_what_deep_chunks_decode_is_bounded_and_the_coarsest_zoom_agrees(
     """Of uncompressed and of Blosc chunks only a part is decoded."""
     write_empty(tmp_path / "a", (512, 4096, 4096), (512, 128, 128), codec)
 
-    frame = tiles.frame("data/a", parse_query([]))
+    frame = tiles.frame(tiles.images.open("data/a"), parse_query([]))
     assert tiles.reader.minzoom(frame) == minzoom
     tiles.reader.plan(frame, frame.grid.region(minzoom, 0, 0))
     if minzoom:
@@ -83,10 +83,10 @@ def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
     write_empty(tmp_path / "a", (4096, 600, 600), (1, 4096, 4096), BZ2)
 
     with tiles_on(tmp_path, max_bytes=1 << 26) as tiles:
-        frame = tiles.frame("data/a", parse_query([("axes", "d0,d2")]))
+        frame = tiles.frame(tiles.images.open("data/a"), parse_query([("axes", "d0,d2")]))
         assert tiles.reader.minzoom(frame) == frame.grid.maxzoom == 4
         tiles.reader.plan(frame, frame.grid.region(4, 0, 0))
-        larger = tiles.frame("data/a", parse_query([("axes", "d0,d2"), ("tile_size", "512")]))
+        larger = tiles.frame(tiles.images.open("data/a"), parse_query([("axes", "d0,d2"), ("tile_size", "512")]))
         with pytest.raises(TooLarge, match="smaller ones"):
             tiles.reader.plan(larger, larger.grid.region(3, 0, 0))
 
@@ -94,7 +94,7 @@ def test_at_full_size_four_times_as_much_may_be_decoded(tmp_path: Path) -> None:
 def test_chunks_that_strips_cut_count_as_often_as_they_are_decoded(tmp_path: Path, tiles: Tiles) -> None:
     write_empty(tmp_path / "a", (8192, 8192), (8192, 1024), BZ2)
 
-    frame = tiles.frame("data/a", parse_query([]))
+    frame = tiles.frame(tiles.images.open("data/a"), parse_query([]))
     assert ReadEstimate.of(frame, frame.grid.region(0, 0, 0))[0].decoded == 4 * 8192 * 8192
 
 
@@ -142,7 +142,7 @@ def test_images_of_a_well_are_read_concurrently_as_far_as_their_chunks_fit(
     monkeypatch.setattr(WorkerPool, "map", watched)
     monkeypatch.setattr(WorkerPool, "max_helpers", lambda _, count, nbytes: min(count, 3) if nbytes else 9)
 
-    frame = tiles.frame("data/a", parse_query([]))
+    frame = tiles.frame(tiles.images.open("data/a"), parse_query([]))
     plan = tiles.reader.plan(frame, frame.grid.region(0, 0, 0))
     assert plan.working_memory == 2 * plan.largest > 2 * 4096 * 4096
     in_hand.clear()

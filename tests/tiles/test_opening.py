@@ -27,7 +27,8 @@ from tests.tiles.support import (
 
 
 def info(tiles: Tiles, path: str, query: Query = ()) -> dict[str, Any]:
-    return info_document(tiles, path, parse_query(query), "http://host/v1/tile/" + path, "")
+    asked = parse_query(query)
+    return info_document(tiles, tiles.images.open(path, asked.field), asked, "http://host/v1/tile/" + path, "")
 
 
 def ramp(*shape: int, dtype: str = "<u2") -> Array:
@@ -148,7 +149,7 @@ def test_a_damaged_chunk_is_left_out_of_the_window_and_named(tmp_path: Path, til
     (tmp_path / "a" / "1.0").write_bytes(b"short")
 
     found = info(tiles, "data/a")
-    counted = histogram_document(tiles, "data/a", parse_query([]))
+    counted = histogram_document(tiles, tiles.images.open("data/a"), parse_query([]))
 
     assert found["rescale_auto"] == [2, 2045]
     assert [problem for problem in found["problems"] if "1.0" in problem and "leaves out" in problem]
@@ -159,7 +160,7 @@ def test_a_finer_level_tells_the_window_where_the_coarsest_is_damaged(tmp_path: 
     write_damaged_image(tmp_path / "a", ["1/0.0", "0/0.0"])
 
     found = info(tiles, "data/a")
-    counted = histogram_document(tiles, "data/a", parse_query([]))
+    counted = histogram_document(tiles, tiles.images.open("data/a"), parse_query([]))
 
     assert found["rescale_auto"][1] > 4000
     assert counted["level"] == "data/a/0"
@@ -394,7 +395,7 @@ def test_a_field_that_no_image_has_is_told_of(tmp_path: Path, tiles: Tiles, path
     write_plate(tmp_path / "a")
 
     with pytest.raises(FieldUnknown, match="'nope'"):
-        tiles.frame(path, parse_query([("field", "nope")]))
+        tiles.images.open(path, "nope")
 
 
 @pytest.mark.parametrize("missing", ["A/1", "B/2"])

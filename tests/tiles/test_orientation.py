@@ -20,14 +20,14 @@ UP, DOWN = np.linspace(-45, 45, 31), np.linspace(45, -45, 31)
 
 def mosaic(tiles: Tiles, path: str, zoom: int, **query: str) -> Array:
     """All tiles of a zoom as one array of numbers."""
-    rows, columns = tiles.frame(path, parse_query(query.items())).grid.counts(zoom)
+    rows, columns = tiles.frame(tiles.images.open(path), parse_query(query.items())).grid.counts(zoom)
     return np.block(
         [[numbers(tiles, path, (zoom, x, y), [*query.items()]) for x in range(columns)] for y in range(rows)]
     )
 
 
 def natural(tiles: Tiles, path: str, **query: str) -> dict[str, Any]:
-    return info_document(tiles, path, parse_query(query.items()), "", "")
+    return info_document(tiles, tiles.images.open(path), parse_query(query.items()), "", "")
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_what_cannot_be_turned_or_stretched_is_refused(tmp_path: Path, tiles: Ti
     write_array(tmp_path / "a", np.zeros((3, 4, 5)), attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]})
 
     with pytest.raises(BadParameter, match=name):
-        tiles.frame("data/a", parse_query([(name, value)]))
+        tiles.frame(tiles.images.open("data/a"), parse_query([(name, value)]))

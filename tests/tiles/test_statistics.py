@@ -53,7 +53,7 @@ def test_a_window_knows_all_corners_of_a_large_chunk(tmp_path: Path, tiles: Tile
     values[1900:, 1900:] = 200
     write_array(tmp_path / "a", values, chunks=values.shape)
 
-    found = histogram_document(tiles, "data/a", parse_query([]))
+    found = histogram_document(tiles, tiles.images.open("data/a"), parse_query([]))
 
     assert (found["min"], found["max"], found["exact"]) == (0, 200, False)
     assert found["percentiles"]["99.9"] == 200
@@ -128,7 +128,7 @@ def test_a_histogram_follows_every_write_and_has_the_tag_of_its_values(
     read, query = Reader.read, parse_query([])
     write_array(tmp_path / "a", np.full((8, 8), 1, "u1"))
     array = zarr.open_array(tmp_path / "a", mode="r+")
-    assert histogram_document(tiles, "data/a", query)["min"] == 1
+    assert histogram_document(tiles, tiles.images.open("data/a"), query)["min"] == 1
     array[...] = 2
 
     def late(*arguments: Any, **options: Any) -> Any:
@@ -137,7 +137,7 @@ def test_a_histogram_follows_every_write_and_has_the_tag_of_its_values(
         return read(*arguments, **options)
 
     monkeypatch.setattr(Reader, "read", late)
-    during, after = (histogram_document(tiles, "data/a", query) for _ in range(2))
+    during, after = (histogram_document(tiles, tiles.images.open("data/a"), query) for _ in range(2))
 
     assert (Reader.read, during) == (read, after)
     assert after["min"] == 3

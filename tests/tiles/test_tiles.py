@@ -337,7 +337,7 @@ def test_any_tile_of_any_image_equals_the_plain_rendering(tmp_path: Path, tiles:
     levels = [plane, plane[::2, ::2]][: data.draw(st.integers(1, 2), label="levels")]
     write_image(tmp_path / "a", levels, "yx", chunks=chunks)
 
-    grid = tiles.frame("data/a", parse_query([SMALL])).grid
+    grid = tiles.frame(tiles.images.open("data/a"), parse_query([SMALL])).grid
     z = data.draw(st.integers(0, grid.maxzoom), label="z")
     rows, columns = grid.counts(z)
     place = data.draw(st.integers(0, columns - 1)), data.draw(st.integers(0, rows - 1))
@@ -408,8 +408,8 @@ def test_a_legend_has_the_colours_of_the_tiles(tmp_path: Path, tiles: Tiles, que
     ramp = np.broadcast_to(np.arange(256, dtype="<u2"), (3, 256, 256))
     write_image(tmp_path / "a", [ramp], "cyx", {"omero": {"channels": channels}})
 
-    bars = pixels(tiles.legend("data/a", parse_query(query)))
-    shown = tiles.frame("data/a", parse_query(query)).channels
+    bars = pixels(tiles.legend(tiles.images.open("data/a"), parse_query(query)))
+    shown = tiles.frame(tiles.images.open("data/a"), parse_query(query)).channels
     others = [pair for pair in query if pair[0] not in ("c", "invert")]
     inverted = [value for name, value in query if name == "invert"]
     for place, channel in enumerate(shown):

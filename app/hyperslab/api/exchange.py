@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -15,9 +17,12 @@ from hyperslab.api.middleware.access import PRINCIPAL, SEEN
 from hyperslab.api.response import HELD, METHOD
 from hyperslab.api.services import Services
 from hyperslab.api.threads import STORE, cancelled_when_gone
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.nodes import ArrayNode, GroupNode, MountedStore
-from hyperslab.errors import WriteForbidden, WrongKind
+from hyperslab.arrays.workers import Cancel
+from hyperslab.errors import HyperslabError, WriteForbidden, WrongKind
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
@@ -97,6 +102,29 @@ class Exchange(AsyncExitStack):
         """The path below which the application is: of a proxy that removes it, or of a mount. Belongs before every
         link."""
         return str(self.scope.get("root_path", ""))
+
+
+async def optimistically(
+    request: Exchange, known: T | None, open_now: Callable[[], Awaitable[T]], answer: Callable[[T], Awaitable[R]]
+) -> R:
+    """The answer for what ``open_now`` opens. ``known``: what was opened before in a remote store, which is used while
+    its documents are looked up; if they have changed, the answer is made again."""
+    if known is None:
+        return await answer(await open_now())
+    checking = asyncio.ensure_future(open_now())
+    try:
+        made = await answer(known)
+    except HyperslabError:
+        if await checking is known:
+            raise
+    except BaseException:
+        checking.cancel()
+        raise
+    else:
+        if await checking is known:
+            return made
+    await request.aclose()
+    return await answer(checking.result())
 
 
 def exchange(request: Request) -> Exchange:

@@ -12,7 +12,7 @@ from hyperslab.api.exchange import Exchange
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.ranges import ByteRange, Multipart, parse_range
 from hyperslab.api.response import REVALIDATED, Buffer, Headers, Pieces, Response, http_date
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChangedWhileRead
 
 _PIECE: Final = 1 << 20
@@ -146,18 +146,17 @@ Reply = Response | Representation
 
 async def respond(request: Exchange, make: Callable[[], Awaitable[Reply]]) -> Response:
     """The response to a read, of what ``make`` returns; made again a few times if data is written meanwhile."""
-
-    async def attempt() -> Response:
-        reply = await make()
-        return reply if isinstance(reply, Response) else await reply.respond(request)
-
-    for _ in range(8):
+    tries = 0
+    while True:
+        tries += 1
+        request.is_last_try = tries > 8
         try:
-            return await attempt()
+            reply = await make()
+            return reply if isinstance(reply, Response) else await reply.respond(request)
         except ChangedWhileRead:
+            if request.is_last_try:
+                raise
             await request.aclose()  # release the budget
-    request.is_last_try = True
-    return await attempt()
 
 
 def in_memory(request: Exchange, data: Buffer) -> Buffer | Pieces:

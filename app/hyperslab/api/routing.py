@@ -46,8 +46,13 @@ class Route(APIRoute):
                     raise RequestValidationError(errors)
                 values[field.name] = found
             if model is not None:
+                pairs = request.query_params.multi_items()
+                sent: dict[str, str | list[str]] = dict(pairs)
+                if len(sent) < len(pairs):  # those given more than once are lists
+                    every = {name: request.query_params.getlist(name) for name in sent}
+                    sent |= {name: texts for name, texts in every.items() if len(texts) > 1}
                 try:
-                    values["query"] = model.model_validate(_sent(request))
+                    values["query"] = model.model_validate(sent)
                 except ValidationError as error:
                     found = [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
                     raise RequestValidationError(found) from error
@@ -55,14 +60,3 @@ class Route(APIRoute):
             return response
 
         return handle
-
-
-def _sent(request: Request) -> dict[str, str | list[str]]:
-    """The parameters of the query; those given more than once are lists."""
-    pairs = request.query_params.multi_items()
-    sent: dict[str, str | list[str]] = dict(pairs)
-    if len(sent) < len(pairs):
-        for name in sent:
-            texts = request.query_params.getlist(name)
-            sent[name] = texts if len(texts) > 1 else texts[0]
-    return sent

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from secrets import token_bytes
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.api.conditional import UNCONDITIONAL
-from hyperslab.api.exchange import Exchange, runs_on_loop
+from hyperslab.api.exchange import Exchange, optimistically, runs_on_loop
 from hyperslab.api.middleware.replay import MAX_KEYS, Sources
 from hyperslab.api.options import ApiOptions
 from hyperslab.api.params import ComputedQuery, PlanQuery, SliceQuery, ValuesQuery, WriteQuery
@@ -35,19 +34,19 @@ from hyperslab.api.values_out import (
     media_types,
     npy_header,
 )
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.labels import MAX_VALUES, split_label
 from hyperslab.arrays.memory import MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import ReadPlan, boxes_that_fit, resolve_field, select
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import fitting, split_rows
 from hyperslab.engine.minmax import PARTS, MinMax, reduced_dtype
 from hyperslab.engine.selection import Selection
-from hyperslab.errors import BadParameter, HyperslabError, NotRepresentable, TooLarge, TooManyIndices
+from hyperslab.errors import BadParameter, NotRepresentable, TooLarge, TooManyIndices
 from hyperslab.tiles.tiff import TIFF, TiffLayout, encode_tiff, tiff_layout
 from hyperslab.wire import Packer, SelectionItem, format_dtype
 from hyperslab.wire.items import bytes_of
@@ -237,50 +236,50 @@ TEXT_IS_LARGER: Final = 4
 """Memory of a number's text relative to that of the number."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Values:
     """The values of ``plan``. ``cached``: number of cached chunks, if looked up; ``timings`` in seconds by phase."""
 
-    def __init__(
-        self, context: Services, query: ArrayQuery, plan: ReadPlan, cached: int | None, timings: Mapping[str, float]
-    ) -> None:
-        self._context = context
-        self._reader = context.service.reader
-        self._query = query
-        self._plan = plan
-        self._timings = timings
-        self._statistics = ReadCost()
-        self._cached = cached
-        # memory of CF decoding, by byte of stored values: four arrays
-        decoded = 0 if query.decoder is None else 4 * max(8, query.dtype.itemsize)
-        self._decoding = decoded // plan.dtype.itemsize if decoded else 0
+    context: Services
+    query: ArrayQuery
+    plan: ReadPlan
+    cached: int | None
+    timings: Mapping[str, float]
+    statistics: ReadCost = field(default_factory=ReadCost)
+
+    @property
+    def decoding(self) -> int:
+        """Memory of CF decoding by byte of stored values: four arrays."""
+        decoded = 0 if self.query.decoder is None else 4 * max(8, self.query.dtype.itemsize)
+        return decoded // self.plan.dtype.itemsize if decoded else 0
 
     def cost(self) -> Headers:
-        cached = self._statistics.cached if self._cached is None else self._cached
-        return cost_headers(self._plan.touched, cached, self._statistics, self._timings)
+        cached = self.statistics.cached if self.cached is None else self.cached
+        return cost_headers(self.plan.touched, cached, self.statistics, self.timings)
 
 
 class _Streamed(_Values):
     """Values in binary form, read as they are sent; CF decoding takes memory in addition to the slabs."""
 
     def body(self) -> Body:
-        query, plan = self._query, self._plan
-        slab = self._reader.choose_slab(plan, self._context.service.in_flight)
-        memory = self._reader.stream_memory(plan, slab) + self._decoding * min(plan.nbytes, slab)
+        query, plan = self.query, self.plan
+        slab = self.context.service.reader.choose_slab(plan, self.context.service.in_flight)
+        memory = self.context.service.reader.stream_memory(plan, slab) + self.decoding * min(plan.nbytes, slab)
         return Body(len(query.prefix) + query.nbytes, memory, partial(self._open, slab), cost=self.cost)
 
     def _open(self, slab_bytes: int, part: ByteRange, cancel: Cancel) -> Iterator[Buffer]:
         """Slabs of a part; the prefix is sent once the first slab is read."""
-        query, stored = self._query, max(self._plan.dtype.itemsize, 1)
+        query, stored = self.query, max(self.plan.dtype.itemsize, 1)
         prefix, item = query.prefix, max(query.dtype.itemsize, 1)
         start, stop = max(part.start - len(prefix), 0), max(part.stop - len(prefix), 0)
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
-        slabs = self._reader.stream(self._plan, *interval, cancel, self._statistics, slab_bytes=slab_bytes)
+        slabs = self.context.service.reader.stream(self.plan, *interval, cancel, self.statistics, slab_bytes=slab_bytes)
         slab, at = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
         while slab is not None:
-            values = None if query.decoder is None else query.decode(np.frombuffer(slab, self._plan.dtype))
+            values = None if query.decoder is None else query.decode(np.frombuffer(slab, self.plan.dtype))
             piece = slab if values is None else bytes_of(values)
             yield piece[max(start - at, 0) : max(stop - at, 0)]
             at += len(piece)
@@ -291,7 +290,7 @@ class _Whole(_Values):
     """Values that are read, and encoded, before any is sent."""
 
     def body(self) -> Body:
-        query, plan, reader = self._query, self._plan, self._reader
+        query, plan, reader = self.query, self.plan, self.context.service.reader
         size = None
         if query.bins is not None:
             slab = reader.choose_slab(plan)
@@ -301,7 +300,7 @@ class _Whole(_Values):
             memory = TEXT_IS_LARGER * plan.nbytes + reader.working_memory(plan) + decoded
         else:
             size = len(query.prefix) + query.nbytes
-            memory = plan.nbytes + self._decoding * plan.nbytes + reader.working_memory(plan)
+            memory = plan.nbytes + self.decoding * plan.nbytes + reader.working_memory(plan)
         return Body(size, memory, make=self.make, cost=self.cost)
 
     def make(self, cancel: Cancel) -> Content:
@@ -309,32 +308,32 @@ class _Whole(_Values):
 
         Raises `TooLarge` for objects (except a single one) and `NotRepresentable`.
         """
-        query, plan, reader = self._query, self._plan, self._reader
+        query, plan, reader = self.query, self.plan, self.context.service.reader
         if query.bins is not None:
             data: Buffer = self._reduced(cancel)
         elif plan.dtype.hasobject:
             data = self._objects(cancel)
         elif query.form in WHOLE_FORMS or query.decoder is not None or not plan.nbytes:
-            values, plan = reader.read(plan, cancel, self._statistics)
+            values, plan = reader.read(plan, cancel, self.statistics)
             cancel.check()
             data = query.encode(query.decode(values))
         else:
             prefix, memory = query.prefix, MEMORY.take(len(query.prefix) + plan.nbytes)
             memory[: len(prefix)] = np.frombuffer(prefix, np.uint8)
             out = memory[len(prefix) :].view(plan.dtype).reshape(plan.shape)
-            _, plan = reader.read(plan, cancel, self._statistics, out)
+            _, plan = reader.read(plan, cancel, self.statistics, out)
             data = memoryview(memory.data)
         # objects are read in several steps: a unique tag after a write between them
-        unique = plan.dtype.hasobject and query.bins is None and self._statistics.changed
+        unique = plan.dtype.hasobject and query.bins is None and self.statistics.changed
         etag = etag_of(token_bytes()) if unique else values_etag(plan.tag, query.words)
         sources = None if query.layout else _sources(plan)  # others than these change a TIFF file
         return Content(data, cost=self.cost(), etag=etag, sources=sources)
 
     def _objects(self, cancel: Cancel) -> Buffer:
         """Objects in bounded memory: the limit, and the decoded size of a few chunks."""
-        plan, packer, values = self._plan, Packer(), np.empty(self._plan.shape, object)
+        plan, packer, values = self.plan, Packer(), np.empty(self.plan.shape, object)
         flat, grid, reference = values.reshape(-1), plan.array.metadata.grid, values.itemsize
-        most = self._context.options.max_json_bytes  # of the binary form
+        most = self.context.options.max_json_bytes  # of the binary form
         for part, start, stop in split_rows(
             plan.selection,
             (),
@@ -344,23 +343,23 @@ class _Whole(_Values):
         ):
             done = stop // reference
             out = flat[start // reference : done].reshape(part.shape)
-            self._reader.fill_slab(plan, part, out, cost=self._statistics, cancel=cancel)
+            self.context.service.reader.fill_slab(plan, part, out, cost=self.statistics, cancel=cancel)
             add_objects(packer, out)
             if packer.nbytes > most and values.size > 1:
                 each = -(-packer.nbytes // done)  # estimate from the objects read so far
                 boxes = boxes_that_fit(plan.array, plan.selection, each, most)
                 nbytes = each * plan.selection.size
                 raise TooLarge("a selection of objects, as raw", nbytes, most, boxes=boxes)
-        return encode(values, self._query.form) if self._query.form in TEXT_FORMS else packer.finish()
+        return encode(values, self.query.form) if self.query.form in TEXT_FORMS else packer.finish()
 
     def _reduced(self, cancel: Cancel) -> Buffer:
         """Bins of the last axis, reduced slab by slab; subarrays of a field count as their length."""
-        query, plan = self._query, self._plan
+        query, plan = self.query, self.plan
         *outer, length = plan.selection.shape
         dtype = reduced_dtype(plan.dtype if query.decoder is None else query.decoder.dtype)
         assert query.bins is not None and dtype is not None  # noqa: PT018 - both are set for bins
         reduced, inner = MinMax(prod(outer), length, query.bins, dtype), prod(plan.inner_shape)
-        for slab in self._reader.stream(plan, 0, plan.nbytes, cancel, self._statistics):
+        for slab in self.context.service.reader.stream(plan, 0, plan.nbytes, cancel, self.statistics):
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
@@ -440,28 +439,10 @@ async def labelled_reply(request: Exchange, array: ArrayNode, query: SliceQuery)
 
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
-    """The response of ``answer`` for the array at ``path``.
-
-    An array of a remote store that was opened before is used while its documents are looked up; if they have changed,
-    the response is made again.
-    """
+    """The response of ``answer`` for the array at ``path``, made `optimistically`."""
     known = request.service.catalog.remembered(path)
-    if not isinstance(known, ArrayNode):
-        return await answer(await request.open_array(path))
-    checking = asyncio.create_task(request.open_array(path))
-    try:
-        response = await answer(known)
-    except HyperslabError:
-        if await checking is known:
-            raise
-    except BaseException:
-        checking.cancel()
-        raise
-    else:
-        if await checking is known:
-            return response
-    await request.aclose()
-    return await answer(checking.result())
+    array = known if isinstance(known, ArrayNode) else None
+    return await optimistically(request, array, partial(request.open_array, path), answer)
 
 
 async def look_up(request: Exchange, plan: ReadPlan) -> tuple[ReadPlan, str, int]:

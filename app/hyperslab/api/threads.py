@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Receive
 
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import Overloaded
 
 P = ParamSpec("P")

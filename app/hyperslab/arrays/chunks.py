@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.memory import LEAST, MEMORY
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import Vanished, VersionedCache
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.codecs import ChunkCodec

@@ -248,12 +248,10 @@ class Creator:
                 kept, marked = Remainder(), False
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
                 if replace:
-                    kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign)
+                    kept = remove(self._catalog, mount, prefix, turn, recursive=True, foreign=foreign, replaces=True)
                 if array is not None:  # another writer may have created a node below
                     marked = clear_leftovers(self._reader, array, turn.check, foreign=foreign)
                 self._store_node(mount, prefix, wanted, None if replace else implicit, turn)
-                if marked:
-                    unmark(mount, prefix)
             except (NodeExists, VersionConflict) as conflict:
                 if replace:
                     documents.follow(mount, prefix, (), removed_below=True)
@@ -266,6 +264,8 @@ class Creator:
                 return _existing(made, mode, wanted.check_fits)
             made = self._catalog.open_node(path, fresh=True)
             documents.follow_node(made, above=True, removed_below=replace)
+            if marked:
+                unmark(mount, prefix)
             return NewNode(made, created=True, kept=kept)
 
     def _check_possible(self, mount: MountedStore, prefix: str, wanted: _Definition) -> None:

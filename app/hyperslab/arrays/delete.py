@@ -34,6 +34,7 @@ from hyperslab.errors import (
     BrokenData,
     NodeExists,
     NodeNotFound,
+    StoreDenied,
     StoredTooLarge,
     StoreError,
     StoreFull,
@@ -96,6 +97,16 @@ def refuse_hidden(
         if any(owners[root](key) for root in (prefix, *roots)):
             continue
         raise NodeExists(mount.path(prefix), "group" if node is None else node.kind, "children", "none", key, [key])
+
+
+def refuse_denied(
+    mount: MountedStore, prefix: str, matters: Callable[[str, bool], bool] = lambda _folder, _is_listed: True
+) -> None:
+    """Raise `StoreDenied` for a folder at or below a prefix that may not be changed or listed, if it ``matters``."""
+    for folder, is_listed in mount.store.denied_folders(prefix):
+        if matters(folder, is_listed):
+            reason = f"the service may not {'change' if is_listed else 'list'} this folder: nothing is removed"
+            raise StoreDenied(mount.name, folder, reason)
 
 
 def mark_deletion(mount: MountedStore, prefix: str, spelt: Set[str]) -> None:
@@ -179,18 +190,34 @@ def unmark(mount: MountedStore, prefix: str) -> None:
 
 
 def remove(
-    catalog: Catalog, mount: MountedStore, prefix: str, turn: Turn, *, recursive: bool, foreign: bool
+    catalog: Catalog,
+    mount: MountedStore,
+    prefix: str,
+    turn: Turn,
+    *,
+    recursive: bool,
+    foreign: bool,
+    replaces: bool = False,
 ) -> Remainder:
     """Remove a locked node, and if ``recursive`` each node below it under its own lock, so that concurrent writers
     finish first or fail. Returns the remaining keys; with ``foreign`` only those that cannot be removed.
 
     All nodes are listed before the first removal: a failed listing removes nothing, and nodes created meanwhile stay.
-    Raises `WriteConflict` if the turn is lost, as others may have created nodes since.
+    Raises `StoreDenied`, before anything is removed, for a folder of a node that may not be changed, and if something
+    ``replaces`` the node, also for one that may not be listed, which else remains. Raises `WriteConflict` if the turn
+    is lost, as others may have created nodes since.
     """
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
     found = _open(catalog, mount, prefix)
     spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
+    arrays = (*([prefix] if spelt else ()), *[inner for inner, is_array in below.items() if is_array])
+
+    def matters(folder: str, is_listed: bool) -> bool:
+        return replaces or folder.startswith(arrays) or (is_listed and (foreign or folder in (prefix, *below)))
+
+    if not linked:
+        refuse_denied(mount, prefix, matters)
     turn.check()
     documents.drop_copies(mount, prefix)
     between = {prefix, *(prefix + g for inner in below for g in prefixes(inner[len(prefix) :])[:-1])}

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import (

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.extent import OWN_MEMBER
-from hyperslab.arrays.workers import WorkerPool, attempt
+from hyperslab.arrays.workers import Cancel, WorkerPool, attempt
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder, is_time, make_decoder
 from hyperslab.engine.grid import Separator
@@ -46,25 +45,24 @@ class VersionBook:
         self._forgotten = 0.0  # time of the last `forget`
         self._lock = Lock()
 
-    def look_up(self, prefix: str, keys: Sequence[str], *, fresh: bool = False) -> list[str | None]:
-        """The version of each key (None: absent), in order; ``fresh`` bypasses the cache."""
-        return self._look_up(self._store.versions, prefix, keys, fresh=fresh)
-
     def look_up_documents(
         self, prefix: str, keys: Sequence[str], *, fresh: bool = False, denied_is_absent: bool = False
     ) -> list[str | None]:
         """`look_up` of documents of nodes: see `Store.document_versions`."""
         versions = partial(self._store.document_versions, denied_is_absent=denied_is_absent)
-        return self._look_up(versions, prefix, keys, fresh=fresh)
+        return self.look_up(prefix, keys, versions, fresh=fresh)
 
-    def _look_up(
+    def look_up(
         self,
-        versions: Callable[[str, Sequence[str]], list[str | None]],
         prefix: str,
         keys: Sequence[str],
+        versions: Callable[[str, Sequence[str]], list[str | None]] | None = None,
         *,
-        fresh: bool,
+        fresh: bool = False,
     ) -> list[str | None]:
+        """The version of each key (None: absent), in order, by ``versions`` or `Store.versions`; ``fresh`` bypasses the
+        cache."""
+        versions = versions or self._store.versions
         if self._recheck == "always":
             return versions(prefix, keys)
         known = {} if fresh else self.remembered(keys)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import ENTRY_NBYTES, UNKNOWN, Caching, ChunkCache, ChunkReader, NDArray, ReadCost
 from hyperslab.arrays.limits import BytesInFlight
@@ -31,6 +30,7 @@ from hyperslab.arrays.plan import (
     too_many_chunks,
 )
 from hyperslab.arrays.shards import GROUP_BYTES, ShardReader, chunk_name, memory_of_shard
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, StoredParts, split_rows, touched, values_of

@@ -13,13 +13,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunk_keys import elsewhere
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import MAX_TRIES, attempts
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import Projection
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.chain import Buffer
 from hyperslab.engine.fill_value import same_object
 from hyperslab.engine.grid import Coords
@@ -32,6 +32,7 @@ from hyperslab.errors import (
     Cancelled,
     ChunkCorrupt,
     HyperslabError,
+    InDoubt,
     PartlyConflicting,
     PartlyWritten,
     StoreError,
@@ -151,6 +152,9 @@ class ChunkWriter:
             except VersionConflict as conflict:
                 if self._expected is not None:
                     raise WriteConflict(key, TOO_LATE) from conflict
+            except InDoubt:
+                if self._expected is not None:
+                    raise
         raise WriteConflict(key, f"other writers came first {MAX_TRIES} times")
 
     def put_stored(self, coords: Coords, data: bytes | memoryview, inside: Coords | None = None) -> str:

@@ -1,14 +1,13 @@
-"""Worker threads of a store: one task per chunk, on a pool whose width is set per store."""
+"""Worker threads of a store: one task per chunk, on a pool whose width is set per store; and their cancellation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from threading import Lock
+from threading import Event, Lock
 from typing import TypeVar
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.errors import Cancelled
 
 T = TypeVar("T")
@@ -16,6 +15,15 @@ R = TypeVar("R")
 
 _IN_HAND = 256 << 20
 """Maximum memory of helper threads of all reads of a remote store (ADR 0031, benchmark ``objects``)."""
+
+
+class Cancel(Event):
+    """Cancellation flag for a client that has disconnected, set by another thread and checked between chunks."""
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the flag is set."""
+        if self.is_set():
+            raise Cancelled
 
 
 class WorkerPool:

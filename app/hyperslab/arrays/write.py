@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunks import NDArray
 from hyperslab.arrays.lease import Turn, node_lease, node_lock
@@ -17,6 +16,7 @@ from hyperslab.arrays.plan import Plan, Projection, resolve_field, select
 from hyperslab.arrays.read import Reader
 from hyperslab.arrays.resize import Clearer
 from hyperslab.arrays.update import ChunkChange, ChunkWriter, Start, write_memory
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.dtypes import DataType, Field
 from hyperslab.engine.grid import Coords
 from hyperslab.engine.indexing import ChunkProjection, put_values, values_of

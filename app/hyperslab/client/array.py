@@ -28,7 +28,7 @@ from hyperslab.client.session import retry_conflicts
 from hyperslab.client.text import Progress, array_facts, report, size_text, table
 from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
-from hyperslab.client.view import RemoteView
+from hyperslab.client.view import RemoteView, Uncomputed
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
 from hyperslab.errors import (
     ArrayChanged,
@@ -42,7 +42,7 @@ from hyperslab.errors import (
 from hyperslab.wire.labels import Method
 
 
-class RemoteArray(RemoteNode):
+class RemoteArray(Uncomputed, RemoteNode):
     """An array of a Hyperslab server, with numpy's indexing; each indexing sends requests.
 
     `shape`, `attrs` and other metadata come from the node document, which `refresh` reads again. All methods raise the
@@ -263,11 +263,6 @@ class RemoteArray(RemoteNode):
         import xarray
 
         return xarray.open_dataset(self, engine="hyperslab", **options)[self.name]
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and hasattr(np.ndarray, name):
-            raise AttributeError(f"a remote array has no {name}: read values, a[...].{name}, or use a.to_dask().{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """All values, for ``numpy.asarray``; raises `ValueError` for ``copy=False``, and as `get`."""
@@ -504,12 +499,3 @@ class RemoteArray(RemoteNode):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteArray.from_parts, (self._endpoint,)
-
-
-def _refuse(_: RemoteArray, *__: Any) -> Any:
-    raise TypeError("a remote array does not compute: read values, a[...], or use a.to_dask()")
-
-
-_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
-for _name in [f"{prefix}{name}" for prefix in ("", "r", "i") for name in _BINARY] + ["neg", "pos", "abs", "invert"]:
-    setattr(RemoteArray, f"__{_name}__", _refuse)

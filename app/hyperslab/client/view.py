@@ -14,7 +14,25 @@ from hyperslab.errors import NodeNotFound, WrongKind
 from hyperslab.wire.labels import Method, item, positions
 
 
-class RemoteView:
+class Uncomputed:
+    """Values elsewhere: arithmetic and numpy's methods are refused, with a word of what does them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            raise AttributeError(f"a remote array has no {name}: read values, a[...].{name}, or use a.to_dask().{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError("a remote array does not compute: read values, a[...], or use a.to_dask()")
+
+
+_BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"]
+_OTHERS = ["neg", "pos", "abs", "invert", "lt", "le", "gt", "ge"]
+for _name in [f"{prefix}{name}" for prefix in ("", "r", "i") for name in _BINARY] + _OTHERS:
+    setattr(Uncomputed, f"__{_name}__", Uncomputed._refuse)
+
+
+class RemoteView(Uncomputed):
     """Part of a remote array: an index, a range or an array of indices along each axis. Sends no request by itself.
 
     ``view[...]`` or ``numpy.asarray(view)`` reads it, ``view[...] = x`` writes it, and numpy's other keys choose from
@@ -106,7 +124,13 @@ class RemoteView:
             raise KeyError(f"{found.path} has the shape {found.shape}, and is no coordinate of an axis of {size}")
         values = np.asarray(found[...])
         decoded = found.info.get("decoded") or {}
-        return values[np.asarray(axis)], values.dtype.hasobject and bool(decoded)
+        return values[np.asarray(axis)], values.dtype.kind == "U" and bool(decoded.get("changes"))
+
+    def to_dask(self, chunks: Any = "auto") -> Any:
+        """A ``dask.array`` that reads its blocks when it is computed; ``chunks`` as `dask.array.from_array` takes."""
+        import dask.array
+
+        return dask.array.from_array(self, chunks=chunks)  # type: ignore[no-untyped-call]
 
     def __getitem__(self, key: Any) -> Any:
         """The values of numpy's indexing with this key.

@@ -38,7 +38,7 @@ class HyperslabBackend(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether it is a URL of a node document, a slice or the page. xarray asks netCDF4 first, if that is installed,
-        which takes all URLs: ``engine="hyperslab"`` is certain."""
+        which takes all URLs: ``engine="hyperslab"`` is certain, and so is its option ``netcdf_engine_order``."""
         return isinstance(filename_or_obj, str) and bool(
             re.match(r"https?://[^/?#]+(/[^?#]*)?/(v1/(metadata|slice)|view)(/|$)", filename_or_obj)
         )

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from hyperslab.arrays.delete import is_half_deleted
+from hyperslab.arrays.delete import is_half_deleted, refuse_denied
 from hyperslab.arrays.documents import attributes_text
 from hyperslab.arrays.nodes import V3, ArrayNode, GroupNode, MountedStore
 from hyperslab.arrays.plan import select
@@ -275,6 +275,7 @@ class StorePlace:
 
     def clear(self) -> list[str]:
         store, marker = self.mount.store, self.marker()
+        refuse_denied(self.mount, "")
         if marker is not None:
             for path, definition in marker["arrays"].items():
                 prefix, node = as_prefix(path), self.target(path, definition)._open()[1]

@@ -53,6 +53,23 @@ LOCK: Final = threading.Lock()
 LOGGER: Final = logging.getLogger("tifffile")
 LOGGER.addHandler(logging.NullHandler())  # what it complains of is said in one sentence
 OME_TEXTS: Final = ("Description", "AcquisitionDate")
+IMAGEJ: Final = {
+    *(
+        "ImageJ",
+        "axes",
+        "images",
+        "hyperstack",
+        "channels",
+        "slices",
+        "frames",
+        "unit",
+        "spacing",
+        "finterval",
+        "tunit",
+    ),
+    *("mode", "loop", "LUTs", "Ranges", "min", "max"),
+}
+"""Members of ImageJ's metadata that are read; others are kept as attributes if they are text or numbers."""
 MASTER: Final = re.compile(r"""BinaryOnly[^>]*MetadataFile=["']([^"']*)""")
 """The file with the OME-XML of a TIFF that has none. [OME-TIFF: BinaryOnly]"""
 STORAGE: Final = {
@@ -355,13 +372,13 @@ def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[I
             found = described[number] if len(described) == wanted else {}
             image, others = _image(path, file, number, found, axes, several=several)
             images.append(image)
-            notes += [f"left out the tags {', '.join(others)}"] if others else []
+            notes += [f"left out {', '.join(others)}"] if others else []
         return what, images, [*dict.fromkeys(notes)], own | {path.resolve()} if is_ome else {path.resolve()}
 
 
 def _remarks(page: Any) -> Iterator[str]:
     """What a page says of its values that an image of OME-Zarr does not hold."""
-    if page.photometric == 3:  # [TIFF 6.0: PhotometricInterpretation, Orientation]
+    if page.photometric == 3 and not page.is_imagej:  # [TIFF 6.0: PhotometricInterpretation, Orientation]
         yield "left out the colour map: the values are numbers of its colours"
     if page.photometric == 0:
         yield "the file shows 0 as white; the values are kept"
@@ -393,16 +410,17 @@ def _tags(page: Any) -> tuple[dict[str, Any], list[str]]:
 def _image(  # noqa: PLR0912
     path: Path, file: TiffFile, number: int, found: Mapping[str, Any], axes: str | None, *, several: bool
 ) -> tuple[Image, list[str]]:
-    """An image of a file, and names of tags that are left out."""
+    """An image of a file, and names of tags and members that are left out."""
     series = file.series[number]
     shape, dtype = tuple(series.shape), np.dtype(series.dtype).newbyteorder("=")
     letters = series.axes.translate(LETTERS)
     name = path.name.partition(".")[0] if not found.get("name") else found["name"]
     sizes: dict[str, Axis] = dict(found.get("axes", {}))
     channels: tuple[Channel, ...] = found.get("channels", ())
+    left: list[str] = []
     attributes: dict[str, Any] = dict(found.get("attributes", {}))
     if file.is_imagej and series.kind == "imagej":
-        sizes, channels, attributes = _imagej(file)
+        sizes, channels, attributes, left = _imagej(file)
     elif not found:
         tag = series.keyframe.tags.get("ResolutionUnit")  # [TIFF 6.0: ResolutionUnit]
         micrometers = {2: 25_400.0, 3: 10_000.0}.get(0 if tag is None else int(tag.value))
@@ -411,7 +429,7 @@ def _image(  # noqa: PLR0912
             sizes = {name: Axis(name, "micrometer", micrometers * size) for name, size in lengths.items() if size}
         shaped = file.shaped_metadata[0] if file.shaped_metadata else {}
         attributes = {key: value for key, value in shaped.items() if key not in ("shape", "axes", "truncated")}
-    tags, left = _tags(series.keyframe)
+    tags, others = _tags(series.keyframe)
     attributes |= {"tiff": tags} if tags else {}
     if "S" in series.axes and series.keyframe.photometric in (2, 6) and letters.count("c") == 1:
         channels = (*SAMPLES, *[Channel("Alpha")] * 4)[: shape[series.axes.index("S")]]
@@ -438,7 +456,7 @@ def _image(  # noqa: PLR0912
     if "c" in letters and len(channels) != shape[letters.index("c")]:
         channels = ()
     array = Array(TiffValues(str(path.absolute()), number, shape, dtype), shape, dtype, tuple(reads))
-    return as_image(array, letters, sizes, name=name, channels=channels, attributes=attributes), left
+    return as_image(array, letters, sizes, name=name, channels=channels, attributes=attributes), [*left, *others]
 
 
 # --- metadata --------------------------------------------------------------------------------------------------------
@@ -478,7 +496,8 @@ def _ome(text: str) -> tuple[list[dict[str, Any]], list[str]]:
     return images, sorted(left)
 
 
-def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[str, Any]]:
+def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[str, Any], list[str]]:
+    """Axes, channels and attributes of an image of ImageJ, and names of what is left out."""
     found: dict[str, Any] = file.imagej_metadata or {}
     unit = _unit(str(found.get("unit")).replace("\\u00B5", "µ"))
     axes = {}
@@ -492,18 +511,22 @@ def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[
     if interval:
         axes["t"] = Axis("t", _unit(found.get("tunit", "s")) or "second", interval)
     count = int(found.get("channels", 1))
-    tables, ranges = found.get("LUTs") or [], [*(found.get("Ranges") or ())]
+    map_of_one = file.pages.first.colormap if count == 1 else None  # of 8 bits, which is the colour of a channel
+    tables = np.asarray(found.get("LUTs", () if map_of_one is None else map_of_one >> 8)).reshape(-1, 3, 256)
+    ranges = [*(found.get("Ranges") or ())]
     if not ranges and "min" in found and "max" in found:
         ranges = [found["min"], found["max"]] * count
     channels = []
-    for number in range(count if tables or ranges else 0):
+    for number in range(count if len(tables) or ranges else 0):
         color = None
-        if number < len(tables) and found.get("mode") != "grayscale":
-            color = "".join(f"{int(value):02X}" for value in np.asarray(tables[number]).reshape(3, -1)[:, -1])
+        if number < len(tables) and (found.get("mode") != "grayscale" or map_of_one is not None):
+            color = "".join(f"{int(value):02X}" for value in tables[number][:, -1])
         window = tuple([float(value) for value in ranges[2 * number : 2 * number + 2]])
         channels.append(Channel(None, color, (window[0], window[1]) if len(window) == 2 else None))
-    kept = {key: found[key] for key in ("Info", "Labels") if key in found}
-    return axes, tuple(channels), {"imagej": kept} if kept else {}
+    others = {key: value for key, value in found.items() if key not in IMAGEJ}
+    kept = {key: value for key, value in others.items() if not isinstance(value, bytes | list) or key == "Labels"}
+    left = sorted(others.keys() - kept.keys())
+    return axes, tuple(channels), {"imagej": json.loads(json.dumps(kept))} if kept else {}, left
 
 
 def _resolved(page: Any, tag: str) -> float | None:

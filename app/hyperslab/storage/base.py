@@ -378,6 +378,10 @@ class Store(ABC):
     def put_tombstones(self, keys: Sequence[str]) -> None:  # noqa: B027 - most stores leave none
         """Put a tombstone at each absent key, if the store may leave any."""
 
+    def denied_folders(self, prefix: str) -> Iterator[tuple[str, bool]]:  # noqa: ARG002 - others have some
+        """Folders at and below a prefix that may not be listed (False), or may be listed and not changed (True)."""
+        return iter(())
+
     def is_link(self, prefix: str) -> bool:  # noqa: ARG002 - only folders have links
         """Whether a prefix is a link to a folder, of which `delete_prefix` removes only the link."""
         return False

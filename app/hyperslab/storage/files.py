@@ -44,8 +44,10 @@ _SECOND: Final = 1_000_000_000
 
 
 def version_of(stat: os.stat_result) -> str:
-    """The version of a file: time of modification, inode and size. Unique for each write of `FileWriter`."""
-    return "%x-%x-%x" % (stat.st_mtime_ns, stat.st_ino, stat.st_size)  # noqa: UP031 - half the time of an f-string
+    """The version of a file: time of modification, inode and size, which are unique for each write of `FileWriter`, and
+    time of change, which no program can set: archives and copies restore the others."""
+    parts = stat.st_mtime_ns, stat.st_ino, stat.st_size, stat.st_ctime_ns
+    return "%x-%x-%x-%x" % parts  # noqa: UP031 - half the time of an f-string
 
 
 def entry_of(key: str, stat: os.stat_result) -> Entry:
@@ -114,8 +116,8 @@ class FileWriter:
         finally:
             os.close(folder)
 
-    def write(self, folder: int, parts: Sequence[memoryview]) -> tuple[str, str]:
-        """Write ``parts``, one after the other, under a temporary name; returns name and version."""
+    def write(self, folder: int, parts: Sequence[memoryview]) -> tuple[str, int]:
+        """Write ``parts``, one after the other, under a temporary name; returns name and descriptor."""
         name = f"{TEMPORARY}{os.getpid()}.{time.time_ns():x}.{next(self._count)}"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
         try:
@@ -134,12 +136,11 @@ class FileWriter:
                 self._stamp_by_clock(descriptor, resolution)
             if self._durable:
                 os.fsync(descriptor)
-            return name, version_of(os.fstat(descriptor))
         except BaseException:
+            os.close(descriptor)
             discard(name, folder)
             raise
-        finally:
-            os.close(descriptor)
+        return name, descriptor
 
     def publish(self, folder: int, temporary: str, name: str, *, create: bool) -> None:
         """Rename a temporary file, replacing an existing file; with ``create`` raises `FileExistsError` instead,

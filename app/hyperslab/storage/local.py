@@ -201,6 +201,12 @@ class LocalStore(Store):
         except OSError as error:
             self._absent(prefix, error)
 
+    def denied_folders(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        try:
+            yield from self._scanner.denied(prefix)
+        except OSError as error:
+            self._absent(prefix, error)
+
     def is_link(self, prefix: str) -> bool:
         return self._scanner.is_link(prefix)
 
@@ -247,7 +253,7 @@ class LocalStore(Store):
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
         program rewrites the file meanwhile; None if absent."""
-        for _ in range(10):
+        for attempt in range(10):
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
             except OSError as error:
@@ -257,6 +263,8 @@ class LocalStore(Store):
                 before = os.fstat(descriptor)
                 if not self._is_file(key, before):
                     return None
+                if not before.st_nlink and attempt < 9:  # another file is in its place, or none
+                    continue
                 size = before.st_size
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
                 found = (
@@ -269,8 +277,10 @@ class LocalStore(Store):
                 raise failure(self.name, key, error) from error
             finally:
                 os.close(descriptor)
-            if before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
+            if version_of(after) == version_of(before):
                 return before, found
+            if not after.st_nlink and before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
+                return before, found  # another file is in its place
             time.sleep(0.01)
         raise ChangedWhileRead(f"another program is rewriting {key!r} in place")
 
@@ -286,9 +296,12 @@ class LocalStore(Store):
         self._compare(key, if_version)  # early, before writing; compared again under the lock
 
         def write(folder: int, name: str) -> str:
-            temporary, version = self._writer.write(folder, parts)
-            self._publish(key, folder, temporary, name, if_version)
-            return version
+            temporary, descriptor = self._writer.write(folder, parts)
+            try:
+                self._publish(key, folder, temporary, name, if_version)
+                return version_of(os.fstat(descriptor))  # to publish it is a change
+            finally:
+                os.close(descriptor)
 
         return self._in_folder(key, write)
 

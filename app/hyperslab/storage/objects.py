@@ -18,7 +18,7 @@ import obstore
 import urllib3
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import BadPath, ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
+from hyperslab.errors import BadPath, ChangedWhileRead, InDoubt, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -44,6 +44,7 @@ from hyperslab.storage.config import StoreConfig
 from hyperslab.storage.errors import (
     OBSTORE_ERRORS,
     is_panic,
+    is_worth_retrying,
     means_no_access,
     means_no_bucket,
     means_no_key,
@@ -54,6 +55,7 @@ from hyperslab.storage.errors import (
 )
 from hyperslab.storage.keys import HIDDEN, as_prefix, flaw_of, has_hidden_segment, is_hidden
 from hyperslab.storage.s3_listing import ListedPage, S3Listings
+from hyperslab.wire.retry import attempts
 
 if TYPE_CHECKING:  # obstore's types are not there at run time
     from obstore import GetResult, ObjectMeta, SuffixRange
@@ -321,8 +323,19 @@ class ObjectStore(Store):
             if current is not None and conditional:
                 self._delete_version(key, current)
             elif current is not None:
-                self._call(key, lambda: obstore.delete(self._client, self._path(key)))
+                self._delete_paths(key, [self._path(key)])
         return current is not None
+
+    def _delete_paths(self, key: str, paths: Sequence[str]) -> None:
+        """Delete objects on no condition. obstore sends a POST, which it does not repeat after a lost answer."""
+        for attempt in attempts(self._config.retries + 1):
+            try:
+                self._call(key, lambda: obstore.delete(self._client, paths))
+                break
+            except StoreError as error:
+                cause = error.__cause__
+                if attempt == self._config.retries or not isinstance(cause, Exception) or not is_worth_retrying(cause):
+                    raise
 
     def _delete_prefix(self, prefix: str, check: Check | None, keep: Keep | None) -> int:
         if check is not None and self._detect():
@@ -334,8 +347,7 @@ class ObjectStore(Store):
             if keys_to_delete:
                 if check is not None:
                     check()
-                paths = [self._path(key) for key in keys_to_delete]
-                self._call(prefix, partial(obstore.delete, self._client, paths))
+                self._delete_paths(prefix, [self._path(key) for key in keys_to_delete])
             count += sum(not has_hidden_segment(key) for key in keys_to_delete)
         if keep is not None:
             for each in unserved:
@@ -414,15 +426,20 @@ class ObjectStore(Store):
     def _put_on_condition(self, key: str, path: str, body: memoryview, if_version: str | Absent) -> str:
         if self._connection.kind == "gs" and if_version is not ABSENT and not if_version.isdecimal():
             raise VersionConflict(key, self._version(key))  # not a generation: from a listing or a client
-        try:
-            return self._call(key, lambda: self._puts.put(key, path, body, if_version))
-        except VersionConflict as conflict:
-            current = conflict.current
-            if current is None or self._version(key) is not None:
-                raise
-            if if_version is not ABSENT:  # the current value is a tombstone
-                raise VersionConflict(key, None) from conflict
-            return self._call(key, lambda: self._puts.put(key, path, body, current))
+        for last in (False, True):
+            try:
+                return self._call(key, lambda: self._puts.put(key, path, body, if_version))
+            except InDoubt:  # a tombstone alone refuses the second attempt of a put
+                if last or if_version is not ABSENT or self._version(key) is not None:
+                    raise
+            except VersionConflict as conflict:
+                current = conflict.current
+                if current is None or self._version(key) is not None:
+                    raise
+                if if_version is not ABSENT:  # the current value is a tombstone
+                    raise VersionConflict(key, None) from conflict
+                return self._call(key, partial(self._puts.put, key, path, body, current))
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _delete_version(self, key: str, version: str) -> None:
         self._call(key, lambda: self._deletes.delete(key, self._path(key), version))

@@ -111,6 +111,20 @@ class Scanner:
         with self._fence.opened(prefix, READ_DIRECTORY) as folder:
             return self._remove_tree(folder, prefix, keep)
 
+    def denied(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        """`Store.denied_folders`."""
+        deeper = list[str]()
+        try:
+            with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
+                items = [*found]
+                if items and not os.access(".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=True):
+                    yield prefix, True
+                deeper = [item.name for item in items if item.is_dir(follow_symlinks=False)]
+        except PermissionError:
+            yield prefix, False
+        for name in deeper:
+            yield from self.denied(f"{prefix}{name}/")
+
     def is_link(self, prefix: str) -> bool:
         """Whether a directory is a symbolic link."""
         if not prefix:

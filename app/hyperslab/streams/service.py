@@ -219,9 +219,11 @@ class Streams:
         return self._writers.of(stream, stream.array(key), epoch)
 
     def _resume(self, stream: Stream, plan: StreamPlan, if_exists: IfExists, *, dry_run: bool) -> Opened:
+        """Go on with a stream that is there, or for ``error`` with its opening, which was cut off."""
         path, state = stream.path, stream.record.state
-        member = difference(stream.plan.settings, plan.settings) if if_exists == "resume" else None
-        if if_exists == "error" or member is not None:
+        goes_on = if_exists == "resume" or state == "opening"
+        member = difference(stream.plan.settings, plan.settings) if goes_on else None
+        if not goes_on or member is not None:
             raise StreamConflict(path, member)
         if state in ("finished", "finishing"):
             raise CompletedUpload(path)
@@ -237,7 +239,7 @@ class Streams:
 
         stream = self._records.change(stream, resumed)
         self._writers.fence(stream)
-        return Opened(self.state(path), created=False, epoch=stream.record.epoch)
+        return Opened(self.state(path), created=state == "opening", epoch=stream.record.epoch)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 

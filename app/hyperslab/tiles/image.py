@@ -124,7 +124,8 @@ def array_image(node: ArrayNode, field: str | None, problems: tuple[str, ...] = 
         raise NotRepresentable(node.metadata.dtype.json if chosen is None else chosen.json, "a picture", reason)
     shape = node.metadata.shape + (chosen.shape if chosen is not None else ())
     facts = plain_axes(node.attributes, node.axis_names or (), shape)
-    if _looks_like_rgb(shape, dtype) and facts[-1].type is None and "channel" not in [axis.type for axis in facts]:
+    is_photograph = len(shape) >= 3 and shape[-1] in (3, 4) and dtype == np.uint8
+    if is_photograph and facts[-1].type is None and "channel" not in [axis.type for axis in facts]:
         facts[-1] = replace(facts[-1], type="channel")
     name = node.path.rpartition("/")[2]
     return Image(
@@ -177,11 +178,6 @@ def _why_undrawable(dtype: np.dtype[Any]) -> str | None:
     if dtype.names is not None or (dtype.kind == "V" and dtype.type is np.void):
         return "records and bytes without a meaning have no brightness"
     return None
-
-
-def _looks_like_rgb(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether shape and dtype are those of a photograph: uint8 with a last axis of three or four."""
-    return len(shape) >= 3 and shape[-1] in (3, 4) and dtype == np.uint8
 
 
 def joined_versions(*versions: str) -> str:

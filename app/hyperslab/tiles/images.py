@@ -85,10 +85,10 @@ class Images:
             self._open_series(path, node, field, ome) if ome.is_collection else self._salvage(node, field, ome.problems)
         )
 
-    def cached(self, path: str, field: str | None) -> Image | None:
-        """The image from the cache, without a check that it is current."""
+    def remembered(self, path: str, field: str | None) -> Image | None:
+        """The image of a remote store as last opened, without a check that it is current; else None."""
         entry = self._open_images.any_version((path, field))
-        return None if entry is None else entry.image
+        return entry.image if entry is not None and entry.image.mount.is_remote else None
 
     def documents(self, image: Image) -> Mapping[str, str | None]:
         """Versions by key of all documents behind an image; empty if unknown, and for mosaics."""

@@ -6,11 +6,12 @@ import hashlib
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChunkCorrupt
 from hyperslab.tiles.colour import COLORMAPS
 from hyperslab.tiles.encode import NUMBER_FORMATS, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Image
 from hyperslab.tiles.ome import Cell
 from hyperslab.tiles.orientation import find_orientation
 from hyperslab.tiles.pyramid import TileGrid
@@ -32,22 +33,19 @@ Json = dict[str, Any]
 
 
 def info_document(
-    tiles: Tiles, path: str, query: TileQuery, base: str, suffix: str, *, cancel: Cancel | None = None
+    tiles: Tiles, image: Image, query: TileQuery, base: str, suffix: str, *, cancel: Cancel | None = None
 ) -> Json:
-    """The ``info.json`` of a path. Tile URLs start with ``base`` and end with ``suffix``.
+    """The ``info.json`` of an image. Tile URLs start with ``base`` and end with ``suffix``.
 
-    Raises the errors of `Tiles.evaluate` and `Statistics.sample`, except `ChunkCorrupt`, which is a problem.
+    Raises the errors of `Tiles.frame` and `Statistics.sample`, except `ChunkCorrupt`, which is a problem.
     """
-
-    def work(frame: Frame) -> tuple[Any, Any]:
-        return frame.image.mount.both(
-            lambda: (tiles.images.labels(frame.image), find_orientation(frame, tiles.images.catalog, tiles.arrays)),
-            lambda: _brightness(tiles, frame, query, cancel),
-            cancel,
-        )
-
-    frame, (((labels, label_problems), natural), (sample, damage, channels)) = tiles.evaluate(path, query, work, cancel)
-    image, grid = frame.image, frame.grid
+    frame = tiles.frame(image, query, cancel)
+    ((labels, label_problems), natural), (sample, damage, channels) = image.mount.both(
+        lambda: (tiles.images.labels(image), find_orientation(frame, tiles.images.catalog, tiles.arrays)),
+        lambda: _brightness(tiles, frame, query, cancel),
+        cancel,
+    )
+    grid = frame.grid
     array = image.levels[0].array
     misplaced = [problem for level in image.levels for problem in tiles.images.catalog.whole(level.array).problems]
     state = f"{image.version}|{'damaged' if sample is None else sample.tag}|{natural}"
@@ -101,17 +99,14 @@ def info_document(
     }
 
 
-def histogram_document(tiles: Tiles, path: str, query: TileQuery, cancel: Cancel | None = None) -> Json:
+def histogram_document(tiles: Tiles, image: Image, query: TileQuery, cancel: Cancel | None = None) -> Json:
     """Histogram of a sample of the query's first channel, from the coarsest level."""
-
-    def sampled(frame: Frame) -> Sample:
-        return tiles.statistics.sample(subject_of(frame, frame.channels[0], query), cancel)
-
-    frame, sample = tiles.evaluate(path, query, sampled, cancel)
+    frame = tiles.frame(image, query, cancel)
     channel = frame.channels[0]
+    sample = tiles.statistics.sample(subject_of(frame, channel, query), cancel)
     counts, edges = histogram(sample, query.bins)
     return {
-        "path": frame.image.path,
+        "path": image.path,
         "channel": channel,
         "level": sample.level,
         "exact": sample.exact,

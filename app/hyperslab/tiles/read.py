@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.runs import Region as ChunkRegion
 from hyperslab.engine.runs import chunk_runs
 from hyperslab.engine.selection import normalise

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -14,15 +13,14 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.chunk_keys import is_settled
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.labels import Coordinates
 from hyperslab.arrays.read import Reader
-from hyperslab.arrays.workers import attempt
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import VersionedCache
-from hyperslab.errors import BadParameter, HyperslabError, NoCoordinate, TileNotFound
+from hyperslab.errors import BadParameter, NoCoordinate, TileNotFound
 from hyperslab.tiles.encode import ENCODER, NUMBER_FORMATS, encode_numbers, encode_picture
 from hyperslab.tiles.frame import Frame, make_frame
 from hyperslab.tiles.image import Image
@@ -144,10 +142,6 @@ class Rendering:
     sources: Mapping[str, str | None]
     until: float
 
-    def cached(self) -> Encoded | None:
-        """The picture from the cache."""
-        return self.tiles.cache.get(self.key, self.tag)
-
     def draw(self, cancel: Cancel | None, cost: ReadCost) -> Encoded:
         """The picture, drawn once for all concurrent calls; raises the errors of `Reader.read`."""
         return self.tiles.cache.load(self.key, self.tag, partial(self._load, cancel, cost)).value
@@ -183,25 +177,32 @@ class Tiles:
         self.cache = cache
         self._coordinates = Coordinates(catalog, reader)
 
-    def frame(self, path: str, query: TileQuery) -> Frame:
-        """The plane that a query selects; raises the errors of `evaluate`."""
-        return self.evaluate(path, query, lambda _: None)[0]
+    def frame(self, image: Image, query: TileQuery, cancel: Cancel | None = None) -> Frame:
+        """The plane that a query selects. Raises the errors of `make_frame`, `Coordinates.choose` and of reading."""
+        if query.sel:
+            query = self._by_labels(image, query, cancel)
+        frame = self.statistics.first_plane(make_frame(image, query), query)
+        if "auto" in (query.flip, query.aspect):
+            found = find_orientation(frame, self.images.catalog, self.arrays)
+            flip = found.flip if query.flip == "auto" else query.flip
+            aspect = found.aspect if query.aspect == "auto" else query.aspect
+            query = query.model_copy(update={"flip": flip, "aspect": aspect})
+            frame = self.statistics.first_plane(make_frame(image, query), query)
+        return frame
 
-    def picture(self, path: str, query: TileQuery, fmt: str, place: Place, cancel: Cancel | None = None) -> Rendering:
+    def picture(
+        self, image: Image, query: TileQuery, fmt: str, place: Place, cancel: Cancel | None = None
+    ) -> Rendering:
         """A picture of a place, or its values, ``([channels,] height, width)``.
 
-        Raises the errors of `evaluate`, `make_style`, `Place.region` and `RegionReader.plan`.
+        Raises the errors of `frame`, `make_style`, `Place.region` and `RegionReader.plan`.
         """
-
-        def work(frame: Frame) -> tuple[Style | None, RegionPlan]:
-            return frame.image.mount.both(
-                lambda: None if fmt in NUMBER_FORMATS else make_style(frame, query, self.statistics, cancel),
-                lambda: self.reader.plan(frame, place.region(frame.grid), cancel),
-                cancel,
-            )
-
-        frame, (style, plan) = self.evaluate(path, query, work, cancel)
-        image = frame.image
+        frame = self.frame(image, query, cancel)
+        style, plan = image.mount.both(
+            lambda: None if fmt in NUMBER_FORMATS else make_style(frame, query, self.statistics, cancel),
+            lambda: self.reader.plan(frame, place.region(frame.grid), cancel),
+            cancel,
+        )
         if style is None:
             identity = f"{_are_labels(frame, query)}|{query.component}|{fmt}"
         else:
@@ -232,40 +233,10 @@ class Tiles:
         blank = Indexed(index, np.zeros((1, 4), np.uint8), np.ones(index.shape, bool))
         return encode_picture(flatten(blank, query.bg), fmt, quality=query.quality)
 
-    def legend(self, path: str, query: TileQuery) -> bytes:
+    def legend(self, image: Image, query: TileQuery) -> bytes:
         """The legend of a picture as PNG; raises the errors of `frame` and `style.legend`."""
-        colours = legend(self.frame(path, query), query)
+        colours = legend(self.frame(image, query), query)
         return encode_picture(flatten(colours, query.bg), "png", quality=query.quality)
-
-    def evaluate(
-        self, path: str, query: TileQuery, work: Callable[[Frame], A], cancel: Cancel | None = None
-    ) -> tuple[Frame, A]:
-        """The plane that a query selects, and what ``work`` finds in it.
-
-        For a remote store, it works on the cached image while that is revalidated, and again only if it has changed.
-        Raises the errors of `Images.open`, `make_frame` and ``work``, in this order.
-        """
-        if query.sel:
-            query = self._by_labels(self.images.open(path, query.field), query, cancel)
-        if "auto" in (query.flip, query.aspect):
-            frame = self._frame(self.images.open(path, query.field), query)
-            found = find_orientation(frame, self.images.catalog, self.arrays)
-            flip = found.flip if query.flip == "auto" else query.flip
-            aspect = found.aspect if query.aspect == "auto" else query.aspect
-            query = query.model_copy(update={"flip": flip, "aspect": aspect})
-        open_image = partial(self.images.open, path, query.field)
-        image: Image | None = None
-        cached = self.images.cached(path, query.field)
-        if cached is not None and cached.mount.is_remote:
-            guess: Frame | None = None
-            with suppress(HyperslabError):  # the current image may have such a plane
-                guess = self._frame(cached, query)
-            if guess is not None:
-                image, result = cached.mount.both(open_image, partial(attempt, partial(work, guess)), cancel)
-                if image is cached:
-                    return guess, result.result()
-        frame = self._frame(image or open_image(), query)
-        return frame, work(frame)
 
     def _by_labels(self, image: Image, query: TileQuery, cancel: Cancel | None) -> TileQuery:
         """A query with the positions of its labels: by the coordinates beside the finest level, and of an axis without
@@ -286,9 +257,6 @@ class Tiles:
                 raise BadParameter("sel", text, f"one position along {name}, not {len(several)}")
             chosen += [(name, int(at)) for at in several]
         return query.model_copy(update={"sel": (), "isel": tuple(chosen)})
-
-    def _frame(self, image: Image, query: TileQuery) -> Frame:
-        return self.statistics.first_plane(make_frame(image, query), query)
 
 
 def _are_labels(frame: Frame, query: TileQuery) -> bool:

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.plan import ReadPlan
 from hyperslab.arrays.read import Reader
+from hyperslab.arrays.workers import Cancel
 from hyperslab.cache import VersionedCache
 from hyperslab.engine.cf import Decoder
 from hyperslab.engine.selection import normalise
@@ -145,21 +145,18 @@ class Statistics:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
         damaged."""
         image = subject.image
-        if image.mount.is_remote:
-            version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
+        version = f"{image.version} {time.monotonic() // _REMOTE_SECONDS}"
 
-            def revalidate() -> tuple[Sample, str, int]:
-                sample = self._current(subject, cancel)
-                return sample, version, sample.values.nbytes + 1024
+        def current() -> tuple[Sample, str, int]:
+            """That of the present versions of its chunks."""
+            plans, exact = self._plans(subject, cancel)
+            take = partial(self._take, subject, plans, exact, cancel)
+            sample = self._samples.load(subject.key, _tag_of(plans), take).value
+            return sample, version, sample.values.nbytes + 1024
 
-            return self._revalidated.load(subject.key, version, revalidate).value
-        return self._current(subject, cancel)
-
-    def _current(self, subject: Subject, cancel: Cancel | None) -> Sample:
-        """The sample of the present versions of its chunks."""
-        plans, exact = self._plans(subject, cancel)
-        take = partial(self._take, subject, plans, exact, cancel)
-        return self._samples.load(subject.key, _tag_of(plans), take).value
+        if not image.mount.is_remote:
+            return current()[0]
+        return self._revalidated.load(subject.key, version, current).value
 
     def first_plane(self, frame: Frame, query: TileQuery) -> Frame:
         """The frame with another index than the middle of an axis that the query leaves open, if nothing is stored
@@ -177,7 +174,10 @@ class Statistics:
         versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
         indices = next((found for v in versions if (found := self._planes.get(key, v)) is not None), None)
         if indices is None:
-            chosen = next((i for i in _likely(image.axes[axis].size) if self._has_data(frame, level, axis, i)), None)
+            size = image.axes[axis].size
+            parts = (size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))
+            likely = dict.fromkeys([size // 2, 0, *parts])  # the middle, the first, and the middles of parts
+            chosen = next((i for i in likely if self._has_data(frame, level, axis, i)), None)
             indices = tuple([chosen if i == axis and chosen is not None else at for i, at in enumerate(frame.indices)])
             self._planes.put(key, versions[chosen is None], indices, 256)
         return replace(frame, indices=indices)
@@ -293,11 +293,6 @@ class Statistics:
 
 def _tag_of(plans: Sequence[ReadPlan]) -> str:
     return hashlib.blake2b("|".join(plan.tag for plan in plans).encode(), digest_size=12).hexdigest()
-
-
-def _likely(size: int) -> Iterator[int]:
-    """Indices to look for data at: the middle, the first, and the middles of parts, to a 64th of an axis."""
-    yield from dict.fromkeys([size // 2, 0, *(size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))])
 
 
 def _sampled_level(image: Image, finer: int) -> Level:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperslab.arrays.cancel import Cancel
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import BadParameter, ChunkCorrupt, NotRepresentable
 from hyperslab.tiles.colour import (
     DEFAULT_COLOURS,

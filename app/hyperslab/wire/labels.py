@@ -210,8 +210,13 @@ def _interval(values: NDArray[Any], label: Any, *, dates: bool) -> tuple[Any, An
         if kind == "m":
             return _span(label)
         if kind in "OSUT":
-            text = label.decode() if isinstance(label, bytes) else str(label)
-            return (text, text + "\U0010ffff") if dates else (text.encode() if kind == "S" else text, None)
+            said = label.isoformat() if hasattr(label, "isoformat") else label  # of a date of cftime
+            text = said.decode() if isinstance(said, bytes) else str(said)
+            return (
+                (text, text + "\U0010ffff")
+                if dates and said is label
+                else (text.encode() if kind == "S" else text, None)
+            )
         if kind == "b":
             return {"true": True, "false": False}[str(label).lower()], None
         if isinstance(label, str):

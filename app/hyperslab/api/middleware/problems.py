@@ -37,7 +37,7 @@ class Problems:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        has_begun, body_comes = False, _waits_for_body(scope)
+        has_begun, body_comes = False, scope[METHOD] not in ("GET", "HEAD") and _waits_for_body(scope)
 
         async def send_on(message: Message) -> None:
             nonlocal has_begun
@@ -109,8 +109,6 @@ class _Lingering:
 
 def _waits_for_body(scope: Scope) -> bool:
     """Whether the server closes the connection after the response, and the client sends a body before it reads."""
-    if scope[METHOD] in ("GET", "HEAD"):
-        return False
     headers = {name: value.lower() for name, value in scope["headers"]}
     closes = b"close" in headers.get(b"connection", b"") or scope["http_version"] == "1.0"
     has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers

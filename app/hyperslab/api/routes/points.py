@@ -23,10 +23,10 @@ from hyperslab.api.upload import max_json_bytes, media_type, next_npy, parse_jso
 from hyperslab.api.values_in import cast, check_kind, parse_objects, target, values_from_json
 from hyperslab.api.values_out import TEXT_FORMS, check_form, choose_format, encode, media_types
 from hyperslab.api.writing import values_check, written_response
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.plan import PointsPlan, resolve_field
+from hyperslab.arrays.workers import Cancel
 from hyperslab.engine.dtypes import Field
 from hyperslab.errors import BadBody, BadParameter, TooLarge, shown
 from hyperslab.wire import JSON, NPY

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange, exchange, optimistically
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import NodePath
 from hyperslab.api.representation import Body, Content, Reply, Representation, respond
@@ -33,12 +33,13 @@ from hyperslab.api.response import (
 )
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.threads import cancelled_when_gone
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.chunks import ReadCost
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import ChangedWhileRead, TileNotFound
 from hyperslab.tiles import iiif
 from hyperslab.tiles.encode import MEDIA_TYPES, PICTURE_FORMATS
 from hyperslab.tiles.frame import Frame
+from hyperslab.tiles.image import Image
 from hyperslab.tiles.info import dzi_document, histogram_document, info_document
 from hyperslab.tiles.pyramid import Region
 from hyperslab.tiles.query import TileQuery
@@ -101,8 +102,12 @@ async def get_tile(request: Request, path: NodePath, z: Zoom, x: Cell, y: Cell, 
 async def get_info(request: Request, path: NodePath, query: Tile) -> Response:
     """Axes, levels, channels, windows; a TileJSON too."""
     tile = _TileRequest(request, path, query)
-    info = partial(info_document, tile.tiles, path, query, tile.url(path), tile.suffix)
-    return await tile.document(lambda: tile.run(lambda cancel: info(cancel=cancel)))
+    base = tile.url(path)
+
+    async def document(image: Image) -> dict[str, Any]:
+        return await tile.run(lambda cancel: info_document(tile.tiles, image, query, base, tile.suffix, cancel=cancel))
+
+    return await tile.document(document)
 
 
 @router.get(
@@ -127,7 +132,7 @@ async def get_thumbnail(request: Request, path: NodePath, form: Picture, query: 
 async def get_histogram(request: Request, path: NodePath, query: Tile) -> Response:
     """Of the coarsest level."""
     tile = _TileRequest(request, path, query)
-    return await tile.document(lambda: tile.run(partial(histogram_document, tile.tiles, path, query)))
+    return await tile.document(lambda image: tile.run(partial(histogram_document, tile.tiles, image, query)))
 
 
 @router.get(
@@ -140,7 +145,7 @@ async def get_histogram(request: Request, path: NodePath, query: Tile) -> Respon
 async def get_legend(request: Request, path: NodePath, query: Tile) -> Response:
     """As a bar, low values on the left."""
     tile = _TileRequest(request, path, query)
-    return await tile.document(lambda: tile.asked.run(tile.tiles.legend, path, query), "image/png")
+    return await tile.document(lambda image: tile.asked.run(tile.tiles.legend, image, query), "image/png")
 
 
 @router.get(
@@ -154,8 +159,8 @@ async def get_dzi(request: Request, path: NodePath, query: Tile) -> Response:
     """Its tiles lie at `{path}_files/`; viewers send its query with every tile."""
     tile = _TileRequest(request, path, query)
 
-    async def document() -> bytes:
-        return dzi_document((await tile.frame()).grid, overlap=query.overlap, fmt=query.format).encode()
+    async def document(image: Image) -> bytes:
+        return dzi_document((await tile.frame(image)).grid, overlap=query.overlap, fmt=query.format).encode()
 
     return await tile.document(document, "application/xml")
 
@@ -192,8 +197,8 @@ async def get_iiif_info(request: Request, path: NodePath, query: Tile) -> Respon
     """The description of the image service, level 2."""
     tile = _TileRequest(request, path, query)
 
-    async def document() -> bytes:
-        frame = await tile.frame()
+    async def document(image: Image) -> bytes:
+        frame = await tile.frame(image)
 
         def allows(region: Region) -> bool:
             return tile.tiles.reader.excess(frame, region) is None
@@ -237,7 +242,7 @@ async def get_iiif_image(
 async def get_iiif_base(request: Request, path: NodePath, query: Tile) -> Response:
     """The base URI of the image redirects to its description (Image API 3.0 §2)."""
     tile = _TileRequest(request, path, query)
-    await tile.frame()
+    await tile.answer(tile.frame)
     target = tile.url(f"iiif/{path}/info.json") + tile.suffix
     return Response(303, ((b"location", target.encode("latin-1")), (b"cache-control", b"no-cache")))
 
@@ -258,9 +263,15 @@ class _TileRequest:
         async with cancelled_when_gone(self.asked.receive) as cancel:
             return await self.asked.run(fn, cancel)
 
-    async def frame(self) -> Frame:
+    async def answer(self, make: Callable[[Image], Awaitable[T]]) -> T:
+        """What ``make`` makes of the image, `optimistically`."""
+        images, field = self.tiles.images, self.query.field
+        known, open_now = images.remembered(self.path, field), partial(self.asked.run, images.open, self.path, field)
+        return await optimistically(self.asked, known, open_now, make)
+
+    async def frame(self, image: Image) -> Frame:
         """The frame of the image."""
-        return await self.asked.run(self.tiles.frame, self.path, self.query)
+        return await self.asked.run(self.tiles.frame, image, self.query)
 
     def url(self, tail: str) -> str:
         """The absolute URL of a path below the prefix, for viewers on other sites."""
@@ -268,11 +279,13 @@ class _TileRequest:
         host = self.asked.header(b"host") or ":".join(map(str, scope.get("server") or ("localhost",)))
         return f"{scope['scheme']}://{host}{self.asked.root_path}/v1/tile/{quote(tail)}"
 
-    async def document(self, make: Callable[[], Awaitable[bytes | dict[str, Any]]], media_type: str = JSON) -> Response:
+    async def document(
+        self, make: Callable[[Image], Awaitable[bytes | dict[str, Any]]], media_type: str = JSON
+    ) -> Response:
         """A small document, with a tag of its bytes."""
 
         async def reply() -> Reply:
-            document = await make()
+            document = await self.answer(make)
             data = document if isinstance(document, bytes) else json_body(document)
             mount = self.asked.service.catalog.mounts.get(self.path.partition("/")[0])
             return Representation(etag_of(data), media_type, data, always=caching(mount, self.asked.context.options))
@@ -282,12 +295,12 @@ class _TileRequest:
     async def picture(self, fmt: str, place: Place, empty: str = "404") -> Response:
         """An image or numbers; cached ones are sent at once, and 304 draws nothing. ``empty``: replacement of a missing
         tile."""
-        return await respond(self.asked, lambda: self._picture(fmt, place, empty))
+        return await respond(self.asked, partial(self.answer, partial(self._picture, fmt, place, empty)))
 
-    async def _picture(self, fmt: str, place: Place, empty: str) -> Reply:
+    async def _picture(self, fmt: str, place: Place, empty: str, image: Image) -> Reply:
         request, query, options = self.asked, self.query, self.asked.context.options
         try:
-            rendering = await self.run(partial(self.tiles.picture, self.path, query, fmt, place))
+            rendering = await self.run(partial(self.tiles.picture, image, query, fmt, place))
         except TileNotFound:
             if empty == "204":
                 return Response(204, ((b"cache-control", b"no-cache"),))
@@ -295,7 +308,7 @@ class _TileRequest:
                 raise
             data = self.tiles.empty(query, fmt)
             return Representation(etag_of(data), MEDIA_TYPES[fmt], data)
-        etag, found, mount = f'"{rendering.tag}"', rendering.sources, rendering.plan.frame.image.mount
+        etag, found, mount = f'"{rendering.tag}"', rendering.sources, image.mount
         # a replayed tile reports the cost of a cached one
         sources = Sources(mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
         picture = Representation(
@@ -306,7 +319,7 @@ class _TileRequest:
             always=caching(mount, options) if query.v is None or query.sel else immutable_for(31_536_000, options),
             sources=sources,
         )
-        cached = rendering.cached()
+        cached = self.tiles.cache.get(rendering.key, rendering.tag)
         if cached is None and request.method == "HEAD" and request.conditions.check(etag):
             drawn = await self.run(lambda cancel: rendering.draw(cancel, ReadCost()))
             cached = None if drawn.changed else drawn

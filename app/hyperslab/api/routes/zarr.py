@@ -32,9 +32,9 @@ from hyperslab.api.routing import Route
 from hyperslab.api.upload import received_body
 from hyperslab.api.values_out import accepts
 from hyperslab.api.writing import document_check, key_check
-from hyperslab.arrays.cancel import Cancel
 from hyperslab.arrays.catalog import looks_like_chunk
 from hyperslab.arrays.keys import NAMES, KeyReader, MadeKey, StoredKey
+from hyperslab.arrays.workers import Cancel
 from hyperslab.errors import FormNotFound, KeyNotFound, NodeNotFound, ReadForbidden
 from hyperslab.wire import HTML, JSON, RAW
 
