@@ -6,8 +6,7 @@ import dataclasses
 import glob
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,7 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.address import Address
 from hyperslab.client.session import Request
-from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, Values, as_image
+from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, Values, as_image, readable
 from hyperslab.conversion.names import natural
 from hyperslab.conversion.places import (
     MARKER,
@@ -193,15 +192,7 @@ def _close_groups(groups: Mapping[str, Any]) -> None:
 GROUPS: Final = OpenFiles(_open_groups, _close_groups)
 
 
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Raise `CannotConvert` for what libraries raise of a file that they cannot read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError) as error:
-        raise CannotConvert(f"{path} cannot be read as NetCDF or HDF5, it may be damaged: {error}") from error
+UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +204,7 @@ class _VariableValues:
     name: str
 
     def read(self, box: Box) -> np.ndarray:
-        with _readable(self.path):
+        with readable(self.path, "NetCDF or HDF5", UNREADABLE):
             return self.stored(box)
 
     def stored(self, box: Box) -> np.ndarray:
@@ -232,23 +223,16 @@ def _dataset(path: Path, zarr_format: int) -> Source:
     nodes: dict[str, Array | Image] = {}
     attributes: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
-    try:
-        import xarray  # noqa: F401
-
-        with _readable(str(path)):
-            groups = GROUPS.get(str(path.absolute()))
-            for group, dataset in groups.items():
-                below = group.strip("/")
-                attributes[below] = _json_attributes(dataset.attrs, group, notes)
-                for name, variable in dataset.variables.items():
-                    node = f"{below}/{name}".lstrip("/")
-                    values = _VariableValues(str(path.absolute()), group, str(name))
-                    found = _variable(values, variable, zarr_format, notes)
-                    nodes |= {} if found is None else {node: found}
-    except ImportError as error:
-        raise CannotConvert(
-            f"NetCDF and HDF5 files are read with xarray: pip install 'hyperslab[convert]' ({error})"
-        ) from error
+    with readable(str(path), "NetCDF or HDF5", UNREADABLE):
+        groups = GROUPS.get(str(path.absolute()))
+        for group, dataset in groups.items():
+            below = group.strip("/")
+            attributes[below] = _json_attributes(dataset.attrs, group, notes)
+            for name, variable in dataset.variables.items():
+                node = f"{below}/{name}".lstrip("/")
+                values = _VariableValues(str(path.absolute()), group, str(name))
+                found = _variable(values, variable, zarr_format, notes)
+                nodes |= {} if found is None else {node: found}
     if notes and not nodes:
         raise CannotConvert(f"{path}: {', '.join(notes)}")
     classic = is_classic(path)
