@@ -279,8 +279,11 @@ def _fill_members(
     ``attributes``; none if it is no value of the dtype."""
     attributes.pop(MISSING, None)
     try:
-        item = np.asarray(stored[MISSING], dtype).reshape(())
+        item, wanted = (np.asarray(stored[MISSING], kind).reshape(()) for kind in (dtype, None))
+        fits = dtype.kind not in "iuf" or "_Unsigned" in stored or np.array_equal(item, wanted, equal_nan=True)
     except (LookupError, ValueError, TypeError, OverflowError):
+        fits = False
+    if not fits:
         # with v2 xarray takes any other fill value for that of missing values
         return {"fill_value": None} if zarr_format == 2 else {}
     written = format_fill(item.item(), dtype)
