@@ -139,7 +139,7 @@ def test_hdf5_without_names_of_dimensions_is_converted_as_xarray_opens_it(tmp_pa
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["image"] = np.arange(6, dtype=">i2").reshape(2, 3)
         file["notes"] = ["one", "more"]
-        file["table"] = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+        file["table"] = np.array([(1, 2.5)], np.dtype([("a", "i4"), ("b", "f8")], align=True))
         file["image"].attrs["unit"] = "m"
 
     convert(str(tmp_path / "a.h5"), str(tmp_path / "a.zarr"))

@@ -230,6 +230,13 @@ def as_image(array: Array, letters: str, found: Mapping[str, Axis], **members: A
     return Image(stored, tuple([found.get(name, Axis(name)) for name in kept]), **members)
 
 
+def packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A dtype in the machine's byte order; records without padding between their fields."""
+    if dtype.names is None:
+        return dtype.newbyteorder("=")
+    return np.dtype([(name, packed(dtype[name])) for name in dtype.names])
+
+
 def whole(shape: Sequence[int]) -> Box:
     """The box of a whole array."""
     return tuple([slice(0, size) for size in shape])

@@ -19,7 +19,18 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.address import Address
 from hyperslab.client.session import Request
-from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, Values, as_image, readable
+from hyperslab.conversion.model import (
+    Array,
+    Box,
+    CannotConvert,
+    Image,
+    OpenFiles,
+    Source,
+    Values,
+    as_image,
+    packed,
+    readable,
+)
 from hyperslab.conversion.names import natural
 from hyperslab.conversion.places import (
     MARKER,
@@ -148,7 +159,7 @@ class _NpyValues:
 
         stored, part = (self.shape[::-1], box[::-1]) if self.reverses else (self.shape, box)
         out = read_raw(self.path, self.offset, self.dtype, stored, part)
-        return out.transpose() if self.reverses else out
+        return (out.transpose() if self.reverses else out).astype(packed(self.dtype), copy=False)
 
 
 def _npy(path: Path) -> Source:
@@ -163,7 +174,7 @@ def _npy(path: Path) -> Source:
     reads = [1] * mapped.ndim
     if mapped.ndim:
         reads[0 if reverses else -1] = mapped.shape[0 if reverses else -1]
-    array = Array(values, mapped.shape, mapped.dtype.newbyteorder("="), tuple(reads))
+    array = Array(values, mapped.shape, packed(mapped.dtype), tuple(reads))
     return Source("npy", None, {"": array})
 
 
@@ -180,6 +191,9 @@ def _open_groups(path: str) -> dict[str, Any]:
     import xarray
 
     if is_classic(Path(path)):
+        with Path(path).open("rb") as file:
+            if file.read(4) == b"CDF\5":
+                raise CannotConvert(f"{path} is CDF-5, which scipy does not read: nccopy -k nc4 makes NetCDF 4 of it")
         return {"/": xarray.open_dataset(path, engine="scipy", **RAW)}
     return dict(xarray.open_groups(path, engine="h5netcdf", phony_dims="access", **RAW))
 
@@ -216,7 +230,7 @@ class _VariableValues:
             except UnicodeDecodeError as error:
                 raise CannotConvert(f"{self.path}: {self.name} holds text that is not UTF-8") from error
             found = np.array([*texts, None], object)[:-1].reshape(found.shape)
-        return found
+        return found if found.dtype.names is None else found.astype(packed(found.dtype), copy=False)
 
 
 def _dataset(path: Path, zarr_format: int) -> Source:
@@ -246,6 +260,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
         first = values.stored(tuple([slice(0, 1)] * variable.ndim))
         is_text = first.dtype.names is None and all(isinstance(item, str) for item in first.flat)
         fits = first.shape == tuple([min(n, 1) for n in variable.shape]) and (is_text or not dtype.hasobject)
+        fits = fits and (zarr_format == 2 or not any(dtype[name].subdtype for name in dtype.names or ()))
     except (ValueError, TypeError, AttributeError):
         fits = False
     if not fits:
@@ -258,7 +273,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
         dtype = np.dtype(object)
         definition["filters"] = [{"id": "vlen-utf8"}]
     else:
-        dtype = np.dtype(dtype.str if dtype.names is None else dtype).newbyteorder("=")
+        dtype = packed(np.dtype(dtype.str) if dtype.names is None else dtype)
         definition |= _fill_members(variable.attrs, attributes, dtype, zarr_format)
         if MISSING in variable.attrs and definition.get("fill_value") is None:
             notes.append(f"left out the attribute {MISSING!r} of {where}, which is no value of it")
