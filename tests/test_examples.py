@@ -10,9 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.demos import demo_parent
 from tests.examples import Interpreters, Runner, examples, is_as_shown
-from tests.server import serving
 from tests.tools import ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -29,12 +27,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[str]:
-    with serving("--demo-dir", str(demo_parent())) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
 def python() -> Iterator[Interpreters]:
     with Interpreters() as started:
         yield started
@@ -47,12 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runner(
-    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo_url: str, python: Interpreters
 ) -> Iterator[Runner]:
     monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(folder, page, demo, python) as started:
+    with Runner(folder, page, demo_url, python) as started:
         yield started
 
 
