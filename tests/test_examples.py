@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.examples import Interpreters, Runner, examples, is_as_shown
+from tests.s3 import S3Server
 from tests.tools import ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -39,12 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runner(
-    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo_url: str, python: Interpreters
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo_url: str, python: Interpreters, s3_server: S3Server
 ) -> Iterator[Runner]:
     monkeypatch.chdir(folder)
+    s3_server.client.create_bucket(Bucket="lab")
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(folder, page, demo_url, python) as started:
+    with Runner(folder, page, demo_url, python, s3_server.url) as started:
         yield started
 
 

@@ -79,7 +79,12 @@ def test_a_dtype_that_lacks_its_library_says_what_to_install(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("command", "module", "extra"),
-    [("info", "typer", "cli"), ("serve", "typer", "server"), ("serve", "pydantic", "server")],
+    [
+        ("info", "typer", "cli"),
+        ("serve", "typer", "server"),
+        ("serve", "pydantic", "server"),
+        ("convert", "typer", "convert"),
+    ],
 )
 def test_a_command_that_lacks_a_library_says_which_extra_brings_it(command: str, module: str, extra: str) -> None:
     program = f"import sys; sys.modules[{module!r}] = None; from hyperslab.__main__ import main; sys.exit(main())"

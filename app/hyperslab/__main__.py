@@ -22,8 +22,10 @@ def main() -> int:
         if module == "ml_dtypes":  # the error has its own hint
             print(f"hyperslab: {error}", file=sys.stderr)
             return 1
-        is_client = sys.argv[1:2] and sys.argv[1] in ("get", "info", "open", "put", "stream", "tree")
+        command = sys.argv[1] if len(sys.argv) > 1 else ""
+        is_client = command in ("get", "info", "open", "put", "stream", "tree")
         extra = "cli" if is_client and module in ("tqdm", "typer") else "server"
+        extra = "convert" if command in ("convert", "pyramid", "rechunk") else extra
         print(f"hyperslab: this needs {module}, so install it: pip install 'hyperslab[{extra}]'", file=sys.stderr)
         return 1
     try:

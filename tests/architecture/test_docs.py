@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -25,11 +24,11 @@ from hyperslab.storage import StoreConfig
 from hyperslab.wire import ARRAY_CHUNKS, ARRAY_DTYPE, ARRAY_SHAPE, CONTENT_DIGEST, IDEMPOTENCY_KEY, SERVER_TIMING
 from tests.architecture.sources import PACKAGE, ROOT, modules
 from tests.docs import NEVER_SENT, stale
+from tests.examples import requirements_of
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 HTTP = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 METHODS = {"get", "put", "post", "patch", "delete"}
-RECIPES = (ROOT / "docs" / "recipes" / "README.md").read_text(encoding="utf-8")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 DISTRIBUTIONS = {
     **{"PIL": "pillow", "hdmf_zarr": "hdmf-zarr", "mdio": "multidimio", "napari_ome_zarr": "napari-ome-zarr"},
@@ -38,14 +37,6 @@ DISTRIBUTIONS = {
 """Distributions that have another name than their module."""
 BROUGHT = {"anndata": "pandas scipy zarr", "hdmf-zarr": "pynwb zarr", "jupyterlab": "ipython", "spatialdata": "pandas"}
 """What distributions bring that are not ours."""
-IMPLIED = {
-    r"engine=.hyperslab|to_xarray\(": "xarray",
-    r"to_zarr\(|open_zarr\(|engine=.zarr": "zarr",
-    r"to_netcdf\(": "h5netcdf",
-    r"chunks=\{\}|to_dask\(|hyperslab (pyramid|rechunk) ": "dask",
-    r"hyperslab convert (?!SRC|scans)": "imagecodecs",
-}
-"""Modules that a use needs without importing them."""
 CLIENT_HAS_LEFT = 499
 """Never sent."""
 
@@ -129,20 +120,17 @@ def test_every_problem_has_a_way_out() -> None:
 def test_a_page_says_how_to_install_what_its_examples_import(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```(?:python|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    said = re.search(r"pip install ([^`#\n]+)", text) or re.search(r"pip install ([^`#\n]+)", RECIPES)
-    assert said is not None
     installed = {"numpy"}  # which is all that the client needs
-    todo = shlex.split(said[1])
+    todo = requirements_of(page)
     while todo:
-        named = re.fullmatch(r"(?P<name>\.|[\w.-]+)(?:\[(?P<extras>[\w,-]+)\])?.*", todo.pop())
+        named = re.fullmatch(r"(?P<name>[\w.-]+)(?:\[(?P<extras>[\w,-]+)\])?.*", todo.pop())
         assert named is not None
         installed |= {named["name"].lower(), *BROUGHT.get(named["name"], "").split()}
-        if named["name"] in (".", "hyperslab"):
+        if named["name"] == "hyperslab":
             todo += [each for extra in (named["extras"] or "").split(",") if extra for each in EXTRAS[extra]]
 
     imports = re.findall(r"(?:^|['\";]) *(?:from ([\w.]+) import|import ([\w., ]+))", code, re.MULTILINE)
     modules = {part.split()[0].partition(".")[0] for one, several in imports for part in (one or several).split(",")}
-    modules |= {module for pattern, module in IMPLIED.items() if re.search(pattern, code)}
     needed = {DISTRIBUTIONS.get(module, module).lower() for module in modules - sys.stdlib_module_names - {"hyperslab"}}
     assert needed - installed == set()
 
