@@ -42,7 +42,7 @@ HOW_MANY: Final = int(os.environ.get("FUZZ", "0"))
 BROKEN: Final = ("broken", "nojson", "text")
 CORPUS: Final = Path(__file__).with_name("corpus.jsonl.gz")
 _VOLATILE: Final = {"date", "server", "server-timing", "content-length", "last-modified", "etag", "connection"}
-_TAG: Final = re.compile(r"[0-9a-f]{24}|[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+")
+_TAG: Final = re.compile(r"[0-9a-f]{24}|[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{16}")
 NODES: Final = ("events", "signal", "stations", "speed_of_light", "climate/sst", "climate/time", "brain")
 STYLES: Final = {
     "brain": ("z=5", "axes=z,y&colormap_name=viridis&c=0", "invert=true&nodata=0", "bg=FF0000", "bogus=1"),
