@@ -150,6 +150,18 @@ def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
     assert all("orientation 6" in each and "-9999" in each and "InterColorProfile" in each for each in said)
 
 
+def test_tiles_that_are_not_stored_hold_the_missing_value(tmp_path: Path) -> None:
+    tiles = [np.ones((16, 16), "i2"), None, None, np.ones((16, 16), "i2")]
+    options: dict[str, Any] = {"extratags": [(42113, 2, 0, "-9999", True)], "photometric": "minisblack"}
+    tifffile.imwrite(tmp_path / "a.tif", iter(tiles), shape=(30, 32), dtype="i2", tile=(16, 16), **options)
+
+    convert(str(tmp_path / "a.tif"), str(tmp_path / "a.zarr"))
+
+    values = np.asarray(zarr.open_array(tmp_path / "a.zarr" / "0", mode="r")[...])
+    np.testing.assert_array_equal(values, tifffile.imread(tmp_path / "a.tif"))
+    assert values[0, 31] == -9999
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_the_colour_of_one_channel_of_imagej_and_its_other_members_are_kept_or_named(
     tmp_path: Path, dtype: str

@@ -221,7 +221,9 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
     rows = keyframe.tilelength if keyframe.is_tiled else min(keyframe.rowsperstrip, length)
     columns = keyframe.tilewidth if keyframe.is_tiled else width
     grid = (separate, -(-length // rows), -(-width // columns))
-    found = np.zeros((first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), out.dtype)
+    found = np.full(
+        (first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), keyframe.nodata, out.dtype
+    )
     touched = itertools.product(
         range(first.start, first.stop),
         range(parts["Y"].start // rows, -(-parts["Y"].stop // rows)),
@@ -235,7 +237,7 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
         index = int(np.ravel_multi_index(at, grid))
         offset, count = page.dataoffsets[index], page.databytecounts[index]
         if not count:
-            continue  # a tile that was not stored
+            continue  # a tile that was not stored, of missing values
         with LOCK:
             handle.open()
             handle.seek(offset)
