@@ -188,7 +188,7 @@ def test_what_zarr_has_no_arrays_of_is_left_out_with_a_note(tmp_path: Path) -> N
         assert part in said
 
 
-@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "classic, cut short", "text"])
+@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "classic, cut short", "text", "CDF-5"])
 def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -204,10 +204,13 @@ def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: 
         path.write_bytes(path.read_bytes()[:3000])
     if kind == "text":
         path.write_text("not a file of HDF5")
+    if kind == "CDF-5":
+        path.write_bytes(b"CDF\5" + bytes(100))
 
     with pytest.raises(CannotConvert) as raised:
         convert(str(path), str(tmp_path / "out"))
 
     assert "a.h5" in str(raised.value)
+    assert kind != "CDF-5" or "nccopy -k nc4" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()

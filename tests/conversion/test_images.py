@@ -336,6 +336,13 @@ def test_an_npy_is_what_it_was_when_it_comes_out_of_zarr(
     assert found.tobytes() == values.astype(found.dtype).tobytes()
 
 
+def test_an_archive_of_arrays_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
+
+    with pytest.raises(CannotConvert, match=r"a\.npz is an archive of several arrays: save one of them as npy"):
+        convert(str(tmp_path / "a.npz"), str(tmp_path / "out"))
+
+
 def test_an_npy_is_a_plain_array_or_with_axes_an_image(tmp_path: Path) -> None:
     values = np.asfortranarray(np.arange(24, dtype=">i4").reshape(2, 3, 4))
     np.save(tmp_path / "a.npy", values)

@@ -99,7 +99,7 @@ def _files(src: str) -> list[Path] | None:
         return None
     path = Path(local_path(src))
     if path.is_file():
-        return [path] if kind_of_file(path) or path.suffix.lower() in CONVERTIBLE else None
+        return [path] if kind_of_file(path) or path.suffix.lower() in {*CONVERTIBLE, ".npz"} else None
     if path.is_dir():
         files = [each for each in path.iterdir() if each.is_file() and each.suffix.lower() in CONVERTIBLE]
         inside = [each for each in files if CONVERTIBLE[each.suffix.lower()] == "TIFF"] or files
@@ -137,6 +137,8 @@ def _of_files(files: Sequence[Path], axes: str | None, pattern: str | None, zarr
         return _npy(files[0])
     if kind is None:
         files[0].open("rb").close()  # raises the error of one that may not be read
+        if files[0].suffix.lower() == ".npz":
+            raise CannotConvert(f"{files[0]} is an archive of several arrays: save one of them as npy")
         raise CannotConvert(f"{files[0]} is none of TIFF, NetCDF, HDF5, npy and Zarr, or is damaged at its beginning")
     return _dataset(files[0], zarr_format)
 
@@ -167,8 +169,6 @@ def _npy(path: Path) -> Source:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise CannotConvert(f"{path} cannot be read as npy: {error}") from error
-    if not isinstance(mapped, np.memmap):
-        raise CannotConvert(f"{path} is an archive of several arrays: save one of them as npy")
     reverses = bool(mapped.flags.f_contiguous and not mapped.flags.c_contiguous)
     values = _NpyValues(str(path.absolute()), mapped.offset, mapped.shape, mapped.dtype, reverses)
     reads = [1] * mapped.ndim
