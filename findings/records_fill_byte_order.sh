@@ -7,7 +7,10 @@
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder/venv"
+for python in ${PYTHON:-python3 python3.12 python3.13 python3.14 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python}; do
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && break # what is pinned wants 3.12
+done
+"$python" -m venv "$folder/venv"
 "$folder/venv/bin/pip" install -q zarr==3.4.2 tensorstore==0.1.86 numpy==2.4.6
 cd "$folder"
 venv/bin/python -W ignore - <<'PYTHON'

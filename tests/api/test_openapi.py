@@ -302,7 +302,7 @@ def test_other_parameters_than_those_that_are_described_are_refused(
     client: httpx.Client, name: str, operation: dict[str, Any]
 ) -> None:
     """Those of tiles may be axes, the keys of a store have none, and pages have their own."""
-    if not name.partition(" ")[2].startswith("/v1/") or operation["tags"] == ["tile"]:
+    if not f"{name.partition(' ')[2]}/".startswith("/v1/") or operation["tags"] == ["tile"]:
         return
     described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
 

@@ -49,10 +49,23 @@ def taken_apart(answer: bytes) -> tuple[int, dict[str, str], bytes]:
     [
         *(
             (b"GET /v1/slice/data/a HTTP/1.1\r\nHost: %s\r\n\r\n" % host, 400, "not-http")
-            for host in (b"a b", b"a/b", b"user@a", b"<a>", b"a:b", b"[::1", b'"a"', b"a, b", b"\xe9")
+            for host in (
+                b"a b",
+                b"a/b",
+                b"user@a",
+                b"<a>",
+                b"a:b",
+                b"[::1",
+                b'"a"',
+                b"a, b",
+                b"\xe9",
+                b"a%zz",
+                b"[:::]",
+                b"a:65536",
+            )
         ),
         (b"GET /v1/slice/data/a HTTP/1.1\r\n\r\n", 400, "not-http"),
-        (b"GET /v1/slice/data/a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400, "not-http"),
+        *((b"GET /v1/slice/data/a HTTP/1.%d\r\nHost: x\r\nHost: y\r\n\r\n" % n, 400, "not-http") for n in (0, 1)),
         (
             b"PUT /v1/chunk/free/a/0.0 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
             501,
@@ -78,7 +91,7 @@ def test_an_old_client_need_not_name_the_host(url: str) -> None:
     assert body == VALUES.tobytes()
 
 
-@pytest.mark.parametrize("host", [b"x", b"x:80", b"[::1]:8000", b"a.b-c_d", b"127.0.0.1", b""])
+@pytest.mark.parametrize("host", [b"x", b"x:80", b"[::1]:8000", b"a.b-c_d", b"127.0.0.1", b"", b"%41"])
 def test_a_host_is_a_name_or_an_address_and_maybe_a_port(url: str, host: bytes) -> None:
     asked = b"GET /healthz HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host
 

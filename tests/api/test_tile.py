@@ -146,6 +146,7 @@ def test_many_who_ask_at_once_have_the_tile_drawn_once(tmp_path: Path) -> None:
         ("line/info.json", 422, "not-representable"),
         ("volume/0/0/0.png?field=x", 422, "field-unknown"),
         ("nothing/info.json", 404, "node-not-found"),
+        ("nothing/info.json?isel=:1", 400, "bad-parameter"),
         ("info.json", 422, "wrong-kind"),
         ("volume", 404, "route-not-found"),
     ],

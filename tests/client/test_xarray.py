@@ -355,5 +355,23 @@ class TestArrays:
     def test_an_axis_without_a_coordinate_is_chosen_by_position(self, data: tuple[Served, Path]) -> None:
         array = RemoteGroup(url(data, "")).create_array("alone", (3,), "i2", dimension_names=["q"], zarr_format=3)
 
-        with pytest.raises(KeyError, match="no coordinate 'q' is stored beside data/alone: choose by isel"):
+        with pytest.raises(KeyError, match="no coordinate 'q' is stored beside data/alone or above: choose by isel"):
             array.sel(q=1)
+
+    def test_coordinates_of_the_groups_above_are_inherited(self, data: tuple[Served, Path]) -> None:
+        """As in xarray's tree of groups, in which a child stores none that its parent has."""
+        folder, lat = data[1] / "nested", np.linspace(-40, 40, 5)
+        upper = xarray.Dataset(coords={"time": TIME[:3]})
+        inner = xarray.Dataset({"a": (("time", "lat"), np.arange(15).reshape(3, 5))}, {"lat": lat})
+        stored = xarray.DataTree.from_dict({"/": upper, "/b/c": inner})
+        stored.to_zarr(folder, zarr_format=3, consolidated=False)
+        tree = xarray.open_datatree(folder, engine="zarr", consolidated=False)
+        expected = tree["b/c"].a.sel(time=TIME[1])
+
+        answer = data[0].http.get(f"/v1/slice/data/nested/b/c/a?sel=time:{TIME[1]}&format=json")
+        info = data[0].http.get("/v1/tile/data/nested/b/c/a/info.json").json()
+        array = RemoteArray(url(data, "nested/b/c/a"))
+
+        assert answer.json() == array.sel(time=TIME[1])[...].ravel().tolist() == expected.values.tolist()
+        assert info["natural"]["flip"] == ["lat"]
+        xarray.testing.assert_equal(array.to_xarray().sel(time=TIME[1]).load(), expected)

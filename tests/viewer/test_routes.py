@@ -26,8 +26,9 @@ def test_page_has_a_strict_policy_and_is_revalidated(url: str, path: str) -> Non
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"].startswith(POLICY)
     assert answer.headers["cache-control"] == "no-cache"
-    again = httpx.get(url + path, headers={"If-None-Match": answer.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
+    conditions = ("If-None-Match", answer.headers["etag"], 304), ("If-None-Match", "*", 304), ("If-Match", '"x"', 412)
+    for name, tags, status in conditions:
+        assert httpx.get(url + path, headers={name: tags}).status_code == status
 
 
 def test_files_named_in_the_page_are_there_for_ever(url: str) -> None:

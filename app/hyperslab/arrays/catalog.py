@@ -200,6 +200,23 @@ class Catalog:
             return node
         raise WrongKind(node.path, "array", "group")
 
+    def find_coordinate(self, path: str, name: str) -> ArrayNode | None:
+        """The array called ``name`` in the group of the array at ``path``, else in the nearest group above that has
+        one: coordinates are inherited. [CF Conventions, "Scope"; `xarray.DataTree`]
+
+        Raises `BrokenData` for the one in the group itself; a broken one above it is none. Blocks.
+        """
+        folder = path.rpartition("/")[0]
+        if not folder or "/" in name:
+            return None
+        try:
+            return self.open_array(f"{folder}/{name}")
+        except (NodeNotFound, WrongKind, BadPath, StoreDenied):  # the last: also what some buckets say of a missing key
+            mount, rest = self.locate(folder)
+            parts = [mount.name, *filter(None, rest.split("/"))]
+            above = ["/".join((*parts[:count], name)) for count in range(len(parts) - 1, 0, -1)]
+            return next((node for node in mount.each(self.find_readable, above) if isinstance(node, ArrayNode)), None)
+
     def open_even_broken(self, path: str) -> Node | BrokenNode:
         """As `open_node` with ``fresh``, for deletion: a node with unreadable documents is returned as a `BrokenNode`.
 

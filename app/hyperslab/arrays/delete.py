@@ -106,7 +106,7 @@ def refuse_denied(
     for folder, is_listed in mount.store.denied_folders(prefix):
         if matters(folder, is_listed):
             reason = f"the service may not {'change' if is_listed else 'list'} this folder: nothing is removed"
-            raise StoreDenied(mount.name, folder, reason)
+            raise StoreDenied(mount.store.name, folder, reason)
 
 
 def mark_deletion(mount: MountedStore, prefix: str, spelt: Set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Coordinates: arrays that lie beside another one under the names of its dimensions, and positions by their labels."""
+"""Coordinates: arrays beside another or above it, under the names of its dimensions, and positions by their labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ from hyperslab.cache import VersionedCache
 from hyperslab.engine.selection import normalise
 from hyperslab.errors import (
     BadParameter,
-    BadPath,
     LabelNotFound,
     NoCoordinate,
-    NodeNotFound,
-    StoreDenied,
     TooLarge,
-    WrongKind,
 )
 from hyperslab.wire.labels import Method, Positions, each_position, label_text, parse_label, positions
 
@@ -116,17 +112,14 @@ class Coordinates:
     def open(
         self, array: ArrayNode, name: str, size: int, text: str | None = None, cancel: Cancel | None = None
     ) -> Coordinate:
-        """The coordinate of an axis of ``size`` cells: an array of this shape beside ``array``, under the name of the
-        dimension. Raises `NoCoordinate` without one, for the label in ``text``."""
-        folder = array.path.rpartition("/")[0]
-        reason = f"no coordinate {name!r} is stored beside it: choose by position"
+        """The coordinate of an axis of ``size`` cells: an array of this shape under the name of the dimension, beside
+        ``array`` or in a group above. Raises `NoCoordinate` without one, for the label in ``text``."""
+        reason = f"no coordinate {name!r} is stored beside it or above: choose by position"
         missing = NoCoordinate(array.path, name, name if text is None else text[:200], reason, [])
-        if not folder or "/" in name:
+        node = self._catalog.find_coordinate(array.path, name)
+        if node is None:
             raise missing
-        try:
-            node = self._catalog.with_inherited(self._catalog.open_array(f"{folder}/{name}"))
-        except (NodeNotFound, WrongKind, BadPath, StoreDenied) as error:
-            raise missing from error
+        node = self._catalog.with_inherited(node)
         if node.metadata.shape != (size,) or node.metadata.dtype.fields:
             missing.reason = f"{node.path} is no coordinate of {size} values: choose by position"
             raise missing
@@ -140,11 +133,11 @@ class Coordinates:
             decoded = values if decoder is None else decoder(values)
             coordinate = Coordinate(array.path, name, decoded, decoder is not None and decoded.dtype.kind == "U")
             nbytes = decoded.nbytes * (9 if decoded.dtype.hasobject else 1)
-            return coordinate, f"{read.tag} {node.version}", nbytes + 512
+            return coordinate, f"{node.path} {read.tag} {node.version}", nbytes + 512
 
         if node.head is not None:  # of a stream, whose newest values have no versions
             return load()[0]
-        return self._decoded.load((array.path, name), f"{plan.tag} {node.version}", load).value
+        return self._decoded.load((array.path, name), f"{node.path} {plan.tag} {node.version}", load).value
 
 
 def split_label(text: str, names: Iterable[str]) -> tuple[str, str]:

@@ -30,7 +30,15 @@ from hyperslab.client.transport import Transport
 from hyperslab.client.values import as_object, as_stored, as_values, object_codec
 from hyperslab.client.view import RemoteView, Uncomputed
 from hyperslab.client.writing import append_values, read_tag, write_selection, write_tagged
-from hyperslab.errors import ArrayChanged, BadBody, BadParameter, IndexOutOfRange, TooManyIndices
+from hyperslab.errors import (
+    ArrayChanged,
+    BadBody,
+    BadParameter,
+    IndexOutOfRange,
+    NodeNotFound,
+    TooManyIndices,
+    WrongKind,
+)
 from hyperslab.wire.labels import Method
 
 
@@ -144,8 +152,22 @@ class RemoteArray(Uncomputed, RemoteNode):
 
     def sibling(self, name: str, *, decode: str | None = None) -> RemoteArray:
         """The array of this name in the same group; raises `NodeNotFound`, and `WrongKind` for a group."""
-        parent, _, _ = self.path.rpartition("/")
-        address = Address(self._address.base, parent).child(name)
+        return self._beside(self.path, name, decode)
+
+    def coordinate(self, name: str, *, decode: str | None = None) -> RemoteArray:
+        """The array of this name in the same group, else in the nearest group above that has one, as CF and
+        `xarray.DataTree` inherit coordinates; raises `NodeNotFound`."""
+        path = self.path
+        while True:
+            try:
+                return self._beside(path, name, decode)
+            except (NodeNotFound, WrongKind):
+                path = path.rpartition("/")[0]
+                if "/" not in path:
+                    raise
+
+    def _beside(self, path: str, name: str, decode: str | None) -> RemoteArray:
+        address = Address(self._address.base, path.rpartition("/")[0]).child(name)
         document = read_document(self._session, address, decode=decode)
         return RemoteArray.from_parts(Endpoint.parse(self._session, address, *document, decode=decode))
 

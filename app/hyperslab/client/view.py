@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.client.indexing import AnyArray, Axis, Selection, lengths, select, select_orthogonal
-from hyperslab.errors import NodeNotFound
+from hyperslab.errors import NodeNotFound, WrongKind
 from hyperslab.wire.labels import Method, item, positions
 
 
@@ -114,9 +114,10 @@ class RemoteView(Uncomputed):
     def _coordinate(self, name: str) -> tuple[AnyArray, bool]:
         """The values of a coordinate along its axis, and whether they are dates in text."""
         try:
-            found = self._array.sibling(name, decode="cf")
-        except NodeNotFound as error:
-            raise KeyError(f"no coordinate {name!r} is stored beside {self._array.path}: choose by isel") from error
+            found = self._array.coordinate(name, decode="cf")
+        except (NodeNotFound, WrongKind) as error:
+            where = f"beside {self._array.path} or above"
+            raise KeyError(f"no coordinate {name!r} is stored {where}: choose by isel") from error
         axis = self._axes[self._array.dims.index(name)]
         size = self._array.shape[self._array.dims.index(name)]
         if found.shape != (size,):

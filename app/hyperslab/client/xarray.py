@@ -113,7 +113,7 @@ def _with_coordinates(array: RemoteArray) -> dict[str, RemoteArray]:
     arrays = {array.name: array}
     for name in sorted(names - {array.name}):
         try:
-            found = array.sibling(name)
+            found = array.coordinate(name)
         except (NodeNotFound, WrongKind):
             continue  # a dimension needs no coordinate
         if set(found.dims) <= set(array.dims):

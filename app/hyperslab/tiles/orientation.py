@@ -13,7 +13,7 @@ from hyperslab.arrays.catalog import Catalog
 from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.arrays.read import Reader
 from hyperslab.engine.selection import normalise
-from hyperslab.errors import BadPath, BrokenData, NodeNotFound, StoreDenied, WrongKind
+from hyperslab.errors import BrokenData
 from hyperslab.tiles.frame import Frame
 from hyperslab.tiles.image import Axis, Image
 from hyperslab.tiles.query import MAX_ASPECT
@@ -62,23 +62,21 @@ def find_orientation(frame: Frame, catalog: Catalog, reader: Reader) -> Orientat
 
 
 def _steps(image: Image, axis: Axis, catalog: Catalog, reader: Reader, problems: list[str]) -> _Steps:
-    """From the scale of a pyramid, or from the coordinate array (a sibling with the axis's name) of a plain array."""
+    """From the scale of a pyramid, or from the coordinate (see `Catalog.find_coordinate`) of a plain array."""
     if image.kind != "array" or axis.scale is not None:  # a picture's own axes run right and down
         sign = 0 if not axis.scale else 1 if axis.scale > 0 else -1
         return _Steps(abs(axis.scale or 0) or None, axis.unit, sign, downwards=True)
-    parent, path = image.path.rpartition("/")[0], f"{image.path.rpartition('/')[0]}/{axis.name}"
     unknown = _Steps(None, None)
-    if not parent or "/" in axis.name or path == image.path or not 1 < axis.size <= 1 << 20:  # larger ones are slow
+    is_own = image.path.rpartition("/")[2] == axis.name
+    if is_own or not 1 < axis.size <= 1 << 20:  # larger ones are slow
         return unknown
     try:
-        array = catalog.open_array(path)
-        if array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
+        array = catalog.find_coordinate(image.path, axis.name)
+        if array is None or array.metadata.shape != (axis.size,) or array.metadata.dtype.numpy.kind not in "iufM":
             return unknown
         values = reader.read(reader.plan(array, normalise([slice(0, axis.size)], array.metadata.shape)))[0]
-    except (NodeNotFound, WrongKind, BadPath, StoreDenied):  # the last: also what some buckets say of a missing key
-        return unknown
     except BrokenData as error:
-        problems.append(f"the coordinates {path} cannot be read: {error}")
+        problems.append(f"the coordinates {image.path.rpartition('/')[0]}/{axis.name} cannot be read: {error}")
         return unknown
     return _steps_of(array, axis, values)
 

@@ -151,6 +151,8 @@ def _options(*choices: str) -> tuple[PlainValidator, WithJsonSchema]:
 
 def _axis_and_index(text: str) -> tuple[str, int]:
     axis, _, index = text.rpartition(":")
+    if not axis:
+        raise ValueError
     return axis, _integer(index)
 
 
@@ -202,8 +204,8 @@ class TileQuery(BaseModel):
     """Height of a cell divided by its width, or `auto` (by scales or coordinates); 1 by default."""
     isel: Annotated[
         tuple[tuple[str, int], ...],
-        _each(_axis_and_index, _INDEX, many=True),
-        _schemas("string", pattern="^.*:-?[0-9]{1,18}$"),
+        _each(_axis_and_index, f"name:index with {_INDEX}", many=True),
+        _schemas("string", pattern="^.+:-?[0-9]{1,18}$"),
     ] = ()
     """`name:index` for axes whose name is that of a parameter."""
     sel: Annotated[

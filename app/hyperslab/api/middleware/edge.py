@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -18,7 +20,9 @@ no route: proxies and frameworks treat it differently, and one URL would lead to
 
 LONGEST_HEAD: Final = 64 << 10
 """Bytes of target and headers together."""
-_HOST: Final = re.compile(rb"([\w.~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+_HOST: Final = re.compile(
+    rb"(?:([\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*|\[(?P<address>[0-9A-Fa-f:.]+)\])(:(?P<port>[0-9]{0,5}))?"
+)
 
 
 class Edge:
@@ -63,12 +67,12 @@ class Edge:
             size += len(name) + len(value)
             if name == b"host":
                 hosts += 1
-                is_host = is_host and _HOST.fullmatch(value) is not None
+                is_host = is_host and _is_host(value)
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 raise CodingUnknown(value.decode("latin-1"), "chunked")
         if size > LONGEST_HEAD:
             raise HeadTooLarge(LONGEST_HEAD)
-        if hosts != 1 and scope["http_version"] == "1.1":
+        if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
             raise NotHttp(f"A request has one Host header; this one has {hosts or 'none'}.")
         if not is_host:
             raise NotHttp("The Host header is a name or an address, and maybe a port.")
@@ -76,7 +80,7 @@ class Edge:
         if scope["method"] == "OPTIONS" or (b"&" not in sent and b"%" not in sent and sent.isascii()):
             return
         path = re.sub("^/link/[^/]*", "", route_path(scope))
-        if not path.startswith("/v1/"):
+        if not f"{path}/".startswith("/v1/"):
             return
         query = sent.decode("latin-1")
         try:
@@ -110,3 +114,15 @@ def route_path(scope: Scope) -> str:
     root: str = scope.get("root_path", "")
     path: str = scope["path"]
     return path[len(root) :] if root and f"{path}/".startswith(f"{root}/") else path
+
+
+@lru_cache(256)
+def _is_host(text: bytes) -> bool:
+    """Whether this is a name or an address, and maybe a port (RFC 3986 §3.2.2)."""
+    found = _HOST.fullmatch(text)
+    try:
+        if found is not None and found["address"] is not None:
+            IPv6Address(found["address"].decode())
+    except AddressValueError:
+        return False
+    return found is not None and int(found["port"] or 0) < 1 << 16

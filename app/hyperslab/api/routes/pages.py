@@ -8,12 +8,13 @@ from __future__ import annotations
 import html
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 
 from hyperslab import __version__, viewer
 from hyperslab.api import docs
+from hyperslab.api.params import NoQuery
 from hyperslab.api.response import Response, json_body, page_response
 from hyperslab.api.routes.view import asset_response
 from hyperslab.api.routing import Route
@@ -73,7 +74,10 @@ async def docs_file(request: Request, digest: str, name: str) -> Response:
 
 @router.get("/v1/", name="index", include_in_schema=False)
 @router.get("/v1", name="index", summary="List these routes in short", responses=docs.page(JSON))
-async def index(request: Request) -> Response:
+async def index(
+    request: Request,
+    query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
+) -> Response:
     """With links to their descriptions."""
     root = request.scope.get("root_path", "")
     listed = [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
 
-from hyperslab import viewer
+from hyperslab import errors, viewer
 from hyperslab.api import docs
-from hyperslab.api.response import Response, page_response
+from hyperslab.api.exchange import exchange
+from hyperslab.api.representation import Representation
+from hyperslab.api.response import Response, etag_of, page_response
 from hyperslab.api.routing import Route
 from hyperslab.errors import RouteNotFound
 from hyperslab.wire import HTML
@@ -17,25 +18,28 @@ from hyperslab.wire import HTML
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'"
 )
-
+PAGE: Final = docs.problems(errors.PreconditionFailed, errors.RangeNotSatisfiable) | docs.found(docs.content(HTML))
+READING: Final = docs.headers(*docs.READING)
 
 router = APIRouter(tags=["pages"], default_response_class=Response, route_class=Route)
 
 
-@router.get("/", name="view", summary="Show the viewer", responses=docs.page(HTML))
+@router.get("/", name="view", summary="Show the viewer", responses=PAGE, openapi_extra=READING)
 @router.get("/view", name="view", include_in_schema=False)
 async def home(request: Request) -> Response:
     """The stores."""
-    return _page(request)
+    return await _page(request)
 
 
-@router.get("/view/{path:node}", name="view", summary="Show the viewer on a node", responses=docs.page(HTML))
+@router.get(
+    "/view/{path:node}", name="view", summary="Show the viewer on a node", responses=PAGE, openapi_extra=READING
+)
 async def view(
     request: Request,
     path: Annotated[str, Path(description="The node; the script of the page reads it.", examples=["demo/brain"])],  # noqa: ARG001
 ) -> Response:
     """Its query is the state of the page."""
-    return _page(request)
+    return await _page(request)
 
 
 @router.get("/viewer/static/{digest:last}/{name:node}", name="view", include_in_schema=False)
@@ -55,10 +59,10 @@ async def static(request: Request, digest: str, name: str) -> Response:
 async def favicon(request: Request) -> Response:
     """The icon of the page, under its traditional name."""
     asset = viewer.load().files["mark.svg"]
-    return _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
+    return await _conditional(request, asset.body, asset.media_type, {"Cache-Control": "public, max-age=86400"})
 
 
-def _page(request: Request) -> Response:
+async def _page(request: Request) -> Response:
     body = viewer.load().page(request.scope.get("root_path", ""))
     headers = {
         "Cache-Control": "no-cache",
@@ -66,7 +70,7 @@ def _page(request: Request) -> Response:
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
     }
-    return _conditional(request, body, "text/html; charset=utf-8", headers)
+    return await _conditional(request, body, "text/html; charset=utf-8", headers)
 
 
 def asset_response(request: Request, asset: viewer.Asset, *, is_current: bool) -> Response:
@@ -83,9 +87,6 @@ def asset_response(request: Request, asset: viewer.Asset, *, is_current: bool) -
     return page_response(body, asset.media_type, headers)
 
 
-def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {**headers, "ETag": tag}
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(304, tuple([(name.lower().encode(), value.encode()) for name, value in headers.items()]))
-    return page_response(body, media_type, headers)
+async def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    always = tuple([(name.lower().encode(), value.encode()) for name, value in headers.items()])
+    return await Representation(etag_of(body), media_type, body, always=always).respond(exchange(request))

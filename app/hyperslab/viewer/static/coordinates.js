@@ -1,5 +1,6 @@
 /**
- * Coordinates of axes, as xarray and CF keep them: a one-dimensional array beside the data, named like the axis.
+ * Coordinates of axes, as xarray and CF keep them: a one-dimensional array named like the axis, beside the data or in
+ * the nearest group above that has one.
  * The service decodes them ("days since 2023-01-01" becomes a date); degrees get a direction.
  */
 
@@ -18,20 +19,30 @@ const SIBLINGS = 200;
  */
 export async function coordinatesOf(document) {
   const names = document.kind === "array" ? (document.dimension_names ?? []) : [];
-  const parent = document.path.slice(0, Math.max(document.path.lastIndexOf("/"), 0));
-  if (!parent || !names.some(Boolean)) return {};
+  const wanted = new Map(names.map((name, axis) => [name, document.shape[axis]]).filter(([name]) => name));
+  const found = {};
   try {
-    const { children } = await metadata(parent, { limit: SIBLINGS });
-    const there = new Set(children.filter((child) => child.kind === "array").map((child) => child.name));
-    const wanted = names.map((name, axis) => ({ name, size: document.shape[axis], path: join(parent, name ?? "") }));
-    const found = wanted.filter(({ name, path }) => there.has(name) && (path !== document.path || document.decoded?.calendar));
-    const pairs = await Promise.all(found.map(async (axis) => [axis.name, await placesOf(axis)]));
-    return Object.fromEntries(pairs.filter(([, place]) => place !== null));
+    for (let group = parentOf(document.path); group && wanted.size; group = parentOf(group)) {
+      const { children } = await metadata(group, { limit: SIBLINGS });
+      const there = children.filter((child) => child.kind === "array" && wanted.has(child.name));
+      const pairs = await Promise.all(
+        there.map(async ({ name }) => {
+          const axis = { path: join(group, name), size: wanted.get(name) };
+          return [name, axis.path !== document.path || document.decoded?.calendar ? await placesOf(axis) : null];
+        }),
+      );
+      for (const [name, place] of pairs) {
+        wanted.delete(name);
+        if (place) found[name] = place;
+      }
+    }
   } catch (problem) {
-    if (problem instanceof Problem) return {}; // the data shows without coordinates as well
-    throw problem;
+    if (!(problem instanceof Problem)) throw problem; // the data shows without coordinates as well
   }
+  return found;
 }
+
+const parentOf = (path) => path.slice(0, Math.max(path.lastIndexOf("/"), 0));
 
 async function placesOf({ path, size }) {
   const document = await describe(path);
