@@ -23,7 +23,7 @@ import pytest
 
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
-from hyperslab.errors import InDoubt, Overloaded
+from hyperslab.errors import InDoubt, Overloaded, StoreError
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.base import Store
 from hyperslab.storage.conditional import ConditionalPuts
@@ -240,6 +240,38 @@ def test_lost_answers_never_fail_a_stream(
         assert client.delete("/v1/stream/lab/run?finish=true").raise_for_status().json()["arrays"]["a"]["error"] is None
         check_reads(sender, model, final=True)
     assert {key.rpartition("/")[2] for key in puts} >= {".zarray", "stream.json", "head"}
+
+
+def test_a_finish_that_the_store_fails_keeps_what_was_acknowledged_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that are in no chunk yet, of one array of two."""
+    arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
+    models = {array["key"]: Model(array) for array in arrays}
+    commit, url = Committer.commit, "/v1/stream/lab/run?finish=true"
+
+    def failing(committer: Committer, array: StreamArray, *others: Any, **options: Any) -> None:
+        if array.key == "a":
+            raise StoreError("lab", "a", "it failed")
+        commit(committer, array, *others, **options)
+
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", *arrays)
+        senders = {key: Sender(client, "lab/run", key) for key in models}
+        for key, model in models.items():
+            model.frames = frames_of(model, 1)
+            assert senders[key].patch(model.frames[0].tobytes(), 0).status_code == 204
+        with monkeypatch.context() as patched:
+            patched.setattr(Committer, "commit", failing)
+            cut = client.delete(url).raise_for_status().json()
+        again = client.delete(url).raise_for_status().json()
+
+        assert [(state["state"], bool(state["arrays"]["a"]["error"])) for state in (cut, again)] == [
+            ("open", True),
+            ("finished", False),
+        ]
+        for key, model in models.items():
+            check_reads(senders[key], model, final=True)
 
 
 def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(
