@@ -21,6 +21,7 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab.arrays.create import Creator
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
 from hyperslab.errors import InDoubt, Overloaded, StoreError
@@ -259,8 +260,9 @@ def test_a_finish_that_the_store_fails_keeps_what_was_acknowledged_and_is_gone_o
         opened(client, "lab/run", *arrays)
         senders = {key: Sender(client, "lab/run", key) for key in models}
         for key, model in models.items():
-            model.frames = frames_of(model, 1)
-            assert senders[key].patch(model.frames[0].tobytes(), 0).status_code == 204
+            frames = frames_of(model, 1)
+            model.frames = [*frames]
+            assert senders[key].patch(frames[0].tobytes(), 0).status_code == 204
         with monkeypatch.context() as patched:
             patched.setattr(Committer, "commit", failing)
             cut = client.delete(url).raise_for_status().json()
@@ -272,6 +274,19 @@ def test_a_finish_that_the_store_fails_keeps_what_was_acknowledged_and_is_gone_o
         ]
         for key, model in models.items():
             check_reads(senders[key], model, final=True)
+
+
+def test_a_removal_that_was_cut_off_is_gone_on_with_by_the_same_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "/v1/stream/lab/run?discard=true"
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", {"key": "a", **ARRAYS["frames"]})
+        with monkeypatch.context() as cut:
+            cut.setattr(Creator, "delete", Mock(side_effect=StoreError("lab", "run", "it failed")))
+            assert client.delete(url).status_code == 502
+        assert [client.delete(url).status_code for _ in range(2)] == [204, 404]
+        assert client.get("/v1/metadata/lab/run").status_code == 404
 
 
 def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(

@@ -316,10 +316,10 @@ class Streams:
         store.put_pieces(key, (lines for writer in writers for lines in writer.frame_lines(0)))
 
     def discard(self, path: str, epoch: int | None = None) -> None:
-        """Remove the arrays of a stream, and its groups that are empty then."""
-        stream = self._open(path, writing=False, epoch=epoch)
+        """Remove the arrays of a stream, and its groups that are empty then, also of one whose removal was cut off."""
+        stream = self._open(path, writing=False, epoch=epoch, discarding=True)
         with self._stream_lock(stream.mount, stream.prefix):
-            self._remove(self._open(path, writing=False))
+            self._remove(self._open(path, writing=False, discarding=True))
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -379,7 +379,15 @@ class Streams:
         with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), node_lease(mount, f"{prefix}{FOLDER}/"):
             yield
 
-    def _open(self, path: str, *, writing: bool = True, epoch: int | None = None, finished: bool = False) -> Stream:
+    def _open(
+        self,
+        path: str,
+        *,
+        writing: bool = True,
+        epoch: int | None = None,
+        finished: bool = False,
+        discarding: bool = False,
+    ) -> Stream:
         """The stream at a path. For ``writing`` it is opened again if it had expired, and has to take frames, unless
         ``finished`` ones will do."""
         mount, rest = self._catalog.locate(path)
@@ -387,7 +395,7 @@ class Streams:
         if writing:
             mount.check_writable()
         stream = self._records.find(mount, prefix)
-        if stream is None or stream.record.state == "discarding":
+        if stream is None or (stream.record.state == "discarding" and not discarding):
             raise StreamNotFound(path)
         stream.record.check_epoch(epoch)
         session, state = self._sessions.get(stream.path), stream.record.state
