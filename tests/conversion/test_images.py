@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -286,16 +287,20 @@ def test_names_of_files_say_axes(tmp_path: Path, names: list[str], pattern: str 
 
 
 @pytest.mark.parametrize(
-    ("files", "option"),
-    [({"pages.tif": 3}, "axes"), ({"a_1.tif": 1, "a_2.tif": 1}, "pattern"), ({"one.tif": 1, "two.tif": 1}, "pattern")],
+    ("files", "option", "said"),
+    [
+        ({"pages.tif": 3}, "axes", "axes"),
+        ({"a_1.tif": 1, "a_2.tif": 1}, "pattern", "the number '1' in 'a_1.tif' says no axis"),
+        ({"one.tif": 1, "two.tif": 1}, "pattern", "('one.tif', 'two.tif')"),
+    ],
 )
-def test_what_is_not_said_is_asked_for(tmp_path: Path, files: dict[str, int], option: str) -> None:
+def test_what_is_not_said_is_asked_for(tmp_path: Path, files: dict[str, int], option: str, said: str) -> None:
     for name, pages in files.items():
         with tifffile.TiffWriter(tmp_path / name) as writer:
             for _ in range(pages):
                 writer.write(np.zeros((9, 9), "u1"), contiguous=False, metadata=None)
 
-    with pytest.raises(Undetermined) as raised:
+    with pytest.raises(Undetermined, match=re.escape(said)) as raised:
         convert(str(tmp_path), str(tmp_path / "out"))
 
     assert raised.value.option == option

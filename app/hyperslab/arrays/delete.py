@@ -300,6 +300,10 @@ def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNo
         return catalog.open_even_broken(mount.path(prefix))
     except (NodeNotFound, BrokenData):
         return None
+    except (BadPath, StoreError):
+        if not any(mount.store.is_odd(prefix + name) for name in mount.document_names):
+            raise
+        return None
 
 
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
@@ -314,7 +318,7 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
         if name in mount.document_names:
             found[inner] = found.get(inner, False) or name in (mount.metadata_key, V3)
             consolidated += [inner] if name == ".zmetadata" and inner != prefix else []
-    for root in consolidated:
+    for root in [root for root in consolidated if not mount.store.is_odd(f"{root}.zmetadata")]:
         try:
             stored = mount.store.get(root + ".zmetadata")
             known = {} if stored is None else parse_consolidated(stored.data, root + ".zmetadata")
