@@ -33,6 +33,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hyperslab.server import PROTOCOL
+from tests.demos import demo_parent
 from tests.forked import HEAPS, PRELOADED, command_line
 
 Stores = Mapping[str, str | Path | Mapping[str, Any]]
@@ -271,3 +272,10 @@ def server() -> Iterator[ServerFactory]:
     """Makes servers (arguments as of `running_server`) that end with the test."""
     with ExitStack() as stack:
         yield lambda stores, **settings: stack.enter_context(running_server(stores, **settings))
+
+
+@pytest.fixture(scope="module")
+def demo_url() -> Iterator[str]:
+    """The URL of the demo, served as the command does."""
+    with serving("--demo-dir", str(demo_parent())) as server:
+        yield server.url

@@ -10,10 +10,8 @@ from typing import Final
 
 import pytest
 
-from tests.demos import demo_parent
 from tests.examples import Interpreters, Runner, examples, is_as_shown
 from tests.s3 import S3Server
-from tests.server import serving
 from tests.tools import ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -30,12 +28,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[str]:
-    with serving("--demo-dir", str(demo_parent())) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
 def python() -> Iterator[Interpreters]:
     with Interpreters() as started:
         yield started
@@ -48,13 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runner(
-    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo: str, python: Interpreters, s3_server: S3Server
+    folder: Path, page: str, monkeypatch: pytest.MonkeyPatch, demo_url: str, python: Interpreters, s3_server: S3Server
 ) -> Iterator[Runner]:
     monkeypatch.chdir(folder)
     s3_server.client.create_bucket(Bucket="lab")
     for name in [name for name in os.environ if name.startswith("HYPERSLAB_")]:
         monkeypatch.delenv(name)
-    with Runner(folder, page, demo, python, s3_server.url) as started:
+    with Runner(folder, page, demo_url, python, s3_server.url) as started:
         yield started
 
 

@@ -6,26 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.demos import demo_parent
-from tests.server import serving
 from tests.tools import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BASE = "http://127.0.0.1:8000"
 CURL = [line.partition("  #")[0].strip() for line in README.splitlines() if line.startswith("curl ")]
 (PYTHON,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def base() -> Iterator[str]:
-    """The demo, served as the first command does."""
-    with serving("--demo-dir", str(demo_parent())) as server:
-        yield server.url
 
 
 def test_there_are_ten_lines_of_each() -> None:
@@ -35,16 +25,16 @@ def test_there_are_ten_lines_of_each() -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("line", CURL)
-def test_each_line_of_curl_answers(base: str, tmp_path: Path, line: str) -> None:
-    command = line.replace("curl ", "curl --fail --silent --show-error ", 1).replace(BASE, base)
+def test_each_line_of_curl_answers(demo_url: str, tmp_path: Path, line: str) -> None:
+    command = line.replace("curl ", "curl --fail --silent --show-error ", 1).replace(BASE, demo_url)
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.stderr == ""
     assert done.stdout or any(path.stat().st_size for path in tmp_path.iterdir())
 
 
-def test_the_lines_of_python_run_without_a_warning(base: str) -> None:
-    program = PYTHON.replace(BASE, base)
+def test_the_lines_of_python_run_without_a_warning(demo_url: str) -> None:
+    program = PYTHON.replace(BASE, demo_url)
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
 
     assert done.stderr == ""

@@ -19,6 +19,7 @@ from zarr.codecs import GzipCodec
 from hyperslab.engine import creation
 from hyperslab.engine.comparison import checked_document
 from tests.api.support import problem, running, writable
+from tests.documents import named
 
 ARRAYS: dict[str, dict[str, Any]] = {
     "plain": {"shape": [100, 200], "dtype": "<u2", "chunks": [10, 20], "fill_value": 7},
@@ -229,10 +230,6 @@ def test_a_schema_makes_the_array_that_tensorstore_makes(tmp_path: Path, spec: d
     assert (ours["compressor"] or {}).get("id") == (expected["compressor"] or {}).get("id")
     assert expected["fill_value"] is None or ours["fill_value"] == expected["fill_value"]
     assert made is None or made.shape == tuple(ours["shape"])
-
-
-def named(name: str, **configuration: Any) -> dict[str, Any]:
-    return {"name": name, "configuration": configuration}
 
 
 CODECS: list[list[Any]] = [

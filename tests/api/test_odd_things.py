@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from hyperslab.cli import run
-from tests.api.support import problem, serving
+from tests.api.support import DEFINITION, problem, serving
 
 OUT = "a symbolic link leads out of the store; serve its target as a store of its own"
 
@@ -120,3 +120,25 @@ def test_check_counts_what_is_not_served(tmp_path: Path, capsys: pytest.CaptureF
 
     assert run(["check", "--config", str(config)]) == 0
     assert f"store 'data': skipped 2: {OUT} (b, c)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["a link out", "a pipe"])
+@pytest.mark.parametrize("name", ["g/sub/.zattrs", "g/sub/in/.zarray", "g/sub/zarr.json", "g/.zmetadata", ".zmetadata"])
+def test_an_odd_document_blocks_neither_its_neighbours_nor_their_deletion(tmp_path: Path, kind: str, name: str) -> None:
+    odd = tmp_path / name
+    with serving(tmp_path) as data:
+        for path in ("a", "sub/in", "z"):
+            data.http.put(f"/v1/metadata/data/g/{path}", json=DEFINITION).raise_for_status()
+        odd.unlink(missing_ok=True)
+        ODD[kind][1](odd)
+
+        group, made = (data.http.get(url).json() for url in ("/v1/metadata/data/g", "/zarr3/data/g/zarr.json"))
+        grown = data.http.patch("/v1/metadata/data/g/z", json={"shape": [9]})
+        removed = data.http.delete("/v1/metadata/data/g?recursive=true")
+
+    assert [child["name"] for child in group["children"]] == ["a", "sub", "z"]
+    assert made["consolidated_metadata"]["metadata"].keys() >= {"a", "z"}
+    assert grown.status_code == 200
+    kept = removed.json()["kept"]["keys"] if removed.status_code == 200 else []
+    assert [str(path.relative_to(tmp_path)) for path in (tmp_path / "g").rglob("*") if not path.is_dir()] == kept
+    assert kept in ([], [name])

@@ -66,7 +66,7 @@ LIVES_IN: dict[str, str] = {
     "itsdangerous": r"api\.links",
     "multiprocessing": r"server",
     "xarray": r"client\.(xarray|array|group)|conversion\b.*",
-    "dask": r"client\.array|conversion\b.*",
+    "dask": r"client\.(array|view)|conversion\b.*",
 }
 """For each library, the modules that may import it."""
 

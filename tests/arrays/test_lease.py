@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from hyperslab.arrays import lease
+from hyperslab.arrays.delete import new_array
+from hyperslab.arrays.extent import LARGEST, with_own
 from hyperslab.arrays.lease import Lease
 from hyperslab.arrays.nodes import MountedStore
+from hyperslab.arrays.resize import bury_late
+from hyperslab.engine.creation import checked, new_document
 from hyperslab.errors import StoreError, WriteConflict
 from hyperslab.storage import StoreConfig, open_store
-from hyperslab.storage.base import Absent
+from hyperslab.storage.base import Absent, WritersSafe
 from tests.arrays.counting import CountingStore
 
 
@@ -152,3 +156,20 @@ def test_taking_over_stops_a_holder_that_changes_the_document_at_that_moment(
     assert stored is not None
     assert stored.version != announced[0]
     assert json.loads(bytes(stored.data))["hyperslab"]["extent"] == [8]
+
+
+@pytest.mark.parametrize(("reach", "most"), [((LARGEST, 8), 2048), ((8, LARGEST), 2048), ((LARGEST,) * 2, 65_536)])
+def test_tombstones_for_late_requests_are_few_however_far_these_may_reach(
+    reach: tuple[int, int], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a stream do, whose array grows without an end."""
+    inner = open_store(StoreConfig("data", "memory://late", writable=True))
+    mount = MountedStore("data", CountingStore(inner, writers_safe=WritersSafe.REPLICAS), writable=True)
+    metadata = checked(new_document({"shape": [4, 4], "chunks": [2, 2], "dtype": "<i4"}))
+    buried = list[str]()
+    monkeypatch.setattr(mount.store, "put_tombstones", buried.extend)
+
+    bury_late(new_array(mount, "a/", with_own(metadata, doubt=reach)), lambda: None)
+
+    assert {"a/2.0", "a/2.1"} & {*buried} or {"a/0.2", "a/1.2"} & {*buried}
+    assert len(buried) <= most

@@ -139,7 +139,7 @@ def test_hdf5_without_names_of_dimensions_is_converted_as_xarray_opens_it(tmp_pa
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["image"] = np.arange(6, dtype=">i2").reshape(2, 3)
         file["notes"] = ["one", "more"]
-        file["table"] = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+        file["table"] = np.array([(1, 2.5)], np.dtype([("a", "i4"), ("b", "f8")], align=True))
         file["image"].attrs["unit"] = "m"
 
     convert(str(tmp_path / "a.h5"), str(tmp_path / "a.zarr"))
@@ -158,6 +158,8 @@ def test_what_zarr_has_no_arrays_of_is_left_out_with_a_note(tmp_path: Path) -> N
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.arange(3)
         file["a"].attrs["_FillValue"] = "none"
+        file["b"] = np.array([44, 1], "u1")
+        file["b"].attrs["_FillValue"] = 300
         file["ascii"] = np.array(["x", "yy"], h5py.string_dtype("ascii"))
         file["references"] = np.array([file["a"].ref], h5py.ref_dtype)
         file["nothing"] = h5py.Empty("f4")
@@ -169,15 +171,24 @@ def test_what_zarr_has_no_arrays_of_is_left_out_with_a_note(tmp_path: Path) -> N
     made = convert(str(tmp_path / "a.h5"), str(tmp_path / "a.zarr"))
 
     group = zarr.open_group(tmp_path / "a.zarr", mode="r")
-    assert sorted(group.array_keys()) == ["a", "ascii", "kinds"]
+    assert sorted(group.array_keys()) == ["a", "ascii", "b", "kinds"]
+    assert "_FillValue" not in group["b"].attrs
     assert np.asarray(group["ascii"][...]).tolist() == ["x", "yy"]  # type: ignore[index]
     assert group.attrs.asdict() == {"bytes": ["a", "b"]}
     said = "\n".join(made.lines)
-    for part in ("/references", "/nothing", "/pairs", "'SEA': 1", "'complex' of /", "'_FillValue' of /a"):
+    for part in (
+        "/references",
+        "/nothing",
+        "/pairs",
+        "'SEA': 1",
+        "'complex' of /",
+        "'_FillValue' of /a",
+        "'_FillValue' of /b",
+    ):
         assert part in said
 
 
-@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "classic, cut short", "text"])
+@pytest.mark.parametrize("kind", ["references", "lists", "cut short", "classic, cut short", "text", "CDF-5"])
 def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -193,10 +204,13 @@ def test_what_cannot_be_converted_is_said_in_one_sentence(tmp_path: Path, kind: 
         path.write_bytes(path.read_bytes()[:3000])
     if kind == "text":
         path.write_text("not a file of HDF5")
+    if kind == "CDF-5":
+        path.write_bytes(b"CDF\5" + bytes(100))
 
     with pytest.raises(CannotConvert) as raised:
         convert(str(path), str(tmp_path / "out"))
 
     assert "a.h5" in str(raised.value)
+    assert kind != "CDF-5" or "nccopy -k nc4" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()

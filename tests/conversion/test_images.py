@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from hyperslab.conversion import CannotConvert, Undetermined, convert
+from hyperslab.conversion.model import packed
 from hyperslab.streams.pyramid import reduce
 
 EXAMPLES = int(os.environ.get("HYPERSLAB_EXAMPLES", "10"))
@@ -149,6 +151,18 @@ def test_what_a_tiff_says_of_its_values_is_named(tmp_path: Path) -> None:
     assert all("orientation 6" in each and "-9999" in each and "InterColorProfile" in each for each in said)
 
 
+def test_tiles_that_are_not_stored_hold_the_missing_value(tmp_path: Path) -> None:
+    tiles = [np.ones((16, 16), "i2"), None, None, np.ones((16, 16), "i2")]
+    options: dict[str, Any] = {"extratags": [(42113, 2, 0, "-9999", True)], "photometric": "minisblack"}
+    tifffile.imwrite(tmp_path / "a.tif", iter(tiles), shape=(30, 32), dtype="i2", tile=(16, 16), **options)
+
+    convert(str(tmp_path / "a.tif"), str(tmp_path / "a.zarr"))
+
+    values = np.asarray(zarr.open_array(tmp_path / "a.zarr" / "0", mode="r")[...])
+    np.testing.assert_array_equal(values, tifffile.imread(tmp_path / "a.tif"))
+    assert values[0, 31] == -9999
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_the_colour_of_one_channel_of_imagej_and_its_other_members_are_kept_or_named(
     tmp_path: Path, dtype: str
@@ -273,16 +287,20 @@ def test_names_of_files_say_axes(tmp_path: Path, names: list[str], pattern: str 
 
 
 @pytest.mark.parametrize(
-    ("files", "option"),
-    [({"pages.tif": 3}, "axes"), ({"a_1.tif": 1, "a_2.tif": 1}, "pattern"), ({"one.tif": 1, "two.tif": 1}, "pattern")],
+    ("files", "option", "said"),
+    [
+        ({"pages.tif": 3}, "axes", "axes"),
+        ({"a_1.tif": 1, "a_2.tif": 1}, "pattern", "the number '1' in 'a_1.tif' says no axis"),
+        ({"one.tif": 1, "two.tif": 1}, "pattern", "('one.tif', 'two.tif')"),
+    ],
 )
-def test_what_is_not_said_is_asked_for(tmp_path: Path, files: dict[str, int], option: str) -> None:
+def test_what_is_not_said_is_asked_for(tmp_path: Path, files: dict[str, int], option: str, said: str) -> None:
     for name, pages in files.items():
         with tifffile.TiffWriter(tmp_path / name) as writer:
             for _ in range(pages):
                 writer.write(np.zeros((9, 9), "u1"), contiguous=False, metadata=None)
 
-    with pytest.raises(Undetermined) as raised:
+    with pytest.raises(Undetermined, match=re.escape(said)) as raised:
         convert(str(tmp_path), str(tmp_path / "out"))
 
     assert raised.value.option == option
@@ -301,7 +319,8 @@ def test_files_that_leave_a_gap_are_refused(tmp_path: Path) -> None:
 @given(
     values=npst.arrays(
         st.one_of(
-            npst.scalar_dtypes().filter(lambda dtype: dtype.itemsize), st.just(np.dtype([("a", ">i2"), ("b", "f4")]))
+            npst.scalar_dtypes().filter(lambda dtype: dtype.itemsize),
+            st.just(np.dtype([("a", ">i2"), ("b", "f4")], align=True)),
         ),
         npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9),
     ),
@@ -318,8 +337,15 @@ def test_an_npy_is_what_it_was_when_it_comes_out_of_zarr(
     convert(str(folder / "a.zarr"), str(folder / "b.npy"))
 
     found = np.load(folder / "b.npy")
-    assert (found.shape, found.dtype) == (values.shape, values.dtype.newbyteorder("="))
+    assert (found.shape, found.dtype) == (values.shape, packed(values.dtype))  # which holds no padding
     assert found.tobytes() == values.astype(found.dtype).tobytes()
+
+
+def test_an_archive_of_arrays_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
+
+    with pytest.raises(CannotConvert, match=r"a\.npz is an archive of several arrays: save one of them as npy"):
+        convert(str(tmp_path / "a.npz"), str(tmp_path / "out"))
 
 
 def test_an_npy_is_a_plain_array_or_with_axes_an_image(tmp_path: Path) -> None:

@@ -87,8 +87,11 @@ def test_numbers_that_are_no_json_are_written_as_the_strings_of_zarr() -> None:
         b"0x10",
         b"1" * 5000,
         b'"\x01"',
+        b'"' + b'\\"' * 500_000,  # in linear time
+        b"[" * 300 + b'"' * 500_000,
+        b"[" * 300 + b"\\" * 500_000,
     ],
-    ids=repr,
+    ids=lambda text: repr(text[:40]),
 )
 def test_what_is_no_json_is_refused_with_a_reason(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -109,12 +112,6 @@ def test_size_is_bounded() -> None:
     assert parse_json(b"[1,2]", limit=5) == [1, 2]
     with pytest.raises(ValueError, match="limit is 4"):
         parse_json(b"[1,2]", limit=4)
-
-
-@pytest.mark.parametrize("text", [b'"' + b'\\"' * 500_000, b"[" * 300 + b'"' * 500_000, b"[" * 300 + b"\\" * 500_000])
-def test_hostile_text_is_refused_in_linear_time(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse_json(text)
 
 
 def test_brackets_in_strings_are_no_nesting() -> None:

@@ -667,7 +667,11 @@ def test_objects_with_a_content_encoding_are_decoded(
 def test_an_encoding_that_cannot_be_undone_is_named(
     s3_server: S3Server, s3_bucket: S3Bucket, name: str, body: bytes
 ) -> None:
-    fill_bucket(s3_server, s3_bucket, {"k": body}, **{"Content-Encoding": name})
+    fill_bucket(s3_server, s3_bucket, {"k": body, "a/.zarray": body}, **{"Content-Encoding": name})
+    store = open_store(s3_bucket.config())
 
-    with pytest.raises(errors.StoreError, match=f"content encoding {name!r}"):
-        open_store(s3_bucket.config()).get_part("k", 0, 5)
+    with pytest.raises(errors.ChunkCorrupt, match=f"content encoding {name!r}"):
+        store.get_part("k", 0, 5)
+    with pytest.raises(errors.BadMetadata, match=f"content encoding {name!r}"):
+        store.get("a/.zarray")
+    assert None not in store.versions("", ["k", "a/.zarray"])

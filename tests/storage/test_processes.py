@@ -17,6 +17,7 @@ import pytest
 from hyperslab.storage import StoreConfig, open_store
 from hyperslab.storage.base import Store
 from tests.server import FORKED
+from tests.storage import support
 from tests.storage.workers import KEYS, value_of, work
 
 
@@ -68,12 +69,6 @@ def store(tmp_path: Path) -> Store:
     return open_store(StoreConfig("disk", str(tmp_path), writable=True, durability="rename"))
 
 
-def value(store: Store, key: str) -> bytes:
-    stored = store.get(key)
-    assert stored is not None
-    return bytes(stored.data)
-
-
 def test_a_killed_writer_leaves_every_key_old_or_new(tmp_path: Path, store: Store) -> None:
     chance = random.Random(20)
     for _ in range(12):
@@ -111,7 +106,7 @@ def test_processes_that_count_lose_nothing(tmp_path: Path, store: Store, job: st
         workers = [stack.enter_context(worker(job, tmp_path, "25")) for _ in range(4)]
         assert [process.end() for process in workers] == [0, 0, 0, 0]
 
-    assert value(store, "counter") == b"100"
+    assert support.value_of(store, "counter") == b"100"
 
 
 def test_of_processes_that_create_one_key_one_wins(tmp_path: Path, store: Store) -> None:
@@ -120,7 +115,7 @@ def test_of_processes_that_create_one_key_one_wins(tmp_path: Path, store: Store)
         won = [process.lines() for process in workers]
 
     assert sorted(key for keys in won for key in keys) == sorted(f"k{i}" for i in range(20))
-    assert all(value(store, key) == f"w{i}".encode() for i, keys in enumerate(won) for key in keys)
+    assert all(support.value_of(store, key) == f"w{i}".encode() for i, keys in enumerate(won) for key in keys)
 
 
 @pytest.mark.parametrize("key", ["a/.zarray", "a/0.0"])

@@ -21,9 +21,10 @@ import httpx
 import numpy as np
 import pytest
 
+from hyperslab.arrays.create import Creator
 from hyperslab.arrays.nodes import MountedStore
 from hyperslab.asgi import create_app
-from hyperslab.errors import InDoubt, Overloaded
+from hyperslab.errors import InDoubt, Overloaded, StoreError
 from hyperslab.settings import Settings, StoreSettings
 from hyperslab.storage.base import Store
 from hyperslab.storage.conditional import ConditionalPuts
@@ -240,6 +241,52 @@ def test_lost_answers_never_fail_a_stream(
         assert client.delete("/v1/stream/lab/run?finish=true").raise_for_status().json()["arrays"]["a"]["error"] is None
         check_reads(sender, model, final=True)
     assert {key.rpartition("/")[2] for key in puts} >= {".zarray", "stream.json", "head"}
+
+
+def test_a_finish_that_the_store_fails_keeps_what_was_acknowledged_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that are in no chunk yet, of one array of two."""
+    arrays = [{"key": key, **ARRAYS["frames"]} for key in "ab"]
+    models = {array["key"]: Model(array) for array in arrays}
+    commit, url = Committer.commit, "/v1/stream/lab/run?finish=true"
+
+    def failing(committer: Committer, array: StreamArray, *others: Any, **options: Any) -> None:
+        if array.key == "a":
+            raise StoreError("lab", "a", "it failed")
+        commit(committer, array, *others, **options)
+
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", *arrays)
+        senders = {key: Sender(client, "lab/run", key) for key in models}
+        for key, model in models.items():
+            frames = frames_of(model, 1)
+            model.frames = [*frames]
+            assert senders[key].patch(frames[0].tobytes(), 0).status_code == 204
+        with monkeypatch.context() as patched:
+            patched.setattr(Committer, "commit", failing)
+            cut = client.delete(url).raise_for_status().json()
+        again = client.delete(url).raise_for_status().json()
+
+        assert [(state["state"], bool(state["arrays"]["a"]["error"])) for state in (cut, again)] == [
+            ("open", True),
+            ("finished", False),
+        ]
+        for key, model in models.items():
+            check_reads(senders[key], model, final=True)
+
+
+def test_a_removal_that_was_cut_off_is_gone_on_with_by_the_same_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "/v1/stream/lab/run?discard=true"
+    with client_of(folder(tmp_path)) as client:
+        opened(client, "lab/run", {"key": "a", **ARRAYS["frames"]})
+        with monkeypatch.context() as cut:
+            cut.setattr(Creator, "delete", Mock(side_effect=StoreError("lab", "run", "it failed")))
+            assert client.delete(url).status_code == 502
+        assert [client.delete(url).status_code for _ in range(2)] == [204, 404]
+        assert client.get("/v1/metadata/lab/run").status_code == 404
 
 
 def test_an_opening_that_was_cut_off_is_gone_on_with_by_the_same_request(

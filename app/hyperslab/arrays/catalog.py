@@ -409,7 +409,16 @@ class Catalog:
             stored = mount.store.get_each(keys, denied_is_absent=blind)
             versions = _versions_of(stored)
         else:
-            versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
+            try:
+                versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
+            except (BadPath, StoreError):
+                odd = [key for key in keys if mount.store.is_odd(key)]
+                if not odd:
+                    raise
+                problems += [f"{key!r} is a link that cannot be followed, or not a file: it is ignored" for key in odd]
+                roots = [root for root, key in zip(roots, keys, strict=True) if key not in odd]
+                keys = [key for key in keys if key not in odd]
+                versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
             stored = [None] * len(keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
             if version is None:

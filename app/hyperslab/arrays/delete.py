@@ -106,7 +106,7 @@ def refuse_denied(
     for folder, is_listed in mount.store.denied_folders(prefix):
         if matters(folder, is_listed):
             reason = f"the service may not {'change' if is_listed else 'list'} this folder: nothing is removed"
-            raise StoreDenied(mount.name, folder, reason)
+            raise StoreDenied(mount.store.name, folder, reason)
 
 
 def mark_deletion(mount: MountedStore, prefix: str, spelt: Set[str]) -> None:
@@ -300,6 +300,10 @@ def _open(catalog: Catalog, mount: MountedStore, prefix: str) -> Node | BrokenNo
         return catalog.open_even_broken(mount.path(prefix))
     except (NodeNotFound, BrokenData):
         return None
+    except (BadPath, StoreError):
+        if not any(mount.store.is_odd(prefix + name) for name in mount.document_names):
+            raise
+        return None
 
 
 def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
@@ -314,7 +318,7 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
         if name in mount.document_names:
             found[inner] = found.get(inner, False) or name in (mount.metadata_key, V3)
             consolidated += [inner] if name == ".zmetadata" and inner != prefix else []
-    for root in consolidated:
+    for root in [root for root in consolidated if not mount.store.is_odd(f"{root}.zmetadata")]:
         try:
             stored = mount.store.get(root + ".zmetadata")
             known = {} if stored is None else parse_consolidated(stored.data, root + ".zmetadata")

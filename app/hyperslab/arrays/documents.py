@@ -78,6 +78,10 @@ def remove_document(mount: MountedStore, key: str, check: Callable[[], None]) ->
     """Remove a document if it exists. ``check`` is called before each attempt, and its exception ends the work."""
 
     def remove() -> None:
+        if mount.store.is_odd(key):
+            check()
+            mount.store.delete(key)
+            return
         (version,) = mount.store.versions("", [key])
         check()  # after the look-up: the document may be another holder's once the turn is lost
         if version is not None:
@@ -262,8 +266,13 @@ def _follow_in(
     stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
     inner, known = prefix[len(root) :], set[str]()
-    if not key.endswith(V3) and mount.store.stat(key) is None:
-        return
+    try:
+        if not key.endswith(V3) and mount.store.stat(key) is None:
+            return
+    except (BadPath, StoreError):
+        if not mount.store.is_odd(key):
+            raise
+        return  # readers ignore it
 
     def attempt() -> None:
         with mount.store.lock(key):

@@ -363,8 +363,9 @@ class Reader:
             coords = parts.coords
             wanted = known.get(coords, UNKNOWN)
             if planned is not None and planned.hashes is not None:  # else a cached chunk would be looked up again
-                cached = self.cache.version_of(array.cache_key(array.chunk_key(coords)))
-                wanted = cached if cached is not None and planned.holds(coords, cached) else UNKNOWN
+                absent = planned.holds(coords, None)
+                cached = None if absent else self.cache.version_of(array.cache_key(array.chunk_key(coords)))
+                wanted = cached if absent or (cached is not None and planned.holds(coords, cached)) else UNKNOWN
             version = reader.read(parts, wanted, out, cost)
             if found is not None:
                 found[coords] = version

@@ -310,13 +310,18 @@ class Clearer:
 
 def bury_late(array: object, check: Callable[[], None]) -> None:
     """Put tombstones for absent chunks of a removed array that a late request may still store, as they would become
-    chunks of the next array; for at most as many as one write may touch."""
+    chunks of the next array; for at most as many as one write may touch, and along an axis without end, as while a
+    stream writes, for the next of them."""
     if not isinstance(array, ArrayNode):
         return
     in_doubt, store = doubt(array.metadata), array.mount.store
     if in_doubt is None or not array.mount.has_replicas:
         return
-    candidates = (coords for box in _cut_boxes(in_doubt, array.metadata.stored_grid) for coords in product(*box))
+    boxes = list(_cut_boxes(in_doubt, array.metadata.stored_grid))
+    for box in boxes:
+        beside = prod(len(axis) for axis in box if len(axis) <= MAX_VERSIONS)
+        box[:] = [axis if len(axis) <= MAX_VERSIONS else axis[: max(1, 1024 // beside)] for axis in box]
+    candidates = (coords for box in boxes for coords in product(*box))
     check()
     store.put_tombstones([array.chunk_key(coords) for coords in islice(candidates, MAX_VERSIONS)])
 

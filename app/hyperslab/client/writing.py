@@ -175,14 +175,10 @@ def _write_points(endpoint: Endpoint, axes: tuple[Axis, ...], values: AnyArray, 
 
 def _headers(endpoint: Endpoint, shape: tuple[int, ...]) -> dict[str, str]:
     """Headers for values of a shape."""
-    headers = {"Content-Type": endpoint.accept, wire.ARRAY_SHAPE: _json(shape)}
+    headers = {"Content-Type": endpoint.accept, wire.ARRAY_SHAPE: json.dumps(shape, separators=(",", ":"))}
     if len(endpoint.dtype_text) <= wire.MAX_DTYPE_BYTES:
         headers[wire.ARRAY_DTYPE] = endpoint.dtype_text
     return headers
-
-
-def _json(shape: tuple[int, ...]) -> str:
-    return json.dumps(shape, separators=(",", ":"))
 
 
 def _encode(endpoint: Endpoint, values: AnyArray, *, npy: bool = False) -> bytes | memoryview:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -38,6 +39,19 @@ class Values(Protocol):
 
     def read(self, box: Box) -> np.ndarray:
         """The values of a box, in its shape. Raises `CannotConvert` and `OSError`."""
+
+
+@contextmanager
+def readable(path: str, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Raise `CannotConvert` for ``errors``, which libraries raise of a file of a ``kind`` that they cannot read."""
+    try:
+        yield
+    except (CannotConvert, FileNotFoundError):
+        raise
+    except ImportError as error:
+        raise CannotConvert(f"{path} cannot be read: {error}: pip install 'hyperslab[convert]'") from error
+    except errors as error:
+        raise CannotConvert(f"{path} cannot be read as {kind}: {error or type(error).__name__}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +228,13 @@ def as_image(array: Array, letters: str, found: Mapping[str, Axis], **members: A
         array.definition,
     )
     return Image(stored, tuple([found.get(name, Axis(name)) for name in kept]), **members)
+
+
+def packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A dtype in the machine's byte order; records without padding between their fields."""
+    if dtype.names is None:
+        return dtype.newbyteorder("=")
+    return np.dtype([(name, packed(dtype[name])) for name in dtype.names])
 
 
 def whole(shape: Sequence[int]) -> Box:

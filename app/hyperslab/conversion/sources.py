@@ -6,8 +6,7 @@ import dataclasses
 import glob
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,18 @@ from hyperslab.arrays.nodes import ArrayNode
 from hyperslab.client import RemoteArray, RemoteGroup
 from hyperslab.client.address import Address
 from hyperslab.client.session import Request
-from hyperslab.conversion.model import Array, Box, CannotConvert, Image, OpenFiles, Source, Values, as_image
+from hyperslab.conversion.model import (
+    Array,
+    Box,
+    CannotConvert,
+    Image,
+    OpenFiles,
+    Source,
+    Values,
+    as_image,
+    packed,
+    readable,
+)
 from hyperslab.conversion.names import natural
 from hyperslab.conversion.places import (
     MARKER,
@@ -89,7 +99,7 @@ def _files(src: str) -> list[Path] | None:
         return None
     path = Path(local_path(src))
     if path.is_file():
-        return [path] if kind_of_file(path) or path.suffix.lower() in CONVERTIBLE else None
+        return [path] if kind_of_file(path) or path.suffix.lower() in {*CONVERTIBLE, ".npz"} else None
     if path.is_dir():
         files = [each for each in path.iterdir() if each.is_file() and each.suffix.lower() in CONVERTIBLE]
         inside = [each for each in files if CONVERTIBLE[each.suffix.lower()] == "TIFF"] or files
@@ -127,6 +137,8 @@ def _of_files(files: Sequence[Path], axes: str | None, pattern: str | None, zarr
         return _npy(files[0])
     if kind is None:
         files[0].open("rb").close()  # raises the error of one that may not be read
+        if files[0].suffix.lower() == ".npz":
+            raise CannotConvert(f"{files[0]} is an archive of several arrays: save one of them as npy")
         raise CannotConvert(f"{files[0]} is none of TIFF, NetCDF, HDF5, npy and Zarr, or is damaged at its beginning")
     return _dataset(files[0], zarr_format)
 
@@ -149,7 +161,7 @@ class _NpyValues:
 
         stored, part = (self.shape[::-1], box[::-1]) if self.reverses else (self.shape, box)
         out = read_raw(self.path, self.offset, self.dtype, stored, part)
-        return out.transpose() if self.reverses else out
+        return (out.transpose() if self.reverses else out).astype(packed(self.dtype), copy=False)
 
 
 def _npy(path: Path) -> Source:
@@ -157,14 +169,12 @@ def _npy(path: Path) -> Source:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise CannotConvert(f"{path} cannot be read as npy: {error}") from error
-    if not isinstance(mapped, np.memmap):
-        raise CannotConvert(f"{path} is an archive of several arrays: save one of them as npy")
     reverses = bool(mapped.flags.f_contiguous and not mapped.flags.c_contiguous)
     values = _NpyValues(str(path.absolute()), mapped.offset, mapped.shape, mapped.dtype, reverses)
     reads = [1] * mapped.ndim
     if mapped.ndim:
         reads[0 if reverses else -1] = mapped.shape[0 if reverses else -1]
-    array = Array(values, mapped.shape, mapped.dtype.newbyteorder("="), tuple(reads))
+    array = Array(values, mapped.shape, packed(mapped.dtype), tuple(reads))
     return Source("npy", None, {"": array})
 
 
@@ -181,6 +191,9 @@ def _open_groups(path: str) -> dict[str, Any]:
     import xarray
 
     if is_classic(Path(path)):
+        with Path(path).open("rb") as file:
+            if file.read(4) == b"CDF\5":
+                raise CannotConvert(f"{path} is CDF-5, which scipy does not read: nccopy -k nc4 makes NetCDF 4 of it")
         return {"/": xarray.open_dataset(path, engine="scipy", **RAW)}
     return dict(xarray.open_groups(path, engine="h5netcdf", phony_dims="access", **RAW))
 
@@ -193,15 +206,7 @@ def _close_groups(groups: Mapping[str, Any]) -> None:
 GROUPS: Final = OpenFiles(_open_groups, _close_groups)
 
 
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Raise `CannotConvert` for what libraries raise of a file that they cannot read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError) as error:
-        raise CannotConvert(f"{path} cannot be read as NetCDF or HDF5, it may be damaged: {error}") from error
+UNREADABLE: Final = (OSError, ValueError, TypeError, KeyError, RuntimeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,7 @@ class _VariableValues:
     name: str
 
     def read(self, box: Box) -> np.ndarray:
-        with _readable(self.path):
+        with readable(self.path, "NetCDF or HDF5", UNREADABLE):
             return self.stored(box)
 
     def stored(self, box: Box) -> np.ndarray:
@@ -225,30 +230,23 @@ class _VariableValues:
             except UnicodeDecodeError as error:
                 raise CannotConvert(f"{self.path}: {self.name} holds text that is not UTF-8") from error
             found = np.array([*texts, None], object)[:-1].reshape(found.shape)
-        return found
+        return found if found.dtype.names is None else found.astype(packed(found.dtype), copy=False)
 
 
 def _dataset(path: Path, zarr_format: int) -> Source:
     nodes: dict[str, Array | Image] = {}
     attributes: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
-    try:
-        import xarray  # noqa: F401
-
-        with _readable(str(path)):
-            groups = GROUPS.get(str(path.absolute()))
-            for group, dataset in groups.items():
-                below = group.strip("/")
-                attributes[below] = _json_attributes(dataset.attrs, group, notes)
-                for name, variable in dataset.variables.items():
-                    node = f"{below}/{name}".lstrip("/")
-                    values = _VariableValues(str(path.absolute()), group, str(name))
-                    found = _variable(values, variable, zarr_format, notes)
-                    nodes |= {} if found is None else {node: found}
-    except ImportError as error:
-        raise CannotConvert(
-            f"NetCDF and HDF5 files are read with xarray: pip install 'hyperslab[convert]' ({error})"
-        ) from error
+    with readable(str(path), "NetCDF or HDF5", UNREADABLE):
+        groups = GROUPS.get(str(path.absolute()))
+        for group, dataset in groups.items():
+            below = group.strip("/")
+            attributes[below] = _json_attributes(dataset.attrs, group, notes)
+            for name, variable in dataset.variables.items():
+                node = f"{below}/{name}".lstrip("/")
+                values = _VariableValues(str(path.absolute()), group, str(name))
+                found = _variable(values, variable, zarr_format, notes)
+                nodes |= {} if found is None else {node: found}
     if notes and not nodes:
         raise CannotConvert(f"{path}: {', '.join(notes)}")
     classic = is_classic(path)
@@ -262,6 +260,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
         first = values.stored(tuple([slice(0, 1)] * variable.ndim))
         is_text = first.dtype.names is None and all(isinstance(item, str) for item in first.flat)
         fits = first.shape == tuple([min(n, 1) for n in variable.shape]) and (is_text or not dtype.hasobject)
+        fits = fits and (zarr_format == 2 or not any(dtype[name].subdtype for name in dtype.names or ()))
     except (ValueError, TypeError, AttributeError):
         fits = False
     if not fits:
@@ -274,7 +273,7 @@ def _variable(values: _VariableValues, variable: Any, zarr_format: int, notes: l
         dtype = np.dtype(object)
         definition["filters"] = [{"id": "vlen-utf8"}]
     else:
-        dtype = np.dtype(dtype.str if dtype.names is None else dtype).newbyteorder("=")
+        dtype = packed(np.dtype(dtype.str) if dtype.names is None else dtype)
         definition |= _fill_members(variable.attrs, attributes, dtype, zarr_format)
         if MISSING in variable.attrs and definition.get("fill_value") is None:
             notes.append(f"left out the attribute {MISSING!r} of {where}, which is no value of it")
@@ -295,8 +294,11 @@ def _fill_members(
     ``attributes``; none if it is no value of the dtype."""
     attributes.pop(MISSING, None)
     try:
-        item = np.asarray(stored[MISSING], dtype).reshape(())
+        item, wanted = (np.asarray(stored[MISSING], kind).reshape(()) for kind in (dtype, None))
+        fits = dtype.kind not in "iuf" or "_Unsigned" in stored or np.array_equal(item, wanted, equal_nan=True)
     except (LookupError, ValueError, TypeError, OverflowError):
+        fits = False
+    if not fits:
         # with v2 xarray takes any other fill value for that of missing values
         return {"fill_value": None} if zarr_format == 2 else {}
     written = format_fill(item.item(), dtype)

@@ -14,7 +14,6 @@ import re
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,7 @@ from hyperslab.conversion.model import (
     Stacked,
     Undetermined,
     as_image,
+    readable,
 )
 from hyperslab.conversion.names import positions
 from hyperslab.storage import is_companion
@@ -90,7 +90,7 @@ class TiffValues:
     dtype: np.dtype[Any]
 
     def read(self, box: Box) -> np.ndarray:
-        with readable(self.path):
+        with readable(self.path, "TIFF", UNREADABLE):
             file = FILES.get(self.path)
             series = file.series[self.series]
             if series.dataoffset is not None:
@@ -115,19 +115,6 @@ class TiffValues:
                 if page is not None:
                     _read_page(page, keyframe, self.shape[trailing:], box[trailing:], out[at])
             return out
-
-
-@contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Raise `CannotConvert` for what tifffile raises of a file that it cannot read."""
-    try:
-        yield
-    except CannotConvert:
-        raise
-    except ImportError as error:
-        raise CannotConvert(f"{path} cannot be read: {error}: pip install 'hyperslab[convert]'") from error
-    except UNREADABLE as error:
-        raise CannotConvert(f"{path} cannot be read as TIFF: {error or type(error).__name__}") from error
 
 
 UNREADABLE: Final = (
@@ -234,7 +221,9 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
     rows = keyframe.tilelength if keyframe.is_tiled else min(keyframe.rowsperstrip, length)
     columns = keyframe.tilewidth if keyframe.is_tiled else width
     grid = (separate, -(-length // rows), -(-width // columns))
-    found = np.zeros((first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), out.dtype)
+    found = np.full(
+        (first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), keyframe.nodata, out.dtype
+    )
     touched = itertools.product(
         range(first.start, first.stop),
         range(parts["Y"].start // rows, -(-parts["Y"].stop // rows)),
@@ -248,7 +237,7 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
         index = int(np.ravel_multi_index(at, grid))
         offset, count = page.dataoffsets[index], page.databytecounts[index]
         if not count:
-            continue  # a tile that was not stored
+            continue  # a tile that was not stored, of missing values
         with LOCK:
             handle.open()
             handle.seek(offset)
@@ -340,7 +329,7 @@ def _common(one: Mapping[str, Any], other: Mapping[str, Any], differing: set[str
 
 def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[Image], list[str], set[Path]]:
     """What a file is, its images, notes, and the files that belong to it."""
-    with _Complaints() as complaints, readable(str(path)), _open_tiff(str(path)) as file:
+    with _Complaints() as complaints, readable(str(path), "TIFF", UNREADABLE), _open_tiff(str(path)) as file:
         if not file.series:
             raise CannotConvert(f"{path} holds no image")
         for text in complaints:

@@ -378,6 +378,10 @@ class Store(ABC):
     def put_tombstones(self, keys: Sequence[str]) -> None:  # noqa: B027 - most stores leave none
         """Put a tombstone at each absent key, if the store may leave any."""
 
+    def is_odd(self, key: str) -> bool:  # noqa: ARG002 - only folders have such things
+        """Whether a link to nothing or out of the store, a pipe or the like stands where the value of a key would."""
+        return False
+
     def denied_folders(self, prefix: str) -> Iterator[tuple[str, bool]]:  # noqa: ARG002 - others have some
         """Folders at and below a prefix that may not be listed (False), or may be listed and not changed (True)."""
         return iter(())

@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from hyperslab.errors import ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
+from hyperslab.errors import BadPath, ChangedWhileRead, StoreDenied, StoredTooLarge, StoreError
 from hyperslab.storage.base import (
     ABSENT,
     MAX_BYTES,
@@ -201,6 +201,18 @@ class LocalStore(Store):
         except OSError as error:
             self._absent(prefix, error)
 
+    def is_odd(self, key: str) -> bool:
+        folder, _, name = key.rpartition("/")
+        try:
+            with self._fence.opened(folder) as above:
+                mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+        except (OSError, BadPath):
+            return False
+        if modes.S_ISLNK(mode):
+            with suppress(OSError, BadPath):
+                mode = self._fence.stat(key).st_mode
+        return not (modes.S_ISREG(mode) or modes.S_ISDIR(mode))
+
     def denied_folders(self, prefix: str) -> Iterator[tuple[str, bool]]:
         try:
             yield from self._scanner.denied(prefix)
@@ -350,7 +362,7 @@ class LocalStore(Store):
         try:
             with self._commit(key):
                 self._compare(key, if_version)
-                if self.stat(key) is None:
+                if not self.is_odd(key) and self.stat(key) is None:
                     return False
                 try:
                     with self._fence.opened(directory) as folder:

@@ -18,7 +18,17 @@ import obstore
 import urllib3
 from obstore.exceptions import BaseError
 
-from hyperslab.errors import BadPath, ChangedWhileRead, InDoubt, StoreDenied, StoredTooLarge, StoreError
+from hyperslab.errors import (
+    BadMetadata,
+    BadPath,
+    BrokenData,
+    ChangedWhileRead,
+    ChunkCorrupt,
+    InDoubt,
+    StoreDenied,
+    StoredTooLarge,
+    StoreError,
+)
 from hyperslab.storage.base import (
     ABSENT,
     MAX_ATTEMPTS,
@@ -282,16 +292,16 @@ class ObjectStore(Store):
         data = bytes(result.bytes())
         for name in reversed(encodings):
             if name not in ("gzip", "x-gzip", "deflate"):
-                raise StoreError(self.name, key, f"its content encoding {name!r} cannot be decoded")
+                raise _broken(key, name, f"its content encoding {name!r} cannot be decoded")
             inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
             try:
                 data = inflate.decompress(data, max_bytes + 1)
             except zlib.error as error:
-                raise StoreError(self.name, key, f"its bytes are not of its content encoding {name!r}") from error
+                raise _broken(key, name, f"its bytes are not of its content encoding {name!r}") from error
             if len(data) > max_bytes:
                 raise StoredTooLarge(key, len(data), max_bytes)
             if not inflate.eof:
-                raise StoreError(self.name, key, f"it ends before its content encoding {name!r} does")
+                raise _broken(key, name, f"it ends before its content encoding {name!r} does")
         return Part(replace(self._entry(result.meta), size=len(data)), 0, memoryview(data))
 
     def _put(self, key: str, body: memoryview, if_version: str | Absent | None) -> str:
@@ -365,8 +375,9 @@ class ObjectStore(Store):
     def _head(self, key: str) -> Entry | None:
         result = obstore.get(self._client, self._path(key), options={"head": True})
         if _encodings(result):  # its size is not that of the value
-            part = self._read(key, None)
-            return None if part is None else part.entry
+            with suppress(BrokenData):
+                part = self._read(key, None)
+                return None if part is None else part.entry
         return None if self._deletes.is_tombstone(self._path(key), result.meta) else self._entry(result.meta)
 
     def _list_run(self, prefix: str, run: Sequence[str]) -> tuple[dict[str, str | None], Sequence[str]]:
@@ -536,6 +547,12 @@ def _encodings(result: GetResult) -> list[str]:
     """The content encodings that an object was stored with; ``aws-chunked`` is one of requests, left by mistake."""
     names = str(result.attributes.get("Content-Encoding", "")).lower().split(",")
     return [name for each in names if (name := each.strip()) not in ("", "identity", "aws-chunked")]
+
+
+def _broken(key: str, encoding: str, reason: str) -> BrokenData:
+    """The error for a value that is not of its content encoding: of a document, or else of a chunk."""
+    is_document = key.rpartition("/")[2] in (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
+    return BadMetadata(key, None, reason) if is_document else ChunkCorrupt(key, encoding, reason)
 
 
 def _is_flawed(meta: ObjectMeta, flawed: dict[str, str]) -> bool:

@@ -125,6 +125,13 @@ class Committer:
 
         retried(level.path, attempt)
 
+    def can_go_on(self, array: StreamArray) -> bool:
+        """Whether an interrupted finish of an array can go on: no other writer has changed it."""
+        left = [number for number, level in enumerate(array.levels) if not self.is_final(level)]
+        with suppress(ArrayFailed):
+            return bool([self.open(array, number) for number in left])
+        return False
+
     def is_final(self, level: Level) -> bool:
         """Whether an interrupted finish has published the last shape of a level."""
         try:

@@ -40,7 +40,7 @@ def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
         return out
     if method in ("decimate", "nearest"):
         return block[tuple([slice(None, None, 2 if axis in axes else 1) for axis in range(block.ndim)])].copy()
-    items = _plain(block)
+    items = block.astype(numbers_dtype(block.dtype).newbyteorder("="), copy=False)
     if method == "mean":
         return _cast(_mean(items, axes), block.dtype)
     values: np.ndarray | None = None
@@ -52,11 +52,6 @@ def reduce(block: np.ndarray, method: str, axes: Sequence[int]) -> np.ndarray:
     else:
         reduced = _pairwise(np.minimum if method == "min" else np.maximum, items, axes, items.dtype)
     return (reduced if values is None else values[reduced]).astype(block.dtype, copy=False)
-
-
-def _plain(block: np.ndarray) -> np.ndarray:
-    """The items in native byte order, those of ``ml_dtypes`` in a wider dtype of numpy."""
-    return block.astype(numbers_dtype(block.dtype).newbyteorder("="), copy=False)
 
 
 def _cast(means: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

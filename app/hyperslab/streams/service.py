@@ -260,7 +260,8 @@ class Streams:
         return self.state(path)
 
     def finish(self, path: str, *, pad: bool = False, drop: bool = False, epoch: int | None = None) -> dict[str, Any]:
-        """Store everything, and take no more; returns the state, which has the errors of arrays that failed.
+        """Store everything, and take no more; returns the state, which has the errors of arrays that failed: because of
+        the store, the stream is not finished then, and the next call goes on.
 
         Raises `PartialFrame`, and finishes nothing, if a frame is incomplete, unless it is to be filled up (``pad``) or
         dropped (``drop``).
@@ -279,8 +280,12 @@ class Streams:
                 if begun:
                     raise PartialFrame(array.path, begun, array.frame_nbytes)
 
+        def begun(record: Record) -> Record:  # what has failed is tried again
+            arrays = {key: replace(array, error=None) for key, array in record.arrays.items()}
+            return replace(record, state="finishing", arrays=arrays)
+
         check_whole()
-        stream = self._records.change(stream, lambda record: replace(record, state="finishing"))
+        stream = self._records.change(stream, begun)
         self._writers.fence(stream, closed=True)
         try:
             check_whole()
@@ -288,6 +293,10 @@ class Streams:
             self._writers.fence(self._records.change(stream, lambda record: replace(record, state="open")))
             raise
         self._writers.each(stream, lambda writer: writer.commits.finish(pad=pad))
+        record = self._records.change(stream).record
+        failed = [array for array in stream.plan.arrays if record.array(array.key).error is not None]
+        if any(map(self._writers.committer.can_go_on, failed)):
+            return  # their tails hold frames that were acknowledged
         self._put_frames(stream)
         ended = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._records.change(stream, lambda record: replace(record, state="finished", finished=ended))
@@ -307,10 +316,10 @@ class Streams:
         store.put_pieces(key, (lines for writer in writers for lines in writer.frame_lines(0)))
 
     def discard(self, path: str, epoch: int | None = None) -> None:
-        """Remove the arrays of a stream, and its groups that are empty then."""
-        stream = self._open(path, writing=False, epoch=epoch)
+        """Remove the arrays of a stream, and its groups that are empty then, also of one whose removal was cut off."""
+        stream = self._open(path, writing=False, epoch=epoch, discarding=True)
         with self._stream_lock(stream.mount, stream.prefix):
-            self._remove(self._open(path, writing=False))
+            self._remove(self._open(path, writing=False, discarding=True))
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -370,7 +379,15 @@ class Streams:
         with mount.store.lock(f"{prefix}{FOLDER}/.zgroup"), node_lease(mount, f"{prefix}{FOLDER}/"):
             yield
 
-    def _open(self, path: str, *, writing: bool = True, epoch: int | None = None, finished: bool = False) -> Stream:
+    def _open(
+        self,
+        path: str,
+        *,
+        writing: bool = True,
+        epoch: int | None = None,
+        finished: bool = False,
+        discarding: bool = False,
+    ) -> Stream:
         """The stream at a path. For ``writing`` it is opened again if it had expired, and has to take frames, unless
         ``finished`` ones will do."""
         mount, rest = self._catalog.locate(path)
@@ -378,7 +395,7 @@ class Streams:
         if writing:
             mount.check_writable()
         stream = self._records.find(mount, prefix)
-        if stream is None or stream.record.state == "discarding":
+        if stream is None or (stream.record.state == "discarding" and not discarding):
             raise StreamNotFound(path)
         stream.record.check_epoch(epoch)
         session, state = self._sessions.get(stream.path), stream.record.state
