@@ -63,14 +63,9 @@ def _schema(media_type: str) -> Json:
     return {"type": "object"} if "json" in media_type else {"type": "string", "format": "binary"}
 
 
-REFERENCE: Final = "#/components/schemas/{model}"
-BODIES: Final = dict[str, type[BaseModel]]()
-
-
 def schema(model: type[BaseModel]) -> Json:
-    """The schema of a document in a body, which `describe` makes, and moves what it refers to to the components."""
-    BODIES[model.__name__] = model
-    return {"$ref": REFERENCE.format(model=model.__name__)}
+    """The schema of a document in a body; `describe` moves what it refers to to the components."""
+    return model.model_json_schema(ref_template="#/components/schemas/{model}")
 
 
 VALUES: Final = {
@@ -262,8 +257,6 @@ def describe(app: FastAPI, options: ApiOptions) -> Json:
         document["security"] = [{"bearer": []}]
     for path, method, operation in operations(document):
         for sent in operation.get("requestBody", {"content": {}})["content"].values():
-            name = sent["schema"].pop("$ref", "").rpartition("/")[2]
-            sent["schema"] |= BODIES[name].model_json_schema(ref_template=REFERENCE) if name else {}
             components["schemas"] |= sent["schema"].pop("$defs", {})
         for parameter in operation.get("parameters", ()):
             parameter["schema"] = _plain(parameter["schema"])

@@ -114,8 +114,7 @@ Casting = Literal["safe", "same_kind", "unsafe"]
 class Parameters(BaseModel):
     """The parameters of a query."""
 
-    # the start of a service would build each once for itself and once for each of its routes
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class WhichField(Parameters):
@@ -271,7 +270,6 @@ class StreamQuery(Parameters):
 
 
 class FramesQuery(StreamQuery):
-    model_config = ConfigDict(defer_build=False)  # FastAPI silences a warning of pydantic about the alias only at once
     start: Annotated[int, Field(ge=0, le=1 << 62, alias="from"), DIGITS] = 0
     """The first frame."""
 
@@ -295,7 +293,7 @@ class EndStreamQuery(Parameters):
 
 
 class ReadyQuery(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     stores: Flag = False
     """Whether a store that does not answer is a `503` too: for alerts. A probe that decides where requests go leaves

@@ -13,7 +13,7 @@ from hyperslab.errors import BadDefinition, HyperslabError, shown
 class Document(BaseModel):
     """A JSON object with known members only, of exactly their types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -174,7 +174,7 @@ class TileQuery(BaseModel):
     three applies to all channels.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, Annotated[tuple[int, ...], _each(_integer, _INDEX, many=True)]] = Field(init=False)
 
     field: Annotated[str | None, _each(_text, "the name of a field"), _NAME] = None

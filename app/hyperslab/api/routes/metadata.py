@@ -52,7 +52,7 @@ class NodeDefinition(BaseModel):
     """What a new node is to be. `engine.creation` validates it as it does stored documents; a whole document of a node
     will do, too."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     kind: Literal["array", "group"] = "array"
     """A group where no member of an array is given."""
