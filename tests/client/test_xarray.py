@@ -239,7 +239,7 @@ def test_a_series_at_a_point_moves_a_tenth_of_the_bytes_of_its_chunks(data: tupl
 
 
 def test_the_engine_is_guessed_where_netcdf4_is_asked_last(data: tuple[Served, Path]) -> None:
-    with xarray.set_options(netcdf_engine_order=["h5netcdf", "scipy"]):
+    with xarray.set_options(netcdf_engine_order=["h5netcdf", "scipy"]):  # type: ignore[no-untyped-call]
         xarray.backends.refresh_engines()
         opened = xarray.open_dataset(url(data, "v3")), xarray.open_datatree(url(data, "tree"))
     xarray.backends.refresh_engines()
