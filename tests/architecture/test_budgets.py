@@ -21,7 +21,7 @@ PACKAGES: dict[str, tuple[int, int]] = {
     "arrays": (8459, 31),  # 500 of it read shards, 210 show what may be seen, 290 are tables and labels
     "cache": (169, 1),
     "client": (4924, 20),  # 200 of it are the transport, which was a library; 500 are views, labels, xarray and napari
-    "conversion": (2917, 8),
+    "conversion": (2919, 8),
     "demo": (599, 8),
     "engine": (7646, 29),  # 1,200 of it are Zarr v3: sharding and v3*; 200 are times as xarray reads them
     "storage": (4092, 16),  # 300 of it name what cannot be served, and 111 list keys that obstore cannot represent
@@ -33,8 +33,8 @@ PACKAGES: dict[str, tuple[int, int]] = {
 """Lines and files of each part of the package; its top-level modules are ``""``."""
 
 PRIVATE_CONSTANTS = 231
-TEST_LINES = 56_413
-DOCUMENT_WORDS = 55_233
+TEST_LINES = 56_433
+DOCUMENT_WORDS = 55_254
 """With examples and tables; a word has a letter or a digit, so that the bars of tables are none."""
 USER_WORDS = 27_948
 """Of all pages but those for developers, without examples."""

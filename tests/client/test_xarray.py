@@ -160,7 +160,7 @@ def test_other_processes_compute_a_mean(data: tuple[Served, Path]) -> None:
     local = xarray.open_zarr(data[1] / "v3", consolidated=False)
     with (
         dask.config.set({"distributed.worker.daemon": True}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,  # type: ignore[no-untyped-call]
         Client(cluster),  # type: ignore[no-untyped-call]
     ):
         mean = xarray.open_dataset(url(data, "v3"), engine="hyperslab", chunks={}).packed.mean("time").load()

@@ -205,6 +205,26 @@ def test_what_a_tiff_says_of_itself_is_kept_or_named(tmp_path: Path, out: str) -
         assert "left out attributes, which OME-TIFF does not have: tiff" in made.lines
 
 
+def test_channels_come_out_again_though_some_have_neither_name_nor_colour_and_windows_are_named(tmp_path: Path) -> None:
+    convert(_saved(tmp_path / "a.npy", np.zeros((3, 9, 9), "u1")), str(tmp_path / "a.zarr"), axes="cyx")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="r+")
+    channels = [{"label": "DAPI"}, {"color": "00FF00"}, {"window": {"min": 0, "max": 9, "start": 1, "end": 5}}]
+    group.attrs["ome"] = {**group.attrs["ome"], "omero": {"channels": channels}}  # type: ignore[dict-item]
+
+    made = convert(str(tmp_path / "a.zarr"), str(tmp_path / "a.ome.tif"))
+    convert(str(tmp_path / "a.ome.tif"), str(tmp_path / "again.zarr"))
+
+    again: Any = zarr.open_group(tmp_path / "again.zarr", mode="r").attrs["ome"]
+    shown = [(each.get("label"), each["color"]) for each in again["omero"]["channels"]]
+    assert shown == [("DAPI", "FFFFFF"), (None, "00FF00"), (None, "FFFFFF")]
+    assert "left out attributes, which OME-TIFF does not have: window" in made.lines
+
+
+def _saved(path: Path, values: np.ndarray) -> str:
+    np.save(path, values)
+    return str(path)
+
+
 @pytest.mark.parametrize("src", ["cells.companion.ome", "c1.ome.tif", "."])
 def test_ome_xml_may_lie_in_a_companion_file(tmp_path: Path, src: str) -> None:
     values = np.arange(2 * 3 * 20 * 30, dtype="u2").reshape(2, 3, 20, 30)

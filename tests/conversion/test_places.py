@@ -222,7 +222,7 @@ def test_levels_are_added_to_an_image_of_a_service(lab: Any) -> None:
 def test_a_killed_worker_of_a_cluster_costs_its_tasks_alone(cells: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     killed: list[int] = []
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as cluster:
 
         def kill(done: int, _: int) -> None:
             if done and not killed:
@@ -238,7 +238,7 @@ def test_a_killed_worker_of_a_cluster_costs_its_tasks_alone(cells: Path, tmp_pat
 
 def test_a_cluster_that_goes_away_leaves_what_the_next_run_goes_on_with(cells: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster:
 
         def stop(done: int, _: int) -> None:
             if done:

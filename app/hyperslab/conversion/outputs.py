@@ -195,8 +195,10 @@ def _levels(source: Source) -> list[Image]:
         scale = next((each["scale"] for each in placed if each["type"] == "scale"), [1.0] * len(axes))
         units = [axis.get("unit") for axis in scales["axes"]]
         sizes = {name: Axis(name, unit, size) for name, unit, size in zip(axes, units, scale, strict=True)}
-    omero = block.get("omero") or {}
-    channels = tuple([Channel(each.get("label"), each.get("color")) for each in omero.get("channels", ())])
+    shown = (block.get("omero") or {}).get("channels", ())
+    channels = tuple([Channel(each.get("label"), each.get("color")) for each in shown])
+    if any("window" in each for each in shown):
+        others["window"] = [each.get("window") for each in shown]
     if not set(axes) <= KINDS.keys() or len(axes) != len(arrays[0].shape):
         axes = ["y", "x"] if len(arrays[0].shape) == 2 else axes
     name = str(scales.get("name", ""))
@@ -243,10 +245,10 @@ def _write_tiff(image: Image, levels: Sequence[Array], path: Path, advance: Adva
             metadata[f"{member}Unit"] = SYMBOLS.get(axis.unit or "", "pixel" if axis.name != "t" else "s")
     if image.channels:
         metadata["Channel"] = {}
-        if all(channel.label for channel in image.channels):
-            metadata["Channel"]["Name"] = [channel.label for channel in image.channels]
-        if all(channel.color for channel in image.channels):
-            colors = [int(f"{channel.color}FF", 16) for channel in image.channels]
+        if any(channel.label for channel in image.channels):
+            metadata["Channel"]["Name"] = [channel.label or "" for channel in image.channels]
+        if any(channel.color for channel in image.channels):
+            colors = [int(f"{channel.color or 'FFFFFF'}FF", 16) for channel in image.channels]  # white is OME's default
             metadata["Channel"]["Color"] = [color - (1 << 32) if color >> 31 else color for color in colors]
 
     def tiles(array: Array) -> Iterator[np.ndarray]:

@@ -475,7 +475,7 @@ def _ome(text: str) -> tuple[list[dict[str, Any]], list[str]]:
         for channel in pixels.iterfind("{*}Channel"):
             color = channel.get("Color")
             rgb = None if color is None else f"{int(color) >> 8 & 0xFFFFFF:06X}"
-            channels += [Channel(channel.get("Name"), rgb)] * int(channel.get("SamplesPerPixel") or 1)
+            channels += [Channel(channel.get("Name") or None, rgb)] * int(channel.get("SamplesPerPixel") or 1)
         if not any(channel.label or channel.color for channel in channels):
             channels = []
         texts = {name: found for name in OME_TEXTS if (found := image.findtext(f"{{*}}{name}"))}
