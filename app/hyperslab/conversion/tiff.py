@@ -53,8 +53,8 @@ LOCK: Final = threading.Lock()
 LOGGER: Final = logging.getLogger("tifffile")
 LOGGER.addHandler(logging.NullHandler())  # what it complains of is said in one sentence
 OME_TEXTS: Final = ("Description", "AcquisitionDate")
-IMAGEJ: Final = {
-    *(
+IMAGEJ: Final = frozenset(
+    [
         "ImageJ",
         "axes",
         "images",
@@ -66,9 +66,14 @@ IMAGEJ: Final = {
         "spacing",
         "finterval",
         "tunit",
-    ),
-    *("mode", "loop", "LUTs", "Ranges", "min", "max"),
-}
+        "mode",
+        "loop",
+        "LUTs",
+        "Ranges",
+        "min",
+        "max",
+    ]
+)
 """Members of ImageJ's metadata that are read; others are kept as attributes if they are text or numbers."""
 MASTER: Final = re.compile(r"""BinaryOnly[^>]*MetadataFile=["']([^"']*)""")
 """The file with the OME-XML of a TIFF that has none. [OME-TIFF: BinaryOnly]"""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -33,8 +33,6 @@ from hyperslab.tiles.render import Indexed, Raster, flatten, pad
 from hyperslab.tiles.resample import Mask, NDArray
 from hyperslab.tiles.statistics import Statistics
 from hyperslab.tiles.style import Style, legend, make_style
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)

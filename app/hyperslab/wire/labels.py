@@ -212,11 +212,8 @@ def _interval(values: NDArray[Any], label: Any, *, dates: bool) -> tuple[Any, An
         if kind in "OSUT":
             said = label.isoformat() if hasattr(label, "isoformat") else label  # of a date of cftime
             text = said.decode() if isinstance(said, bytes) else str(said)
-            return (
-                (text, text + "\U0010ffff")
-                if dates and said is label
-                else (text.encode() if kind == "S" else text, None)
-            )
+            end = text + "\U0010ffff" if dates and said is label else None
+            return text.encode() if kind == "S" and end is None else text, end
         if kind == "b":
             return {"true": True, "false": False}[str(label).lower()], None
         if isinstance(label, str):
