@@ -7,8 +7,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.api.middleware.edge import decoded
-from hyperslab.api.params import node_path
+from hyperslab.api.middleware.edge import decoded, node_path
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\"), min_size=1, max_size=20

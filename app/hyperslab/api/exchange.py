@@ -32,7 +32,8 @@ def runs_on_loop(mount: MountedStore, chunks: int = 1, nbytes: int = 0) -> bool:
 
 
 class Exchange(AsyncExitStack):
-    """A request as use cases need it. As a context it releases what it holds.
+    """A request as use cases need it. What it holds is released when the response has been sent, or before, by
+    `aclose`.
 
     ``headers`` by lower-case names; repeated ones are joined to one list, as in RFC 9110 §5.3. ``method``: as sent,
     also HEAD, which is routed as GET. ``is_last_try``: the response is not made again after concurrent writes.
@@ -40,6 +41,8 @@ class Exchange(AsyncExitStack):
 
     def __init__(self, request: Request) -> None:
         super().__init__()
+        STORE.set(request.path_params.get("path", "").strip("/").partition("/")[0])
+        request.scope[HELD].push_async_exit(self)
         services: Services = request.scope.get(SEEN) or request.app.state.services
         self.context = services
         self.service = services.service
@@ -125,11 +128,3 @@ async def optimistically(
             return made
     await request.aclose()
     return await answer(checking.result())
-
-
-def exchange(request: Request) -> Exchange:
-    """The exchange of a request; what it holds is released when the response has been sent."""
-    found = Exchange(request)
-    STORE.set(request.path_params.get("path", "").strip("/").partition("/")[0])
-    request.scope[HELD].push_async_exit(found)
-    return found

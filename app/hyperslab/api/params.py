@@ -15,22 +15,9 @@ from pydantic.fields import FieldInfo
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 
-from hyperslab.api.middleware.edge import ENCODED_SLASH
-from hyperslab.errors import BadParameter, BadPath
-from hyperslab.storage.keys import normalise_path
-from hyperslab.wire import SelectionItem, parse_selection
+from hyperslab.api.middleware.edge import node_path
+from hyperslab.errors import BadParameter
 from hyperslab.wire.labels import Method
-
-
-def node_path(text: str) -> str:
-    """The path of a node, or a key; raises `BadPath`."""
-    if not text.isascii() and (undecoded := [char for char in text if "\udc00" <= char <= "\udcff"]):
-        is_slash = ENCODED_SLASH in undecoded
-        sent = "".join(f"%{ord(char) - 0xDC00:02x}" if char in undecoded else char for char in text)
-        sent = sent.replace("%2f", "%2F")
-        reason = "an encoded slash (%2F) is never part of a name" if is_slash else "not UTF-8 after percent-decoding"
-        raise BadPath(f"/{sent}", reason)
-    return normalise_path(f"/{text}")
 
 
 def _route_parameter(name: str, regex: str) -> None:
@@ -151,11 +138,6 @@ class Selected(Labelled):
     """What to read or write, as numpy writes it: integers, `a:b:c` with negative bounds and steps, `...`, and lists
     `[1,5,9]` for orthogonal selection. Axes left out at the end are whole, and so is everything by default; those that
     `sel` selects are."""
-
-    @property
-    def selection(self) -> tuple[SelectionItem, ...]:
-        """The items of ``select``; raises `BadSelection`."""
-        return parse_selection(self.select)
 
 
 class ComputedQuery(Selected, ValuesQuery):

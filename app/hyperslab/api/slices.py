@@ -122,14 +122,19 @@ def array_query(
     decoder = decoder_of(array, query.decode)
     stored = metadata.dtype.numpy if field is None else field.numpy
     dtype = stored if decoder is None else decoder.dtype
-    bins = _bins(query, selection) if isinstance(query, SliceQuery) else None
-    if bins is not None:
+    bins = None
+    if isinstance(query, SliceQuery) and query.reduce is not None:
+        if not selection.shape:
+            raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
         if form == "tiff":
             raise BadParameter("format", form, "another one beside reduce=minmax")
         reduced = reduced_dtype(dtype)
         if reduced is None:
             raise NotRepresentable(str(dtype), "minimum and maximum", "these values have no order")
+        bins = min(query.bins or 1024, selection.shape[-1])
         dtype, shape = reduced, (*selection.shape[:-1], bins, PARTS)
+    elif isinstance(query, SliceQuery) and query.bins is not None:
+        raise BadParameter("bins", query.bins, "reduce=minmax beside it")
     source = None if spelled is None else converted(spelled, dtype)
     dtype = dtype if source is None else source
     words = form if source is None else f"{form} {format_dtype(dtype)}"
@@ -182,17 +187,6 @@ def decoder_of(array: ArrayNode, decode: str) -> Decoder | None:
     return decoder if decoder is not None and decoder.changes else None
 
 
-def _bins(query: SliceQuery, selection: Selection) -> int | None:
-    """``reduce=minmax`` and ``bins=``: number of parts of the last axis, at most its length; None without them."""
-    if query.reduce is None:
-        if query.bins is not None:
-            raise BadParameter("bins", query.bins, "reduce=minmax beside it")
-        return None
-    if not selection.shape:
-        raise BadParameter("reduce", "minmax", "a selection of one axis or more, the last of which is reduced")
-    return min(query.bins or 1024, selection.shape[-1])
-
-
 async def by_labels(
     request: Exchange, array: ArrayNode, labels: Sequence[str], method: Method | None
 ) -> dict[int, Positions]:
@@ -212,11 +206,11 @@ async def by_labels(
 
 
 async def with_labels(
-    request: Exchange, array: ArrayNode, query: SliceQuery | PlanQuery | WriteQuery
+    request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], query: SliceQuery | PlanQuery | WriteQuery
 ) -> tuple[ArrayNode, list[SelectionItem]]:
-    """The array and the items of ``select=``, with those of ``sel=`` among them. The array has no documents, so that
-    no response is replayed: its coordinates may change the selection."""
-    items, field = query.selection, resolve_field(array, query.field)
+    """The array and the ``items`` of ``select=``, with those of ``sel=`` among them. The array has no documents, so
+    that no response is replayed: its coordinates may change the selection."""
+    field = resolve_field(array, query.field)
     found = await by_labels(request, array, query.sel, query.method)
     rank = len(array.metadata.shape) + (0 if field is None else len(field.shape))
     at = items.index(...) if ... in items else len(items)
@@ -432,10 +426,11 @@ async def array_reply(
     return await representation.respond(request)
 
 
-async def labelled_reply(request: Exchange, array: ArrayNode, query: SliceQuery) -> Response:
+async def labelled_reply(
+    request: Exchange, array: ArrayNode, items: Sequence[SelectionItem], query: SliceQuery
+) -> Response:
     """The response for a slice that is selected by labels."""
-    array, items = await with_labels(request, array, query)
-    return await array_reply(request, array, items, query)
+    return await array_reply(request, *await with_labels(request, array, items, query), query)
 
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:

@@ -100,7 +100,7 @@ class Catalog:
             stored = mount.versions.read(keys)  # a look-up before would cost a round trip
             versions, node = _versions_of(stored), None
         else:
-            versions = mount.versions.look_up_documents(prefix, keys, fresh=fresh)
+            versions = mount.versions.look_up(prefix, keys, fresh=fresh, documents=True)
             stored, node = None, self._nodes.get(name, _joined(versions))
         large: _Large | None = None
         if node is None:
@@ -228,7 +228,7 @@ class Catalog:
             mount, rest = self.locate(path)
             prefix = as_prefix(rest)
             keys = mount.document_keys(prefix)
-            versions = zip(keys, mount.versions.look_up_documents(prefix, keys), strict=True)
+            versions = zip(keys, mount.versions.look_up(prefix, keys, documents=True), strict=True)
             documents = {key: version for key, version in versions if version is not None}
             attributes = prefix + ".zattrs"
             at_fault = isinstance(error, BadMetadata | StoredTooLarge) and error.key == attributes
@@ -273,7 +273,7 @@ class Catalog:
         keys = mount.document_keys(prefix)
         if mount.is_remote and not mount.versions.knows_all(keys):
             return None
-        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up_documents(prefix, keys)))
+        node = self._nodes.get((mount.name, rest), _joined(mount.versions.look_up(prefix, keys, documents=True)))
         return None if node is None else self.whole(node)
 
     def array_above(self, mount: MountedStore, key: str, *, fresh: bool = False) -> ArrayNode | None:
@@ -310,9 +310,10 @@ class Catalog:
     def remembered(self, path: str) -> Node | None:
         """The node of a remote store at a normalised path, as last opened, without any request; else None, also for an
         array with other keys of chunks than it states."""
-        mount, node = self.mounts.get(path.partition("/")[0]), self.last_known(path)
+        mount = self.mounts.get(path.partition("/")[0])
         if mount is None or not mount.is_remote:
             return None
+        node = self.last_known(path)
         form = None if node is None else mount.key_forms.any_version(node.prefix)
         return node if form is None or form.problem is None else None
 
@@ -329,8 +330,10 @@ class Catalog:
     def unchanged(self, nodes: Sequence[Node]) -> bool:
         """Whether nodes of one store still have the versions that they were opened with, by a single look-up; also
         False if that look-up cannot decide it."""
-        mount, known = nodes[0].mount, self.documents(nodes)
-        return mount is not None and bool(known) and mount.versions.look_up_documents("", [*known]) == [*known.values()]
+        mount, versions = nodes[0].mount, self.documents(nodes)
+        if mount is None or not versions:
+            return False
+        return mount.versions.look_up("", [*versions], documents=True) == [*versions.values()]
 
     def documents(self, nodes: Sequence[Node]) -> Mapping[str, str | None]:
         """Keys and versions of all documents that nodes of one store were opened from. Empty if other keys may change
@@ -410,7 +413,7 @@ class Catalog:
             versions = _versions_of(stored)
         else:
             try:
-                versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
+                versions = mount.versions.look_up("", keys, documents=True, denied_is_absent=blind)
             except (BadPath, StoreError):
                 odd = [key for key in keys if mount.store.is_odd(key)]
                 if not odd:
@@ -418,7 +421,7 @@ class Catalog:
                 problems += [f"{key!r} is a link that cannot be followed, or not a file: it is ignored" for key in odd]
                 roots = [root for root, key in zip(roots, keys, strict=True) if key not in odd]
                 keys = [key for key in keys if key not in odd]
-                versions = mount.versions.look_up_documents("", keys, denied_is_absent=blind)
+                versions = mount.versions.look_up("", keys, documents=True, denied_is_absent=blind)
             stored = [None] * len(keys)
         for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
             if version is None:
@@ -509,7 +512,7 @@ class Catalog:
         if any(root.rstrip("/") in mount.assume_metadata for root in above):
             return False
         documents = [root + name for root in above for name in (mount.metadata_key, V3)]  # groups of v3 have one
-        if any(mount.versions.look_up_documents("", documents, denied_is_absent=True)):
+        if any(mount.versions.look_up("", documents, documents=True, denied_is_absent=True)):
             return False
         return listing.search(mount, as_prefix(rest), time.monotonic() + listing.SEARCH_SECONDS) is not None
 

@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import cached_property
 from threading import Lock
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -134,7 +135,6 @@ class ChunkReader:
         self._codec = metadata.codec
         self._partial = metadata.codec.partial
         self._field = field
-        self._fill: NDArray = metadata.fill if field is None else values_of(field, metadata.fill)
         self._cache, self._cancel = cache, cancel
         self._caching = caching if metadata.chunk_nbytes <= cache.limit else Caching.NEVER
         self._store = array.mount.store
@@ -355,6 +355,11 @@ class ChunkReader:
         if not self._array.mount.fill_missing:
             raise ChunkNotFound(self._array.path, key)
         return self._fill
+
+    @cached_property
+    def _fill(self) -> NDArray:
+        fill = self._metadata.fill
+        return fill if self._field is None else values_of(self._field, fill)
 
 
 def _parts_of(name: tuple[str, str, str]) -> tuple[str, ...]:

@@ -45,24 +45,20 @@ class VersionBook:
         self._forgotten = 0.0  # time of the last `forget`
         self._lock = Lock()
 
-    def look_up_documents(
-        self, prefix: str, keys: Sequence[str], *, fresh: bool = False, denied_is_absent: bool = False
-    ) -> list[str | None]:
-        """`look_up` of documents of nodes: see `Store.document_versions`."""
-        versions = partial(self._store.document_versions, denied_is_absent=denied_is_absent)
-        return self.look_up(prefix, keys, versions, fresh=fresh)
-
     def look_up(
         self,
         prefix: str,
         keys: Sequence[str],
-        versions: Callable[[str, Sequence[str]], list[str | None]] | None = None,
         *,
         fresh: bool = False,
+        documents: bool = False,
+        denied_is_absent: bool = False,
     ) -> list[str | None]:
-        """The version of each key (None: absent), in order, by ``versions`` or `Store.versions`; ``fresh`` bypasses the
-        cache."""
-        versions = versions or self._store.versions
+        """The version of each key (None: absent), in order; ``fresh`` bypasses the cache. ``documents``: the keys are
+        of documents of nodes, of which ``denied_is_absent`` says more: see `Store.document_versions`."""
+        versions: Callable[[str, Sequence[str]], list[str | None]] = self._store.versions
+        if documents:
+            versions = partial(self._store.document_versions, denied_is_absent=denied_is_absent)
         if self._recheck == "always":
             return versions(prefix, keys)
         known = {} if fresh else self.remembered(keys)

@@ -114,7 +114,7 @@ class ChunkProjection:
 
 def project(selection: Selection, grid: ChunkGrid) -> Iterator[ChunkProjection]:
     """The projections of a selection onto each chunk, the last axis fastest; lazy."""
-    if selection.size:
+    if 0 not in selection.shape:
         for parts in _product([*map(_axis_parts, selection.axes, grid.axes)]):
             yield ChunkProjection(tuple([part.coord for part in parts]), parts)
 
@@ -204,7 +204,7 @@ def project_stored(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> 
     if grid is stored:
         for part in project(selection, grid):
             yield StoredParts(part.coords, (part,), 1)
-    elif selection.size:
+    elif 0 not in selection.shape:
         facts = zip(selection.axes, grid.axes, stored.axes, strict=True)
         axes = [_by_shard(_axis_parts(axis, chunks), chunks.chunk, outer) for axis, chunks, outer in facts]
         strided = not any(isinstance(axis, ListAxis) for axis in selection.axes)
@@ -222,7 +222,7 @@ def _by_shard(parts: Iterable[AxisPart], chunk: int, shards: GridAxis) -> Iterat
 def count_by_object(selection: Selection, grid: ChunkGrid, stored: ChunkGrid) -> Iterator[tuple[Coords, int]]:
     """The coords of the objects of `project_stored`, in the same order, each with the number of its chunks: by
     arithmetic, at a cost that does not grow with the chunks of an object."""
-    if not selection.size:
+    if 0 in selection.shape:
         return
     if grid is stored:
         for coords in _product([*map(_axis_coords, selection.axes, grid.axes)]):
@@ -248,8 +248,6 @@ def _count_chunks(axis: Axis, part: AxisPart, chunks: GridAxis) -> int:
 
 def touched(selection: Selection, grid: ChunkGrid) -> int:
     """Number of chunks of a selection, by arithmetic."""
-    if not selection.size:
-        return 0
     count = 1
     for axis, chunks in zip(selection.axes, grid.axes, strict=True):
         if isinstance(axis, ListAxis):

@@ -95,12 +95,7 @@ class LocalStore(Store):
         return f"file://{self._fence.root}"
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        def whole(stat: os.stat_result) -> Sequence[Range]:
-            if stat.st_size > max_bytes:
-                raise StoredTooLarge(key, stat.st_size, max_bytes)
-            return ((0, stat.st_size),)
-
-        found = self._read(key, whole)
+        found = self._read(key, lambda stat: ((0, stat.st_size),), max_bytes=max_bytes)
         return None if found is None else Stored(found[1][0], version_of(found[0]))
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
@@ -262,9 +257,10 @@ class LocalStore(Store):
         key: str,
         ranges: Callable[[os.stat_result], Sequence[Range]],
         read: Callable[[int, int, int], bytes | memoryview] | None = None,
+        max_bytes: int | None = None,
     ) -> tuple[os.stat_result, Sequence[bytes | memoryview]] | None:
         """The stat of a file and the ranges that ``ranges`` chooses from it, up to its end, read again if another
-        program rewrites the file meanwhile; None if absent."""
+        program rewrites the file meanwhile; None if absent. Raises `StoredTooLarge` for more than ``max_bytes``."""
         for attempt in range(10):
             try:
                 descriptor = self._fence.open(key, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
@@ -278,6 +274,8 @@ class LocalStore(Store):
                 if not before.st_nlink and attempt < 9:  # another file is in its place, or none
                     continue
                 size = before.st_size
+                if max_bytes is not None and size > max_bytes:
+                    raise StoredTooLarge(key, size, max_bytes)
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
                 found = (
                     [(read or _read)(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)

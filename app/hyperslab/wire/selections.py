@@ -21,7 +21,7 @@ def parse_selection(text: str) -> tuple[SelectionItem, ...]:
     allowed, also in lists. Raises `BadSelection` with the invalid part and its position."""
     if not text.strip():
         return ()
-    parts = [*_split(text)]
+    parts = [(part.strip(), start + len(part) - len(part.lstrip())) for part, start in _split(text)]
     items = tuple([_parse_item(text, part, position) for part, position in parts])
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
@@ -35,7 +35,7 @@ def format_selection(items: Sequence[SelectionItem]) -> str:
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    """Parts between top-level commas, without surrounding white space, with their offsets."""
+    """Parts between top-level commas, with their offsets."""
     start, depth = 0, 0
     for i, char in enumerate(text):
         if char == "[":
@@ -47,16 +47,12 @@ def _split(text: str) -> Iterator[tuple[str, int]]:
                 raise BadSelection(text, char, i, "there is no list to close")
             depth = 0
         elif char == "," and not depth:
-            yield _stripped(text[start:i], start)
+            yield text[start:i], start
             start = i + 1
     if depth:
         raise BadSelection(text, text[opened:], opened, "the list is not closed")
     if text[start:].strip() or not start:
-        yield _stripped(text[start:], start)
-
-
-def _stripped(part: str, position: int) -> tuple[str, int]:
-    return part.strip(), position + len(part) - len(part.lstrip())
+        yield text[start:], start
 
 
 def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
@@ -87,7 +83,7 @@ def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
 def _parse_integer(text: str, part: str, position: int) -> int:
     stripped = part.strip()
     if not _INTEGER.fullmatch(stripped):
-        stripped, position = _stripped(part, position)
+        position += len(part) - len(part.lstrip())
         reason = "expected an integer, a:b:c, ... or [i,j,k]" if stripped else "nothing between the commas"
         if stripped.isascii() and stripped[stripped[:1] in "+-" :].isdecimal():
             reason = "expected at most 1000 digits"

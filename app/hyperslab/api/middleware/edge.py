@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hyperslab.api.response import METHOD, REFUSED
-from hyperslab.errors import BadParameter, CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
+from hyperslab.errors import BadParameter, BadPath, CodingUnknown, HeadTooLarge, HyperslabError, NotHttp
+from hyperslab.storage.keys import normalise_path
 
 ENCODED_SLASH: Final = "\udc2f"
 """An encoded slash in a decoded path. Like each byte that is not UTF-8, it is a lone surrogate, which is in no name and
@@ -102,6 +103,17 @@ def decoded(raw: bytes) -> str:
         return raw.decode("utf-8", "surrogateescape")
     parts = re.split(b"%2[fF]", raw)
     return ENCODED_SLASH.join(unquote_to_bytes(part).decode("utf-8", "surrogateescape") for part in parts)
+
+
+def node_path(text: str) -> str:
+    """The path of a node, or a key; raises `BadPath`."""
+    if not text.isascii() and (undecoded := [char for char in text if "\udc00" <= char <= "\udcff"]):
+        is_slash = ENCODED_SLASH in undecoded
+        sent = "".join(f"%{ord(char) - 0xDC00:02x}" if char in undecoded else char for char in text)
+        sent = sent.replace("%2f", "%2F")
+        reason = "an encoded slash (%2F) is never part of a name" if is_slash else "not UTF-8 after percent-decoding"
+        raise BadPath(f"/{sent}", reason)
+    return normalise_path(f"/{text}")
 
 
 def printable(path: str) -> str:

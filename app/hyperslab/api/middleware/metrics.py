@@ -28,7 +28,7 @@ class Counted:
             await self._app(scope, receive, send)
             return
         began = perf_counter()
-        status, nbytes = 0, 0
+        status, nbytes, unfinished = 0, 0, None
         scope["route"] = None  # that of an application around this one
 
         async def send_on(message: Message) -> None:
@@ -41,22 +41,17 @@ class Counted:
 
         try:
             await self._app(scope, receive, send_on)
-        except Cancelled as error:
-            let_go(error)
-            self._metrics.abandoned.labels(_route(scope)).inc()
         except Exception as error:
             # without an end, the server closes the connection
             let_go(error)
-            self._metrics.cut.labels(_route(scope)).inc()
+            unfinished = self._metrics.abandoned if isinstance(error, Cancelled) else self._metrics.cut
         finally:
+            route = scope["route"].name if isinstance(scope["route"], APIRoute) else "other"
+            if unfinished is not None:
+                unfinished.labels(route).inc()
             method = scope[METHOD] if scope[METHOD] in METHODS else "other"
             # 499, as nginx says that the client has left
-            requests, seconds, sent = self._metrics.series(_route(scope), method, status or 499)
+            requests, seconds, sent = self._metrics.series(route, method, status or 499)
             requests.inc()
             seconds.observe(perf_counter() - began)
             sent.inc(nbytes)
-
-
-def _route(scope: Scope) -> str:
-    route = scope["route"]
-    return route.name if isinstance(route, APIRoute) else "other"

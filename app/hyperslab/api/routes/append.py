@@ -8,7 +8,7 @@ from fastapi import Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
-from hyperslab.api.exchange import exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.node_documents import document_etag
 from hyperslab.api.params import AppendQuery, NodePath
 from hyperslab.api.response import Response, json_response
@@ -39,7 +39,7 @@ router = Router(prefix="/v1/append", tags=["writing"], default_response_class=Re
 )
 async def append(request: Request, path: NodePath, query: Annotated[AppendQuery, Query()]) -> Response:
     """Many may append at once. The answer is the place of the values."""
-    asked, axis = exchange(request), query.axis
+    asked, axis = Exchange(request), query.axis
     array = await asked.open_array(path)
     array.mount.check_writable()
     rank = len(array.metadata.shape)

@@ -16,7 +16,7 @@ from fastapi import Query, Request
 from hyperslab import errors
 from hyperslab.access import View
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import ChangesQuery, NodePath
 from hyperslab.api.response import ENDING, Headers, Pieces, Response, json_body
 from hyperslab.api.routing import Route, Router
@@ -57,7 +57,7 @@ router = Router(prefix="/v1/changes", tags=["metadata"], default_response_class=
 async def get_changes(request: Request, path: NodePath, query: Annotated[ChangesQuery, Query()]) -> Response:
     """With `Accept: application/json` the answer has the events of the next 30 seconds at most, and `next`, from which
     the next request goes on."""
-    asked = exchange(request)
+    asked = Exchange(request)
     since, accept = query.since or asked.header(b"last-event-id") or None, asked.header(b"accept")
     ending: Event = request.scope.get("state", {}).get(ENDING) or Event()
     cancel = await asked.hold(0)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import ChunkName, ChunkQuery, NodePath, NoQuery, WriteChunkQuery
 from hyperslab.api.representation import Reply, respond
 from hyperslab.api.response import Response, strong_etag
@@ -42,7 +42,7 @@ async def get_chunk(
 ) -> Response:
     """Decoded and without what lies beyond the edge of the array; a chunk that was never written holds the fill value.
     `format=stored` hands out the stored bytes as they are, and is 404 for a chunk that was never written."""
-    asked = exchange(request)
+    asked = Exchange(request)
 
     async def stored() -> Reply:
         array = await asked.open_array(path)
@@ -67,7 +67,7 @@ async def put_chunk(
     request: Request, path: NodePath, chunk: ChunkName, query: Annotated[WriteChunkQuery, Query()]
 ) -> Response:
     """Its values up to the edge of the array, or with `format=stored` its encoded bytes."""
-    asked = exchange(request)
+    asked = Exchange(request)
     array = await asked.open_array(path)
     coords = parse_coords(array, chunk)
     if query.format != "stored":
@@ -99,7 +99,7 @@ async def delete_chunk(
     query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
 ) -> Response:
     """404 if the chunk was absent."""
-    asked = exchange(request)
+    asked = Exchange(request)
     array = await asked.open_array(path)
     coords = parse_coords(array, chunk)
     check, delete = chunk_check(asked, coords), partial(asked.service.writer.delete_stored, inside=True)

@@ -11,7 +11,7 @@ from pydantic import Field
 from hyperslab import errors
 from hyperslab.access import DURATION, Action, Principal, allows, seconds_in, sees, timestamp
 from hyperslab.api import docs
-from hyperslab.api.exchange import exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.links import PREFIX
 from hyperslab.api.middleware.access import OUTER_ROOT, PRINCIPAL, unauthorized
 from hyperslab.api.params import PATH, NoQuery
@@ -65,7 +65,7 @@ async def post_link(
 ) -> Response:
     """For one who may do there what it allows. Routes follow the prefix: `{prefix}/zarr/{path}`,
     `{prefix}/view/{path}`. A link ends at the latest with the token or the link by which it was made."""
-    asked = exchange(request)
+    asked = Exchange(request)
     check_is_json(asked, FORM)
     async with received_body(asked, default_type=JSON, max_bytes=MAX_DOCUMENT_BYTES) as body:
         wanted = validated(LinkDefinition, parse_json_body(body))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from hyperslab import errors
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.middleware.audit import UNCHANGED
 from hyperslab.api.node_documents import NO_CHILDREN, array_document, document_etag, group_document
 from hyperslab.api.params import ChangeQuery, CreateQuery, DeleteQuery, MetadataQuery, NodePath
@@ -118,7 +118,7 @@ async def get_metadata(request: Request, path: NodePath, query: Annotated[Metada
     """An array: shape, chunks, dtype, codecs, attributes, limits, links, and its schema as TensorStore states it. A
     group: attributes, its children a page at a time, and OME-Zarr multiscales where it has them. Without a path: the
     stores."""
-    asked = exchange(request)
+    asked = Exchange(request)
     most = asked.context.options.max_listed
     least = 0 if query.search is None and not query.table else 1
     limit = (min(500, most) if query.table else most) if query.limit is None else query.limit
@@ -184,7 +184,7 @@ async def _document(request: Exchange, path: str, query: MetadataQuery, limit: i
 async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuery, Query()]) -> Response:
     """With all its ancestors. The body is the definition: `shape` and `dtype`, and many more members, or those of a
     group."""
-    asked = exchange(request)
+    asked = Exchange(request)
     definition = await json_object(asked, path, writes=query.mode != "open")  # which may have nothing to store
     _check_foreign(query.foreign, "mode=replace", allowed=query.mode == "replace")
     options: dict[str, Any] = {"mode": query.mode, "foreign": query.foreign, "check": new_node_check(asked, path)}
@@ -211,7 +211,7 @@ async def put_node(request: Request, path: NodePath, query: Annotated[CreateQuer
 )
 async def patch_node(request: Request, path: NodePath, query: Annotated[ChangeQuery, Query()]) -> Response:
     """`shape`, in which null keeps an axis, and `attributes`, a merge patch (RFC 7396)."""
-    asked = exchange(request)
+    asked = Exchange(request)
     patch = validated(Patch, await json_object(asked, path, MERGE_PATCH))
     sent = patch.model_fields_set
     if not sent:
@@ -241,7 +241,7 @@ async def patch_node(request: Request, path: NodePath, query: Annotated[ChangeQu
 )
 async def delete_node(request: Request, path: NodePath, query: Annotated[DeleteQuery, Query()]) -> Response:
     """Nodes below it only with `recursive=true`, and other keys than Zarr's only with `foreign=true`."""
-    asked = exchange(request)
+    asked = Exchange(request)
     _check_foreign(query.foreign, "recursive=true", allowed=query.recursive)
     check, delete = node_check(asked), asked.service.creator.delete
     kept = await asked.write(path, delete, path, recursive=query.recursive, foreign=query.foreign, check=check)

@@ -8,13 +8,13 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import NodePath, PlanQuery
 from hyperslab.api.representation import Representation, respond
 from hyperslab.api.response import Response, json_body
 from hyperslab.api.routing import Route, Router
 from hyperslab.api.slices import array_query, look_up, values_etag, with_inherited, with_labels, with_layout
-from hyperslab.wire import JSON, SelectionItem, dtype_to_json
+from hyperslab.wire import JSON, SelectionItem, dtype_to_json, parse_selection
 
 router = Router(prefix="/v1/plan", tags=["plan"], default_response_class=Response, route_class=Route)
 
@@ -29,7 +29,7 @@ router = Router(prefix="/v1/plan", tags=["plan"], default_response_class=Respons
 async def get_plan(request: Request, path: NodePath, query: Annotated[PlanQuery, Query()]) -> Response:
     """Shape, dtype and bytes of the answer, the chunks it touches and how many of them are cached, its ETag, and a
     split into boxes of at most `box_bytes` that follow the chunks. No data is read; `format` is that of the slice."""
-    asked, items = exchange(request), query.selection
+    asked, items = Exchange(request), parse_selection(query.select)
     return await respond(asked, lambda: _plan(asked, path, items, query))
 
 
@@ -37,7 +37,7 @@ async def _plan(request: Exchange, path: str, items: Sequence[SelectionItem], qu
     """HTTP caches always revalidate it: the chunk cache changes even if the store does not."""
     array = await with_inherited(request, await request.open_array(path), query.decode)
     if query.sel:
-        array, items = await with_labels(request, array, query)
+        array, items = await with_labels(request, array, items, query)
     wanted = array_query(array, items, query, query.format, None)
     if wanted.form == "tiff":
         wanted = await with_layout(request, wanted)

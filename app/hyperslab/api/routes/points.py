@@ -13,7 +13,7 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import NodePath, PointsQuery
 from hyperslab.api.representation import in_memory
 from hyperslab.api.response import Buffer, Response, array_headers, cost_headers
@@ -62,7 +62,7 @@ async def post_points(request: Request, path: NodePath, query: Annotated[PointsQ
     objects in their binary form), or JSON with a member `values`. Conditions and `casting` are for writing, `format` is
     for reading. `sel` fixes an axis for all points, which then have no index for it. In JSON, labels may stand for the
     indices: `{"labels": {"lat": [45, 50], "lon": [8.9, 9.1]}}`, one for each point."""
-    return await (_scatter if query.values else _gather)(exchange(request), path, query)
+    return await (_scatter if query.values else _gather)(Exchange(request), path, query)
 
 
 async def _gather(request: Exchange, path: str, query: PointsQuery) -> Response:

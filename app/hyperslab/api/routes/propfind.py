@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import KeyPath
 from hyperslab.api.response import Response, http_date
 from hyperslab.arrays.keys import KeyReader, ListedKey
@@ -28,13 +28,13 @@ _TOO_MANY: Final = f'{_HEAD}<D:error xmlns:D="DAV:"><D:propfind-finite-depth/></
 @router.api_route("/zarr/{path:node}", name="zarr", methods=["PROPFIND"], include_in_schema=False)
 async def list_keys(request: Request, path: KeyPath) -> Response:
     """Length and time of each key, and the collections."""
-    return await _list(exchange(request), path)
+    return await _list(Exchange(request), path)
 
 
 @router.api_route("/zarr", name="zarr", methods=["PROPFIND"], include_in_schema=False)
 async def list_stores(request: Request) -> Response:
     """All stores as collections."""
-    return await _list(exchange(request), "")
+    return await _list(Exchange(request), "")
 
 
 async def _list(request: Exchange, path: str) -> Response:

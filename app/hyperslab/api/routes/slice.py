@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import Casting, NodePath, SliceQuery, WriteQuery
 from hyperslab.api.representation import respond
 from hyperslab.api.response import Response
@@ -26,7 +26,7 @@ from hyperslab.arrays.plan import boxes_that_fit, resolve_field, select
 from hyperslab.engine.dtypes import Field
 from hyperslab.engine.indexing import touched
 from hyperslab.errors import TooLarge
-from hyperslab.wire import SelectionItem
+from hyperslab.wire import SelectionItem, parse_selection
 
 router = Router(prefix="/v1/slice", default_response_class=Response, route_class=Route)
 WRITTEN = docs.answer("It is stored.", headers={**docs.TAG, **docs.CHUNKS})
@@ -43,10 +43,9 @@ WRITTEN = docs.answer("It is stored.", headers={**docs.TAG, **docs.CHUNKS})
 async def get_slice(request: Request, path: NodePath, query: Annotated[SliceQuery, Query()]) -> Response:
     """Values in C order, of any size: what is large is streamed. HEAD costs a plan. `Range`, `If-Range`,
     `If-None-Match` and `If-Match` work on the computed bytes."""
-    asked, items = exchange(request), query.selection
-    if query.sel:
-        return await respond(asked, lambda: answer_from(path, asked, lambda array: labelled_reply(asked, array, query)))
-    return await respond(asked, lambda: answer_from(path, asked, lambda array: array_reply(asked, array, items, query)))
+    asked, items = Exchange(request), parse_selection(query.select)
+    reply = labelled_reply if query.sel else array_reply
+    return await respond(asked, lambda: answer_from(path, asked, lambda array: reply(asked, array, items, query)))
 
 
 @router.put(
@@ -60,11 +59,11 @@ async def get_slice(request: Request, path: NodePath, query: Annotated[SliceQuer
 )
 async def put_slice(request: Request, path: NodePath, query: Annotated[WriteQuery, Query()]) -> Response:
     """A body of one value fills the selection. The answer has the new tag of the selection, as raw."""
-    asked = exchange(request)
-    items: Sequence[SelectionItem] = query.selection
+    asked = Exchange(request)
+    items: Sequence[SelectionItem] = parse_selection(query.select)
     array = await asked.open_array(path)
     if query.sel:
-        items = (await with_labels(asked, array, query))[1]
+        items = (await with_labels(asked, array, items, query))[1]
     return await put_values(asked, array, items, resolve_field(array, query.field), query.casting)
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from hyperslab import errors
 from hyperslab.api import docs
 from hyperslab.api.admission import Share
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.params import EndStreamQuery, FramesQuery, NodePath, NoQuery, OpenStreamQuery, StreamQuery
 from hyperslab.api.response import Headers, Pieces, Response, json_body, json_response
 from hyperslab.api.routing import Route, Router
@@ -105,7 +105,7 @@ class Skip(Document):
 )
 async def get_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
     """Upload headers are there if `key` names an array, or the stream has one only."""
-    asked = exchange(request)
+    asked = Exchange(request)
     state = await asked.run(asked.context.streams.state, path)
     headers: Headers = ((b"content-type", JSON.encode()), (b"cache-control", b"no-store"))
     if query.key is not None or len(state["arrays"]) == 1:
@@ -127,7 +127,7 @@ async def get_stream(request: Request, path: NodePath, query: Annotated[StreamQu
 )
 async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStreamQuery, Query()]) -> Response:
     """201 with its state, or 200 if it is resumed. The body is the stream's settings."""
-    asked = exchange(request)
+    asked = Exchange(request)
     await asked.run(_require, asked, path, query.if_exists == "replace")
     settings = await asked.run(parse_settings, await json_object(asked, path))
     opening = partial(asked.context.streams.open, path, settings, query.if_exists, dry_run=query.dry_run)
@@ -147,7 +147,7 @@ async def put_stream(request: Request, path: NodePath, query: Annotated[OpenStre
 )
 async def patch_stream(request: Request, path: NodePath, query: Annotated[StreamQuery, Query()]) -> Response:
     """Header names and rules are those of the IETF draft *Resumable Uploads for HTTP*."""
-    asked, key = exchange(request), query.key
+    asked, key = Exchange(request), query.key
     epoch, offset = _epoch(asked), _number(asked, UPLOAD_OFFSET, "a number of bytes")
     completes, kind = asked.header(UPLOAD_COMPLETE.lower().encode()), media_type(asked)
     if completes not in (None, "?0", "?1"):
@@ -184,7 +184,7 @@ async def patch_stream(request: Request, path: NodePath, query: Annotated[Stream
 )
 async def delete_stream(request: Request, path: NodePath, query: Annotated[EndStreamQuery, Query()]) -> Response:
     """Either `finish=true` or `discard=true`."""
-    asked = exchange(request)
+    asked = Exchange(request)
     epoch = _epoch(asked)
     if query.finish == query.discard:
         raise BadParameter("finish", request.query_params.get("finish"), "either finish=true or discard=true")
@@ -210,7 +210,7 @@ async def flush_stream(
     query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
 ) -> Response:
     """Readers of chunks see them then; readers of the service see all frames at once."""
-    asked = exchange(request)
+    asked = Exchange(request)
     return json_response(await asked.write(path, asked.context.streams.flush, path, _epoch(asked)))
 
 
@@ -230,7 +230,7 @@ async def skip_frames(
     query: Annotated[NoQuery, Query()],  # noqa: ARG001 - refuses all
 ) -> Response:
     """They read as fill values."""
-    asked, streams = exchange(request), request.app.state.services.streams
+    asked, streams = Exchange(request), request.app.state.services.streams
     epoch = _epoch(asked)
     skip = validated(Skip, await json_object(asked, path))
     writer = await asked.write(path, partial(streams.array, path, skip.key, epoch=epoch, writing=True))
@@ -247,7 +247,7 @@ async def skip_frames(
 )
 async def get_frames(request: Request, path: NodePath, query: Annotated[FramesQuery, Query()]) -> Response:
     """Frames that have no metadata are left out."""
-    asked = exchange(request)
+    asked = Exchange(request)
     writer = await asked.run(asked.context.streams.array, path, query.key)
     durable = (await asked.run(writer.fence.read)).end // writer.array.frame_nbytes
     lines = partial(writer.frame_lines, query.start, durable)
@@ -276,7 +276,7 @@ async def post_frames(
 ) -> Response:
     """Frames of any arrays in order: 200 with the offset of each array that was named. A problem has these offsets
     too."""
-    asked = exchange(request)
+    asked = Exchange(request)
     epoch = _epoch(asked)
     if media_type(asked) != FRAMES:
         raise UnsupportedMediaType(media_type(asked) or "", [FRAMES])

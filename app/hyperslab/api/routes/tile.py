@@ -17,7 +17,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from hyperslab import errors
 from hyperslab.api import docs
-from hyperslab.api.exchange import Exchange, exchange, optimistically
+from hyperslab.api.exchange import Exchange, optimistically
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import NodePath
 from hyperslab.api.representation import Body, Content, Reply, Representation, respond
@@ -251,7 +251,7 @@ class _TileRequest:
     """A request for a resource of the picture at ``path``; ``suffix``: its query as sent, with its question mark."""
 
     def __init__(self, request: Request, path: str, query: TileQuery) -> None:
-        self.asked = exchange(request)
+        self.asked = Exchange(request)
         self.tiles: Tiles = self.asked.context.tiles
         self.path = path
         self.query = query

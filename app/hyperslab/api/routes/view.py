@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 
 from hyperslab import errors, viewer
 from hyperslab.api import docs
-from hyperslab.api.exchange import exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.representation import Representation
 from hyperslab.api.response import Response, etag_of, page_response
 from hyperslab.api.routing import Route
@@ -89,4 +89,4 @@ def asset_response(request: Request, asset: viewer.Asset, *, is_current: bool) -
 
 async def _conditional(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
     always = tuple([(name.lower().encode(), value.encode()) for name, value in headers.items()])
-    return await Representation(etag_of(body), media_type, body, always=always).respond(exchange(request))
+    return await Representation(etag_of(body), media_type, body, always=always).respond(Exchange(request))

@@ -21,7 +21,7 @@ from hyperslab import errors
 from hyperslab.access import Action
 from hyperslab.api import docs
 from hyperslab.api.conditional import CONDITIONAL
-from hyperslab.api.exchange import Exchange, exchange
+from hyperslab.api.exchange import Exchange
 from hyperslab.api.middleware.access import asks_for_page
 from hyperslab.api.middleware.replay import Sources
 from hyperslab.api.params import KeyPath
@@ -68,7 +68,7 @@ async def get_key(request: Request, path: KeyPath) -> Response:
     """Byte for byte as it is stored. Documents that Zarr clients want and the store lacks (`.zmetadata`, `.zgroup`) are
     made on the fly; the path of a node answers with an HTML index where that is accepted. The query is not looked
     at."""
-    return await _key(exchange(request), "zarr", path)
+    return await _key(Exchange(request), "zarr", path)
 
 
 @router.get(
@@ -82,7 +82,7 @@ async def get_key(request: Request, path: KeyPath) -> Response:
 async def get_key_of_v2(request: Request, path: KeyPath) -> Response:
     """Documents of nodes of Zarr v3 are made; chunks are the stored bytes, those in shards as well. `404` with the code
     `form-not-found` where Zarr v2 has no such array."""
-    return await _key(exchange(request), "zarr2", path)
+    return await _key(Exchange(request), "zarr2", path)
 
 
 @router.get(
@@ -96,7 +96,7 @@ async def get_key_of_v2(request: Request, path: KeyPath) -> Response:
 async def get_key_of_v3(request: Request, path: KeyPath) -> Response:
     """`zarr.json` of nodes of Zarr v2 are made; chunks are the stored bytes. `404` with the code `form-not-found` where
     Zarr v3 has no such array."""
-    return await _key(exchange(request), "zarr3", path)
+    return await _key(Exchange(request), "zarr3", path)
 
 
 @router.get("/zarr", name="zarr", include_in_schema=False)
@@ -104,7 +104,7 @@ async def get_key_of_v3(request: Request, path: KeyPath) -> Response:
 @router.get("/zarr3", name="zarr3", include_in_schema=False)
 async def get_stores(request: Request) -> Response:
     """The index of all stores."""
-    return await _key(exchange(request), request.scope["route"].name, "")
+    return await _key(Exchange(request), request.scope["route"].name, "")
 
 
 @router.put(
@@ -122,7 +122,7 @@ async def get_stores(request: Request) -> Response:
 )
 async def put_key(request: Request, path: KeyPath) -> Response:
     """The body is stored unchanged, under the same locks and checks as all writes."""
-    asked = exchange(request)
+    asked = Exchange(request)
     asked.service.catalog.locate(path)[0].check_writable()
     await _require(asked, "write", path)
     is_document = path.rpartition("/")[2] in NAMES
@@ -144,7 +144,7 @@ async def put_key(request: Request, path: KeyPath) -> Response:
 )
 async def delete_key(request: Request, path: KeyPath) -> Response:
     """404 if the key was absent."""
-    asked = exchange(request)
+    asked = Exchange(request)
     await _require(asked, "delete", path)
     check, delete = key_check(asked), asked.service.key_writer.delete
     if not await asked.write(_node_of(path), delete, path, check):
