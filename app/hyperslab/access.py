@@ -48,8 +48,8 @@ class Pattern(NamedTuple):
         if not segments:
             raise ValueError(f"{text!r} names no path: '**' is all of them")
         # a run of ** is one
-        runs = [[*run] for _, run in groupby(segments, lambda each: each == "**")]
-        return cls(tuple([each for run in runs for each in (run[:1] if run[0] == "**" else run)]))
+        runs = [[*run] for _, run in groupby(segments, lambda name: name == "**")]
+        return cls(tuple([name for run in runs for name in (run[:1] if run[0] == "**" else run)]))
 
     @classmethod
     def of(cls, path: str) -> Pattern:
@@ -62,28 +62,28 @@ class Pattern(NamedTuple):
     def covering(self) -> str:
         """A regular expression that matches the beginning of each covered path, behind which a slash is put."""
         wild = {} if self.is_literal else {"*": "[^/]+/", "**": "(?:[^/]+/)*"}
-        return "".join(wild.get(each) or re.escape(each) + "/" for each in self.segments)
+        return "".join(wild.get(segment) or re.escape(segment) + "/" for segment in self.segments)
 
     def leading(self) -> str:
         """As `covering`, of whole paths to covered ones."""
         text = ""
-        for each in reversed(self.segments):
-            if each == "**" and not self.is_literal:
+        for segment in reversed(self.segments):
+            if segment == "**" and not self.is_literal:
                 text = "(?:[^/]+/)*"
             else:
-                one = "[^/]+/" if each == "*" and not self.is_literal else re.escape(each) + "/"
+                one = "[^/]+/" if segment == "*" and not self.is_literal else re.escape(segment) + "/"
                 text = f"(?:{one}{text})?"
         return text
 
     def next_names(self, path: Sequence[str]) -> set[str] | None:
         """Names of children of a path on the way to what is covered; None for any."""
         names = set[str]()
-        for depth, each in enumerate(self.segments):
-            if not self.is_literal and (each == "**" or (each == "*" and depth == len(path))):
+        for depth, segment in enumerate(self.segments):
+            if not self.is_literal and (segment == "**" or (segment == "*" and depth == len(path))):
                 return None
             if depth == len(path):
-                return {each}
-            if each != path[depth] and (self.is_literal or each != "*"):
+                return {segment}
+            if segment != path[depth] and (self.is_literal or segment != "*"):
                 return names
         return names
 
@@ -105,7 +105,7 @@ class View:
     @cached_property
     def key(self) -> str:
         """Equal for views of the same paths."""
-        return "|".join(sorted({each.covering() for each in self.paths}))
+        return "|".join(sorted({pattern.covering() for pattern in self.paths}))
 
     @cached_property
     def _covering(self) -> re.Pattern[str] | None:
@@ -113,7 +113,7 @@ class View:
 
     @cached_property
     def _leading(self) -> re.Pattern[str] | None:
-        nodes = [each.leading() for each in self.paths if each.segments != (METRICS,)]
+        nodes = [pattern.leading() for pattern in self.paths if pattern.segments != (METRICS,)]
         return re.compile("|".join(sorted(set(nodes)))) if nodes else None
 
     def covers(self, path: str) -> bool:
@@ -127,11 +127,11 @@ class View:
     def next_names(self, path: str) -> set[str] | None:
         """Names of children of a path that leads to others, by which these are found; None for any."""
         segments, names = path.split("/") if path else [], set[str]()
-        for each in self.paths:
-            found = each.next_names(segments)
-            if found is None:
+        for pattern in self.paths:
+            following = pattern.next_names(segments)
+            if following is None:
                 return None
-            names |= found
+            names |= following
         return names
 
 

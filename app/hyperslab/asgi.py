@@ -42,13 +42,15 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
     """The stores of the settings, in order; sends no requests to them. Raises `BadDefinition`, with the store's name in
     ``member``."""
     mounts = []
-    for name, each in settings.stores.items():
+    for name, configured in settings.stores.items():
         try:
-            store = open_store(_from_settings(StoreConfig, each, name=name, options=each.revealed_options()))
+            store = open_store(
+                _from_settings(StoreConfig, configured, name=name, options=configured.revealed_options())
+            )
         except BadDefinition as error:
             raise BadDefinition(f"stores.{name}.{error.member}", error.reason) from error
         assumed = {}
-        for path, members in each.assume_metadata.items():
+        for path, members in configured.assume_metadata.items():
             member = f"stores.{name}.assume_metadata.{path}"
             try:
                 assumed[normalise_path(path)] = completed_document(members)
@@ -56,7 +58,7 @@ def mount_stores(settings: Settings) -> list[MountedStore]:
                 raise BadDefinition(member, str(error)) from error
             except BadDefinition as error:
                 raise BadDefinition(f"{member}.{error.member}", error.reason) from error
-        mounts.append(_from_settings(MountedStore, each, name=name, store=store, assume_metadata=assumed))
+        mounts.append(_from_settings(MountedStore, configured, name=name, store=store, assume_metadata=assumed))
     return mounts
 
 
@@ -79,13 +81,16 @@ def api_options(settings: Settings) -> ApiOptions:
 
 def identity_of(settings: Settings) -> Identity | None:
     """The identity provider. Raises `BadSettings` without the library that checks its tokens."""
-    found = settings.identity
-    if found is None:
+    provider = settings.identity
+    if provider is None:
         return None
     if find_spec("jwt") is None:
         raise BadSettings("identity needs a library: install hyperslab[identity]")
     return Identity(
-        found.issuer, found.audience, {name: each.rule() for name, each in found.groups.items()}, found.claim
+        provider.issuer,
+        provider.audience,
+        {name: group.rule() for name, group in provider.groups.items()},
+        provider.claim,
     )
 
 

@@ -148,12 +148,12 @@ def check(config: Config = None) -> int:
         _check(mount.store)
     json.dump(settings.masked(), sys.stdout, indent=2, ensure_ascii=False)
     print()
-    found = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
-    named = [(name, line) for name, each in found.items() for line in each.lines()]
+    surveys = {name: survey(catalog, mount, seconds=5.0) for name, mount in catalog.mounts.items()}
+    named = [(name, line) for name, result in surveys.items() for line in result.lines()]
     lines = [f"store {name!r}: {line}" for name, line in named if line.startswith(("skipped", "problem"))]
     if not settings.link_keys:
         print("hyperslab: no link_keys are set: signed links end with the process", file=sys.stderr)
-    broken = any(each.skipped for each in found.values())
+    broken = any(result.skipped for result in surveys.values())
     return _fail("; ".join(lines), 1 if broken else 0) if lines else 0
 
 
@@ -170,7 +170,7 @@ def link(
     """Print a signed link to a node and all below it, which works without a token until it ends."""
     from hyperslab.client.transfer import signed_link
 
-    print(signed_link(url, allow=[each.strip() for each in allow.split(",")], expires=expires, token=token))
+    print(signed_link(url, allow=[action.strip() for action in allow.split(",")], expires=expires, token=token))
 
 
 tokens = typer.Typer(help="Tokens for a service: make one, or look at those of the settings.", rich_markup_mode=None)
@@ -195,12 +195,12 @@ def new_token(
     """Print a new token, and the table for the settings, which has only its hash."""
     from hyperslab import access
 
-    actions = list(dict.fromkeys(each.strip() for each in allow.split(",")))
-    if unknown := [each for each in actions if each not in access.ACTIONS]:
+    actions = list(dict.fromkeys(action.strip() for action in allow.split(",")))
+    if unknown := [action for action in actions if action not in access.ACTIONS]:
         raise Refused(f"{unknown[0]!r} is no action: there are {', '.join(access.ACTIONS)}")
     try:
-        for each in path or ():
-            access.Pattern.parse(each)
+        for action in path or ():
+            access.Pattern.parse(action)
         ends = "" if expires is None else access.timestamp(time.time() + access.seconds_in(expires))
     except ValueError as error:
         raise Refused(str(error)) from error
@@ -225,20 +225,20 @@ def check_token(
     from hyperslab.settings import load, principals, read_tokens_file
 
     settings = load(config)
-    known = principals(settings.tokens)
+    by_digest = principals(settings.tokens)
     if settings.tokens_file is not None:
-        known |= read_tokens_file(settings.tokens_file)
+        by_digest |= read_tokens_file(settings.tokens_file)
     if token is not None:
         text = sys.stdin.readline().strip() if token == "-" else token
-        found = known.get(access.digest(text.encode()))
-        if found is None:
+        principal = by_digest.get(access.digest(text.encode()))
+        if principal is None:
             return _fail("no such token", 1)
-        known = {b"": found}
+        by_digest = {b"": principal}
     status = 0
-    for each in known.values():
-        ended = time.time() >= each.ends
+    for principal in by_digest.values():
+        ended = time.time() >= principal.ends
         status = 1 if ended and token is not None else status
-        print(f"{each.name}: {each.describe()}{' (ended)' if ended else ''}")
+        print(f"{principal.name}: {principal.describe()}{' (ended)' if ended else ''}")
     return status
 
 

@@ -229,8 +229,8 @@ class FieldUnknown(Impossible, code="field-unknown", title="The array has no suc
     fields: list[str]
 
     def __str__(self) -> str:
-        known = f"its fields are {shown(self.fields)}" if self.fields else "its dtype has no fields"
-        return f"{self.path!r} has no field {self.field!r}: {known}"
+        fields = f"its fields are {shown(self.fields)}" if self.fields else "its dtype has no fields"
+        return f"{self.path!r} has no field {self.field!r}: {fields}"
 
 
 class WrongKind(Impossible, code="wrong-kind", title="The node is of another kind"):
@@ -239,8 +239,8 @@ class WrongKind(Impossible, code="wrong-kind", title="The node is of another kin
     wanted: str
 
     def __str__(self) -> str:
-        found, wanted = ("a", "an") if self.wanted == "array" else ("an", "a")
-        return f"{self.path!r} is {found} {self.kind}, not {wanted} {self.wanted}"
+        article, wanted = ("a", "an") if self.wanted == "array" else ("an", "a")
+        return f"{self.path!r} is {article} {self.kind}, not {wanted} {self.wanted}"
 
 
 class NotRepresentable(Impossible, code="not-representable", title="Values not representable in this format"):
@@ -341,9 +341,9 @@ class NodeExists(Conflict, code="node-exists", title="Node already exists"):
         if self.member is None:
             return f"there is already a node ({self.kind}) at {self.path!r}"
         if self.member == "children":
-            found = ", ".join(map(repr, self.keys)) or repr(self.found)
+            keys = ", ".join(map(repr, self.keys)) or repr(self.found)
             return (
-                f"{self.path!r} has children or other keys below it, such as {found}: a recursive deletion takes "
+                f"{self.path!r} has children or other keys below it, such as {keys}: a recursive deletion takes "
                 "nodes of Zarr v2, and with foreign=true all else too"
             )
         return f"{self.path!r} exists with {self.member}={shown(self.found)}, not {shown(self.wanted)}"

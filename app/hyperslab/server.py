@@ -202,22 +202,23 @@ class WithoutLinks(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep the record."""
         if isinstance(record.args, tuple):
-            known = [
-                re.sub("/link/[^/? ]+", "/link/…", each) if isinstance(each, str) else each for each in record.args
+            arguments = [
+                re.sub("/link/[^/? ]+", "/link/…", argument) if isinstance(argument, str) else argument
+                for argument in record.args
             ]
-            record.args = tuple(known)
+            record.args = tuple(arguments)
         return True
 
 
 def log_config() -> dict[str, Any]:
     """uvicorn's, and a handler for the audit log, on stderr, one line each."""
-    found: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
-    found["filters"] = {"links": {"()": WithoutLinks}}
-    found["handlers"]["access"]["filters"] = ["links"]
-    found["formatters"]["audit"] = {"format": "%(message)s"}
-    found["handlers"]["audit"] = {"class": "logging.StreamHandler", "formatter": "audit", "stream": "ext://sys.stderr"}
-    found["loggers"]["hyperslab.audit"] = {"handlers": ["audit"], "level": "INFO", "propagate": False}
-    return found
+    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["filters"] = {"links": {"()": WithoutLinks}}
+    config["handlers"]["access"]["filters"] = ["links"]
+    config["formatters"]["audit"] = {"format": "%(message)s"}
+    config["handlers"]["audit"] = {"class": "logging.StreamHandler", "formatter": "audit", "stream": "ext://sys.stderr"}
+    config["loggers"]["hyperslab.audit"] = {"handlers": ["audit"], "level": "INFO", "propagate": False}
+    return config
 
 
 def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:

@@ -457,17 +457,17 @@ class TokensFile(_Model):
 def read_tokens_file(path: Path) -> dict[bytes, Principal]:
     """The tokens of a file, by their digests. Raises `ValueError`."""
     try:
-        found = TokensFile(**_read_toml(path))
+        document = TokensFile(**_read_toml(path))
     except BadSettings as error:
         raise ValueError(str(error)) from error
     except ValidationError as error:
         raise ValueError("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from error
-    return principals(found.tokens)
+    return principals(document.tokens)
 
 
 def principals(tokens: Mapping[str, TokenSettings]) -> dict[bytes, Principal]:
     """Who has each token, by its digest."""
-    return {each.digest(): each.principal(name) for name, each in tokens.items()}
+    return {entry.digest(): entry.principal(name) for name, entry in tokens.items()}
 
 
 def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -507,7 +507,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _read_environment() -> dict[str, Any]:
     """Settings of the environment, nested as in TOML. Lists and tables are JSON; a store may also be a URL alone."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, text in sorted(os.environ.items()):  # a store's URL before its other variables
         if not variable.upper().startswith(PREFIX) or variable.upper() in (CONFIG, PREFIX + "TOKEN"):
             continue  # the latter is the client's
@@ -521,8 +521,8 @@ def _read_environment() -> dict[str, Any]:
             except ValueError as error:
                 form = """is not JSON, as in '["text"]' or '{"name": "value"}'"""
                 raise BadSettings(f"the environment variable {variable} {form}") from error
-        found = _merge(found, reduce(lambda inner, key: {key: inner}, reversed(keys), value))
-    return found
+        values = _merge(values, reduce(lambda inner, key: {key: inner}, reversed(keys), value))
+    return values
 
 
 def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> str:
@@ -532,8 +532,8 @@ def _sentence(error: Any, sources: Sequence[tuple[Mapping[str, Any], str]]) -> s
     origin = f" (in {source})" if source else ""
     if error["type"] != "extra_forbidden":
         return f"{'.'.join(location)}: {error['msg'].removeprefix('Value error, ')}{origin}"
-    known = (Settings if len(location) == 1 else TABLES.get(location[0], Settings)).model_fields
-    nearest = [*location[:-1], *difflib.get_close_matches(location[-1], known, n=1, cutoff=0)]
+    fields = (Settings if len(location) == 1 else TABLES.get(location[0], Settings)).model_fields
+    nearest = [*location[:-1], *difflib.get_close_matches(location[-1], fields, n=1, cutoff=0)]
     if source == ENVIRONMENT:
         name, meant = (PREFIX + DELIMITER.join(keys).upper() for keys in (location, nearest))
         return f"{source} variable {name} is no setting: did you mean {meant}?"

@@ -49,7 +49,7 @@ def _surveys(settings: Settings) -> dict[str, Survey]:
 
 def _store_lines(settings: Settings, surveys: dict[str, Survey], base: str) -> list[str]:
     """Example requests: metadata of a store, and the first eight items along the last axis of an array."""
-    examples = [found.example for found in surveys.values() if found.example is not None]
+    examples = [survey.example for survey in surveys.values() if survey.example is not None]
     open_stores = [name for name in settings.stores if name not in surveys or not surveys[name].skipped]
     names = [node.path.partition("/")[0] for node in examples] + open_stores
     lines = [f"{base}/v1/metadata/{quote(name)}" for name in names[:1]] or [f"{base}/v1"]

@@ -95,8 +95,8 @@ def create_app(
         (Problems, {"services": services}),
         (Replay, {"responses": services.responses}),
     )
-    for each, arguments in reversed(middleware):
-        app.add_middleware(each, **arguments)
+    for layer, arguments in reversed(middleware):
+        app.add_middleware(layer, **arguments)
 
     @app.exception_handler(RequestValidationError)
     async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
@@ -129,7 +129,7 @@ def create_app(
 
 def routers(has_alias: bool) -> list[APIRouter]:
     """The routers, with the alias for IIIF or without."""
-    return [each for each in ROUTERS if has_alias or each is not tile.iiif_router]
+    return [candidate for candidate in ROUTERS if has_alias or candidate is not tile.iiif_router]
 
 
 @cache
@@ -137,13 +137,13 @@ def included(has_alias: bool) -> APIRouter:
     """A router with the routes of all others. Applications of one process share it, as FastAPI analyses each route
     anew for each router that includes it."""
     router = APIRouter()
-    for each in routers(has_alias):
-        router.include_router(each)
+    for routed in routers(has_alias):
+        router.include_router(routed)
     return router
 
 
 def methods_of(has_alias: bool, path: str) -> list[str]:
     """The methods of a path."""
     routes = [route for router in routers(has_alias) for route in router.routes if isinstance(route, APIRoute)]
-    found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
-    return [method for method in METHODS if method in found or (method == "HEAD" and "GET" in found)]
+    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    return [method for method in METHODS if method in methods or (method == "HEAD" and "GET" in methods)]

@@ -127,7 +127,7 @@ def page(*media_types: str) -> Responses:
 
 def problems(*refused: type[HyperslabError]) -> Responses:
     """The problem documents of a route, with the codes that are its own."""
-    codes = [f"`{each.code}` ({each.http_status})" for each in refused]
+    codes = [f"`{error.code}` ({error.http_status})" for error in refused]
     text = f"What went wrong: {', '.join(codes)}, or one of all routes." if codes else "What went wrong."
     return {"default": answer(text, {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}})}
 
@@ -298,7 +298,7 @@ def _plain(schema: Json) -> Json:
     members = {name: value for name, value in schema.items() if name not in ("title", "description")}
     if members.get("default", "") in (None, []):
         del members["default"]
-    kinds = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    kinds = [variant for variant in schema.get("anyOf", ()) if variant.get("type") != "null"]
     return members if len(kinds) != 1 else {**kinds[0], **{name: members[name] for name in members if name != "anyOf"}}
 
 

@@ -63,8 +63,8 @@ def answer(
     async def send(message: Message) -> None:
         nonlocal failure, is_whole
         if message["type"] == "http.response.start":
-            found = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            on_head(Head(message["status"], tuple(found)))
+            pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+            on_head(Head(message["status"], tuple(pairs)))
             return
         try:
             on_body(message.get("body", b""))

@@ -51,8 +51,8 @@ class Links:
 
     def principal(self, text: str) -> Principal:
         """Who asks through a link. Raises `LinkRevoked` for a key that is not known, `LinkInvalid`, `LinkExpired`."""
-        found = self._known.get(text)
-        if found is None:
+        principal = self._known.get(text)
+        if principal is None:
             name, _, signed = text.partition(".")
             if name not in self._signers:
                 raise LinkRevoked
@@ -61,10 +61,10 @@ class Links:
             except BadSignature as error:  # compared in constant time
                 raise LinkInvalid from error
             path, letters, ends, maker = orjson.loads(urlsafe_b64decode(payload + b"=="))
-            found = Principal(f"link of {maker}", rules_of(path, letters), ends)
+            principal = Principal(f"link of {maker}", rules_of(path, letters), ends)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[text] = found
-        if time.time() >= found.ends:
-            raise LinkExpired(timestamp(found.ends))
-        return found
+            self._known[text] = principal
+        if time.time() >= principal.ends:
+            raise LinkExpired(timestamp(principal.ends))
+        return principal

@@ -72,12 +72,12 @@ class Metrics:
         before = dict.fromkeys(counters, 0)
 
         def sample() -> None:
-            found = stats()
+            values = stats()
             for member, counter in counters.items():
-                counter.inc(getattr(found, member) - before[member])
-                before[member] = getattr(found, member)
+                counter.inc(getattr(values, member) - before[member])
+                before[member] = getattr(values, member)
             for member, gauge in gauges.items():
-                gauge.set(getattr(found, member))
+                gauge.set(getattr(values, member))
 
         self._samples.append(sample)
 

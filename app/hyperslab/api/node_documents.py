@@ -105,11 +105,11 @@ def group_document(group: GroupNode, listed: Children, root: str = "") -> dict[s
     ome = read_ome(attributes)
     document["problems"] = [*listed.problems, *problems, *group.problems, *ome.problems]
     if ome.multiscale is not None:
-        found = ome.multiscale
-        axes = None if found.axes is None else [asdict(axis) for axis in found.axes]
-        datasets = [asdict(dataset) for dataset in found.datasets]
-        described = {"name": found.name, "version": found.version, "axes": axes, "datasets": datasets}
-        document["multiscales"] = [{**described, "type": found.downsampling}]
+        image = ome.multiscale
+        axes = None if image.axes is None else [asdict(axis) for axis in image.axes]
+        datasets = [asdict(dataset) for dataset in image.datasets]
+        described = {"name": image.name, "version": image.version, "axes": axes, "datasets": datasets}
+        document["multiscales"] = [{**described, "type": image.downsampling}]
     return document
 
 
@@ -117,8 +117,8 @@ def _listed(listed: Children, name: str) -> list[dict[str, Any]]:
     """Children, rows of a table, or nodes that were found; these with the attribute that has the text."""
     if isinstance(listed, Table):
         return [asdict(row) for row in listed.rows]
-    found = listed.attributes if isinstance(listed, Matches) else {}
-    nodes = [(node, found.get(node.name)) for node in listed.nodes]
+    attributes = listed.attributes if isinstance(listed, Matches) else {}
+    nodes = [(node, attributes.get(node.name)) for node in listed.nodes]
     return [
         {
             name: node.name,

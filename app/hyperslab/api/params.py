@@ -294,13 +294,13 @@ def refusal(request: Request, errors: Sequence[Any]) -> BadParameter:
     value = sent[0] if len(sent) == 1 else sent or error["input"]
     model = get_type_hints(request.scope["endpoint"]).get("query")
     fields = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
-    known = {field.alias or name: field for name, field in fields.items()}
+    field_names = {field.alias or name: field for name, field in fields.items()}
     if error["type"] == "extra_forbidden":
         return BadParameter(
-            name, value, f"one of the parameters {', '.join(sorted(known))}" if known else "no parameters"
+            name, value, f"one of the parameters {', '.join(sorted(field_names))}" if field_names else "no parameters"
         )
     cause = error.get("ctx", {}).get("error")
-    return BadParameter(name, value, _expected(known.get(name), error, cause))
+    return BadParameter(name, value, _expected(field_names.get(name), error, cause))
 
 
 def _expected(field: FieldInfo | None, error: Any, cause: Exception | None) -> str:
@@ -310,8 +310,8 @@ def _expected(field: FieldInfo | None, error: Any, cause: Exception | None) -> s
     if str(error["type"]).startswith("bool"):
         return "true or false"
     bounds = field.metadata if field is not None else ()
-    low = next((each.ge for each in bounds if hasattr(each, "ge")), None)
-    high = next((each.le for each in bounds if hasattr(each, "le")), None)
+    low = next((bound.ge for bound in bounds if hasattr(bound, "ge")), None)
+    high = next((bound.le for bound in bounds if hasattr(bound, "le")), None)
     if low is not None:
         return f"an integer from {low}" + ("" if high is None else f" to {high}")
     return str(cause or error["msg"])

@@ -48,18 +48,18 @@ class Services:
 
     def seen_by(self, view: View) -> Services:
         """The same as a view shows it; of many views, the last are kept."""
-        found = self._seen.get(view.key)
-        if found is None:
+        services = self._seen.get(view.key)
+        if services is None:
             catalog = SeenCatalog(self.service.catalog, view)
             reader = self.service.reader
             service = replace(self.service, catalog=catalog, coordinates=Coordinates(catalog, reader))
             keys = readers(catalog, reader)
             tiles = Tiles(catalog, reader, self.tiles.cache, max_bytes=self.options.max_tile_bytes)
-            found = self._seen[view.key] = replace(self, service=service, keys=keys, tiles=tiles, view=view)
+            services = self._seen[view.key] = replace(self, service=service, keys=keys, tiles=tiles, view=view)
             if len(self._seen) > VIEWS:
                 self._seen.popitem(last=False)
         self._seen.move_to_end(view.key)
-        return found
+        return services
 
     async def unless_seen(self, seen: Services, unseen: Unseen, error: HyperslabError) -> HyperslabError:
         """An error, or that of what is not seen if no node is."""

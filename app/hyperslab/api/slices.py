@@ -198,11 +198,11 @@ async def by_labels(
     largest = max(sizes[split_label(text, sizes)[0]] for text in labels)
     async with request.context.admission.hold(64 * min(largest, MAX_VALUES)):  # of a value: it, its index, and copies
         if request.method not in ("GET", "HEAD"):  # the body is still to come
-            found = await request.run(choose)
+            chosen = await request.run(choose)
         else:
             async with cancelled_when_gone(request.receive) as cancel:
-                found = await request.run(choose, cancel)
-    return {axes[name]: positions for name, positions in found.items()}
+                chosen = await request.run(choose, cancel)
+    return {axes[name]: positions for name, positions in chosen.items()}
 
 
 async def with_labels(
@@ -211,14 +211,14 @@ async def with_labels(
     """The array and the ``items`` of ``select=``, with those of ``sel=`` among them. The array has no documents, so
     that no response is replayed: its coordinates may change the selection."""
     field = resolve_field(array, query.field)
-    found = await by_labels(request, array, query.sel, query.method)
+    positions_by_axis = await by_labels(request, array, query.sel, query.method)
     rank = len(array.metadata.shape) + (0 if field is None else len(field.shape))
-    at = items.index(...) if ... in items else len(items)
+    ellipsis = items.index(...) if ... in items else len(items)
     given = len(items) - (... in items)
     if given > rank:
         raise TooManyIndices(given, rank)
-    whole = [*items[:at], *[slice(None)] * (rank - given), *items[at + 1 :]]
-    for axis, positions in found.items():
+    whole = [*items[:ellipsis], *[slice(None)] * (rank - given), *items[ellipsis + 1 :]]
+    for axis, positions in positions_by_axis.items():
         if whole[axis] != slice(None):
             raise BadParameter("select", query.select, f"`:` for axis {axis}, which sel= selects")
         chosen = item(positions)
@@ -269,14 +269,14 @@ class _Streamed(_Values):
         first, last = start // item, -(-stop // item)
         interval = (first * stored, last * stored)
         slabs = self.context.service.reader.stream(self.plan, *interval, cancel, self.statistics, slab_bytes=slab_bytes)
-        slab, at = next(slabs, None), first * item
+        slab, offset = next(slabs, None), first * item
         if part.start < len(prefix):
             yield prefix[part.start : part.stop]
         while slab is not None:
             values = None if query.decoder is None else query.decode(np.frombuffer(slab, self.plan.dtype))
             piece = slab if values is None else bytes_of(values)
-            yield piece[max(start - at, 0) : max(stop - at, 0)]
-            at += len(piece)
+            yield piece[max(start - offset, 0) : max(stop - offset, 0)]
+            offset += len(piece)
             slab = next(slabs, None)
 
 
@@ -340,9 +340,9 @@ class _Whole(_Values):
             self.context.service.reader.fill_slab(plan, part, out, cost=self.statistics, cancel=cancel)
             add_objects(packer, out)
             if packer.nbytes > most and values.size > 1:
-                each = -(-packer.nbytes // done)  # estimate from the objects read so far
-                boxes = boxes_that_fit(plan.array, plan.selection, each, most)
-                nbytes = each * plan.selection.size
+                item_nbytes = -(-packer.nbytes // done)  # estimate from the objects read so far
+                boxes = boxes_that_fit(plan.array, plan.selection, item_nbytes, most)
+                nbytes = item_nbytes * plan.selection.size
                 raise TooLarge("a selection of objects, as raw", nbytes, most, boxes=boxes)
         return encode(values, self.query.form) if self.query.form in TEXT_FORMS else packer.finish()
 
@@ -357,20 +357,20 @@ class _Whole(_Values):
             values = np.frombuffer(slab, plan.dtype)
             values = values if query.decoder is None else query.decoder(values)
             reduced.add(values if inner == 1 else np.linalg.norm(values.reshape(-1, inner), axis=1))
-        found = fitting(reduced.result().reshape(query.shape), query.dtype)
-        return query.encode(found.astype(query.dtype, copy=False))
+        bins = fitting(reduced.result().reshape(query.shape), query.dtype)
+        return query.encode(bins.astype(query.dtype, copy=False))
 
 
 def _sources(plan: ReadPlan) -> Sources | None:
     """The documents and chunks of the response; None for too many."""
     array = plan.array
-    found = None if plan.found is None else plan.found.by_coords
-    if found is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
+    by_coords = None if plan.found is None else plan.found.by_coords
+    if by_coords is None or not array.documents or plan.touched > MAX_KEYS - len(array.documents):
         return None
-    if None in found.values() and not is_settled(array):
+    if None in by_coords.values() and not is_settled(array):
         return None
-    keys = (*array.documents, *map(array.chunk_key, found))
-    versions = [*array.documents.values(), *found.values()]
+    keys = (*array.documents, *map(array.chunk_key, by_coords))
+    versions = [*array.documents.values(), *by_coords.values()]
     return Sources(array.mount, keys, versions, plan.touched)
 
 
@@ -435,8 +435,8 @@ async def labelled_reply(
 
 async def answer_from(path: str, request: Exchange, answer: Callable[[ArrayNode], Awaitable[Response]]) -> Response:
     """The response of ``answer`` for the array at ``path``, made `optimistically`."""
-    known = request.service.catalog.remembered(path)
-    array = known if isinstance(known, ArrayNode) else None
+    node = request.service.catalog.remembered(path)
+    array = node if isinstance(node, ArrayNode) else None
     return await optimistically(request, array, partial(request.open_array, path), answer)
 
 
@@ -446,8 +446,8 @@ async def look_up(request: Exchange, plan: ReadPlan) -> tuple[ReadPlan, str, int
     reader = request.service.reader
 
     def work(cancel: Cancel | None = None) -> tuple[ReadPlan, str, int]:
-        found = reader.look_up(plan, cancel)
-        return found, found.tag, reader.count_cached(found)
+        looked_up = reader.look_up(plan, cancel)
+        return looked_up, looked_up.tag, reader.count_cached(looked_up)
 
     if runs_on_loop(plan.array.mount, plan.touched):
         return work()

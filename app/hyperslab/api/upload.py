@@ -50,7 +50,7 @@ class ContentDigest:
 
     def __init__(self, header: str) -> None:
         """Parse the header's value; unknown algorithms are ignored. Raises `BadParameter`."""
-        known: dict[str, Any] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
+        algorithms: dict[str, Any] = {"sha-512": hashlib.sha512, "sha-256": hashlib.sha256, "crc32c": _Crc32c}
         member = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:,|$)")
         self._digests: dict[str, tuple[bytes, Any]] = {}
         position = 0
@@ -62,8 +62,8 @@ class ContentDigest:
                 sent = base64.b64decode(match[2], validate=True)
             except binascii.Error as error:
                 raise BadParameter(CONTENT_DIGEST, match[2], "base64 between the colons") from error
-            if match[1] in known:
-                self._digests[match[1]] = sent, known[match[1]]()
+            if match[1] in algorithms:
+                self._digests[match[1]] = sent, algorithms[match[1]]()
             position = match.end()
 
     def update(self, data: bytes | memoryview) -> None:
@@ -73,9 +73,9 @@ class ContentDigest:
     def check(self) -> None:
         """Raise `DigestMismatch` unless all digests match."""
         for name, (sent, received) in self._digests.items():
-            found = received.digest()
-            if found != sent:
-                raise DigestMismatch(name, base64.b64encode(sent).decode(), base64.b64encode(found).decode())
+            digest_received = received.digest()
+            if digest_received != sent:
+                raise DigestMismatch(name, base64.b64encode(sent).decode(), base64.b64encode(digest_received).decode())
 
 
 _SLOWEST: Final = 16 << 10

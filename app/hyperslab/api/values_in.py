@@ -230,8 +230,8 @@ def _leaves(document: Any, shape: tuple[int, ...]) -> list[Any]:
     for axis, size in enumerate(shape):
         for part in level:
             if not isinstance(part, list) or len(part) != size:
-                found = len(part) if isinstance(part, list) else shown(part)
-                raise BadBody(f"the length of the JSON lists along axis {axis}", size, found)
+                described = len(part) if isinstance(part, list) else shown(part)
+                raise BadBody(f"the length of the JSON lists along axis {axis}", size, described)
         level = [item for part in level for item in part]
     return level
 
@@ -242,10 +242,10 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
     if dtype.numpy.hasobject:
         item: NDArray[Any] = np.empty(1, object)
         try:
-            found = parse_new_item(value, dtype, wanted.codecs)
+            parsed = parse_new_item(value, dtype, wanted.codecs)
         except ValueError as error:
             raise BadBody(f"not an object of this array: {error}") from error
-        item[0] = _checked_object(None if found is None else found[()], wanted.codecs)
+        item[0] = _checked_object(None if parsed is None else parsed[()], wanted.codecs)
         return item.reshape(())
     if value is None:
         raise BadBody("null is no value", dtype.json, None)
@@ -257,11 +257,11 @@ def _item(value: Any, wanted: Target) -> NDArray[Any]:
             return _bytes(value, dtype.numpy)
         if kind == "M" and isinstance(value, str) and value != "NaT":  # counts and NaT are spelled as in fill values
             value = count_of(value, dtype.numpy, exact=True)
-        found = parse_new_item(value, dtype)
+        parsed = parse_new_item(value, dtype)
     except (ValueError, OverflowError) as error:
         raise BadBody(f"not a value of dtype {json.dumps(dtype.json)}: {error}") from error
-    assert found is not None  # only for null
-    return found
+    assert parsed is not None  # only for null
+    return parsed
 
 
 def _record(value: Mapping[str, Any], dtype: DataType) -> NDArray[Any]:

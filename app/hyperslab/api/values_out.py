@@ -310,18 +310,18 @@ def _object(value: Any) -> Any:
     """JSON of a value decoded by an object codec."""
     match value:
         case str():
-            found: Any = _text(value)
+            plain: Any = _text(value)
         case bytes() | bytearray():
-            found = base64.b64encode(value).decode()
+            plain = base64.b64encode(value).decode()
         case np.ndarray() | np.generic():
-            found = _nested(_items(value.reshape(value.size)), value.shape)
+            plain = _nested(_items(value.reshape(value.size)), value.shape)
         case dict():
-            found = {_text(str(key)): _object(member) for key, member in value.items()}
+            plain = {_text(str(key)): _object(member) for key, member in value.items()}
         case list() | tuple():
-            found = [_object(item) for item in value]
+            plain = [_object(item) for item in value]
         case _:
-            found = value
-    return found
+            plain = value
+    return plain
 
 
 def _nested(items: list[Any], shape: tuple[int, ...]) -> Any:

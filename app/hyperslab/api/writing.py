@@ -118,9 +118,9 @@ def document_check(request: Exchange, path: str) -> KeyCheck | None:
 def _conditions(request: Exchange, *, with_times: bool = False) -> Conditions | None:
     """The conditions of a write, None without any. Times of modification exist only for keys; elsewhere their
     conditions are ignored (RFC 9110 §13.1.4)."""
-    found = request.conditions
-    timed = with_times and found.if_unmodified_since is not None
-    return found if timed or found.if_match is not None or found.if_none_match is not None else None
+    conditions = request.conditions
+    timed = with_times and conditions.if_unmodified_since is not None
+    return conditions if timed or conditions.if_match is not None or conditions.if_none_match is not None else None
 
 
 def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[str] = ()) -> None:
@@ -134,8 +134,8 @@ def _check_entry(conditions: Conditions, entry: Entry | None, others: Sequence[s
 def _check_tags(conditions: Conditions, tags: Sequence[str], *, exists: bool, modified: float | None = None) -> None:
     """Raise `PreconditionFailed` unless one of the present tags, or the time ``modified`` if known, meets the
     conditions."""
-    sent = [each for each in (conditions.if_match, conditions.if_none_match) if isinstance(each, tuple)]
-    matching = next((tag for tag in tags if any(tag in each for each in sent)), tags[0] if tags else None)
+    sent = [tag_list for tag_list in (conditions.if_match, conditions.if_none_match) if isinstance(tag_list, tuple)]
+    matching = next((tag for tag in tags if any(tag in tag_list for tag_list in sent)), tags[0] if tags else None)
     asks_for_absence = conditions.if_match is None and conditions.if_none_match == "*"
     now = matching if exists or not asks_for_absence else None
     conditions.check(now, modified, reading=False)

@@ -218,7 +218,7 @@ class _Key:
             ("at", self.at, None if self.at is None else done["offset"]),
             ("values", self.digest, done.get("digest") or self.digest),
         )
-        other = [name for name, sent, known in facts if sent != known]
+        other = [name for name, sent, stored in facts if sent != stored]
         if other:
             had = f"the append of {done['length']} at {done['offset']} along axis {done['axis']} had this one"
             raise BadParameter(IDEMPOTENCY_KEY, self.key, f"another key: {had}, with other {' and '.join(other)}")

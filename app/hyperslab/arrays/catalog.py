@@ -139,8 +139,8 @@ class Catalog:
 
         def read() -> Node:
             others = [key for key, version in child.documents.items() if version is not None and key not in child.read]
-            found = dict(zip(others, mount.versions.read(others), strict=True))
-            return self._parse(mount, rest, [child.read.get(key) or found.get(key) for key in child.documents])
+            stored_by_key = dict(zip(others, mount.versions.read(others), strict=True))
+            return self._parse(mount, rest, [child.read.get(key) or stored_by_key.get(key) for key in child.documents])
 
         node = self._readable(path, read) if node is None else node
         return None if node is None else self.whole(node)
@@ -169,9 +169,9 @@ class Catalog:
                 if stored is None or (is_v3 and is_mixed and not describes_node(stored.data)):
                     continue
                 members = parse_object(stored.data, key, limit=MAX_CONSOLIDATED_BYTES)
-                found = _Large(_inner(members) if is_v3 else members, 500 + 4 * len(stored.data))
-                self._attributes.put((mount.name, key), stored.version, found, found.nbytes)
-                return found.attributes
+                attributes = _Large(_inner(members) if is_v3 else members, 500 + 4 * len(stored.data))
+                self._attributes.put((mount.name, key), stored.version, attributes, attributes.nbytes)
+                return attributes.attributes
             return {}
 
         return self._readable(path, read) or {}
@@ -361,24 +361,24 @@ class Catalog:
             return stores.page(limit=limit, cursor=cursor)
         problems: list[str] = []
         above = [*self._consolidated_above(mount, group.prefix, problems)]
-        known = _known_children(mount, group.prefix, above)
-        found = listing.children(
-            mount, group.prefix, known, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
+        named = _known_children(mount, group.prefix, above)
+        page = listing.children(
+            mount, group.prefix, named, limit=limit, cursor=cursor, deadline=deadline, attributes=attributes
         )
-        if not (mount.store.capabilities.listable or known.names or _NAME_CHILDREN & without_unread(group)[0].keys()):
+        if not (mount.store.capabilities.listable or named.names or _NAME_CHILDREN & without_unread(group)[0].keys()):
             problems.append("children are unknown: the store cannot be listed, and no consolidated metadata name any")
         if attributes and mount.is_remote and above:
-            found = replace(found, nodes=tuple(_with_copies(found.nodes, group.prefix, above)))
-        return replace(found, problems=(*problems, *described(found.unserved)))
+            page = replace(page, nodes=tuple(_with_copies(page.nodes, group.prefix, above)))
+        return replace(page, problems=(*problems, *described(page.unserved)))
 
     def some_children(self, group: GroupNode, count: int) -> list[ChildInfo]:
         """The first ``count`` children, without a limit of time."""
         page = self.children(group, limit=count)
-        found = [*page.nodes]
-        while page.next_cursor is not None and len(found) < count:
-            page = self.children(group, limit=count - len(found), cursor=page.next_cursor)
-            found += page.nodes
-        return found
+        nodes = [*page.nodes]
+        while page.next_cursor is not None and len(nodes) < count:
+            page = self.children(group, limit=count - len(nodes), cursor=page.next_cursor)
+            nodes += page.nodes
+        return nodes
 
     def count_folders(self, group: GroupNode, most: int) -> int:
         """The number of folders in that of a group, of which each may be a child, up to ``most``; 0 if unknown."""
@@ -423,11 +423,11 @@ class Catalog:
                 keys = [key for key in keys if key not in odd]
                 versions = mount.versions.look_up("", keys, documents=True, denied_is_absent=blind)
             stored = [None] * len(keys)
-        for root, key, version, found in zip(roots, keys, versions, stored, strict=True):
+        for root, key, version, document in zip(roots, keys, versions, stored, strict=True):
             if version is None:
                 continue
             try:
-                documents = self._consolidated.load((mount.name, key), version, partial(_load, mount, key, found)).value
+                nodes = self._consolidated.load((mount.name, key), version, partial(_load, mount, key, document)).value
             except Vanished:
                 continue
             except StoreDenied as error:
@@ -435,12 +435,12 @@ class Catalog:
                     raise
                 problems.append(f"{error}; the documents of the nodes themselves are read instead")
                 continue
-            if not isinstance(documents, BadMetadata):
-                yield root, documents
+            if not isinstance(nodes, BadMetadata):
+                yield root, nodes
             elif mount.store.capabilities.listable:
-                problems.append(f"{documents}; the documents of the nodes themselves are read instead")
+                problems.append(f"{nodes}; the documents of the nodes themselves are read instead")
             else:
-                raise BadMetadata(documents.key, documents.member, documents.reason)
+                raise BadMetadata(nodes.key, nodes.member, nodes.reason)
 
     def _parse(
         self, mount: MountedStore, rest: str, stored: Sequence[Stored | None], large: _Large | None = None
@@ -465,8 +465,8 @@ class Catalog:
             hidden = tuple([key for key in (array_key, group_key) if documents[key] is not None])
             before = self._nodes.any_version((mount.name, rest))
             kept = before.metadata.attributes if isinstance(before, ArrayNode) else None
-            found = parse_document(v3.data, v3_key, kept)
-            node = _v3_node(mount, prefix, found, v3.version, {v3_key: v3.version}, hidden)
+            document = parse_document(v3.data, v3_key, kept)
+            node = _v3_node(mount, prefix, document, v3.version, {v3_key: v3.version}, hidden)
         elif array is not None:
             del documents[group_key]  # an array takes precedence over a group
             metadata = ArrayMetadata.parse(array.data, array_key)
@@ -486,8 +486,8 @@ class Catalog:
         """A node without documents of its own: one in a ``.zmetadata`` at or above it, or an implicit group, shown only
         by its children, which may have attributes."""
         prefix = as_prefix(rest)
-        for root, known in self._consolidated_above(mount, rest, []):
-            node = _from_consolidated(mount, prefix, known.documents, prefix[len(root) :])
+        for root, nodes in self._consolidated_above(mount, rest, []):
+            node = _from_consolidated(mount, prefix, nodes.documents, prefix[len(root) :])
             if node is not None:
                 name, version = (mount.name, f"{rest}/.zmetadata"), node.version
                 kept = self._nodes.get(name, version) or node
@@ -568,16 +568,16 @@ def _load(mount: MountedStore, key: str, found: Stored | None) -> tuple[_Consoli
             return error, stored.version, _NODE_OVERHEAD
         inside = None  # opening the node raises
     texts, kinds, nbytes = dict[str, bytes](), dict[str, dict[str, Kind]](), 0
-    for each, document in (inside or {}).items():
-        text = texts[each] = dump_copy(document)
-        path, _, last = each.rpartition("/")
+    for sub_path, document in (inside or {}).items():
+        text = texts[sub_path] = dump_copy(document)
+        path, _, last = sub_path.rpartition("/")
         above, slash, name = path.rpartition("/")
         siblings = kinds.setdefault(above + slash, {})
         if path and (last == ".zarray" or (last == V3 and document.get("node_type") == "array")):
             siblings[name] = "array"
         elif path and last in (".zgroup", V3):
             siblings.setdefault(name, "group")
-        nbytes += 2 * len(each) + len(text) + 300  # objects and slots
+        nbytes += 2 * len(sub_path) + len(text) + 300  # objects and slots
     children = {inner: listing.Known(siblings) for inner, siblings in kinds.items()}
     return _Consolidated(texts, children), stored.version, nbytes
 
@@ -589,10 +589,10 @@ def _known_children(mount: MountedStore, prefix: str, above: Sequence[tuple[str,
         name, slash, _ = path[len(prefix) :].partition("/")
         if path.startswith(prefix) and name:
             assumed[name] = "group" if slash and name not in assumed else "array"
-    found = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
-    if not assumed and len(found) == 1:  # as large as it may be
-        return found[0]
-    kinds = [assumed, *(each.kinds for each in found)]
+    listings = [known.children[prefix[len(root) :]] for root, known in above if prefix[len(root) :] in known.children]
+    if not assumed and len(listings) == 1:  # as large as it may be
+        return listings[0]
+    kinds = [assumed, *(each.kinds for each in listings)]
     arrays = {name for each in kinds for name, kind in each.items() if kind == "array"}
     return listing.Known({name: "array" if name in arrays else "group" for each in kinds for name in each})
 
@@ -603,8 +603,8 @@ def _with_copies(
     """The children of a group, each with its attributes in the first consolidated metadata that name it."""
     for child in children:
         copied: Mapping[str, Any] | None = None
-        for root, known in above:
-            inner, documents = f"{prefix[len(root) :]}{child.name}/", known.documents
+        for root, nodes in above:
+            inner, documents = f"{prefix[len(root) :]}{child.name}/", nodes.documents
             if (text := documents.get(inner + V3)) is not None:
                 copied = _inner(parse_json(text, limit=len(text)))
             elif inner + ".zarray" in documents or inner + ".zgroup" in documents:
@@ -626,8 +626,8 @@ def _from_consolidated(mount: MountedStore, prefix: str, documents: Mapping[str,
     if v3 is not None:
         version = f"consolidated-{_digest(v3)}"
         return _v3_node(mount, prefix, parse_document(v3, prefix + V3), version, {})
-    found = [documents.get(inner + name) for name in (".zarray", ".zattrs", ".zgroup")]
-    array, attributes, group = [None if text is None else parse_json(text, limit=len(text)) for text in found]
+    stored = [documents.get(inner + name) for name in (".zarray", ".zattrs", ".zgroup")]
+    array, attributes, group = [None if text is None else parse_json(text, limit=len(text)) for text in stored]
     attributes = attributes or {}
     version = f"consolidated-{_digest(repr((array, attributes, group)).encode())}"
     if array is not None:
@@ -665,4 +665,4 @@ def _joined(versions: Sequence[str | None]) -> str:
 
 
 def _versions_of(stored: Sequence[Stored | None]) -> list[str | None]:
-    return [None if each is None else each.version for each in stored]
+    return [None if value is None else value.version for value in stored]

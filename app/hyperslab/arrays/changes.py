@@ -104,9 +104,9 @@ class ChangeLog:
         logs them."""
         if not self.writable or time.monotonic() - self._renewed < _RENEW_AFTER:
             return
-        known = time.monotonic() - self._renewed < _WATCHED_FOR
+        is_watched = time.monotonic() - self._renewed < _WATCHED_FOR
         lapsed = False
-        if not known:  # changes are unlogged since the last watch expired, or there was none
+        if not is_watched:  # changes are unlogged since the last watch expired, or there was none
             stored = self._store.get(_WATCH)
             renewed = (parse_object(stored.data) or {}).get("renewed") if stored is not None else None
             lapsed = not isinstance(renewed, int) or time.time_ns() - renewed > _WATCHED_FOR * 1e9
@@ -115,7 +115,7 @@ class ChangeLog:
             with self._store.lock(_LOG):
                 self._store.put(_LOG, _text(new_log()))
         self._renewed = time.monotonic()
-        if self._remote and not known:
+        if self._remote and not is_watched:
             time.sleep(LOOK_AFTER)  # until no replica has the earlier state cached
 
     def read(self, known: tuple[str | None, Log]) -> tuple[str | None, Log]:

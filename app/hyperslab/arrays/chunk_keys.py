@@ -59,9 +59,9 @@ def is_settled(array: ArrayNode) -> bool:
 
 def elsewhere(array: ArrayNode, absent: Sequence[Coords]) -> ArrayNode | None:
     """The array with other keys if its chunks are `located` there, else None."""
-    found = located(array, absent)
-    alike = found.metadata.stored_grid.key(first := (0,) * array.metadata.rank) == array.metadata.stored_grid.key(first)
-    return None if alike else found
+    moved = located(array, absent)
+    alike = moved.metadata.stored_grid.key(first := (0,) * array.metadata.rank) == array.metadata.stored_grid.key(first)
+    return None if alike else moved
 
 
 def parse_any(array: ArrayNode, name: str) -> Coords | None:
@@ -92,13 +92,15 @@ def _look(array: ArrayNode, absent: Sequence[Coords]) -> KeyForm | None:
             is_whole = len(names) < _LISTED
     if not is_whole:
         names += _present(array, others if absent else [stated, *others], absent[:_TRIED] or [first])
-    found = {grid: [at for at in map(grid.parse_key, names) if at is not None] for grid in (stated, *others)}
-    other = next((grid for grid in others if found[grid]), None)
+    present = {
+        grid: [coords for coords in map(grid.parse_key, names) if coords is not None] for grid in (stated, *others)
+    }
+    other = next((grid for grid in others if present[grid]), None)
     if other is None:
-        return form if found[stated] or not is_whole else None
+        return form if present[stated] or not is_whole else None
     where = f"{prefix}{V3 if v3 else array.mount.metadata_key}"
     says, lie = f"{stated.key(first)!r}", f"chunks lie under keys like {other.key(first)!r}"
-    if not found[stated] and not _present(array, [stated], [*found[other], *absent]):
+    if not present[stated] and not _present(array, [stated], [*present[other], *absent]):
         problem = f"{where}: it states keys like {says}, but {lie}, which are read"
         return KeyForm(other.prefix, other.separator, problem)
     for name in _present(array, others, absent):
@@ -108,7 +110,7 @@ def _look(array: ArrayNode, absent: Sequence[Coords]) -> KeyForm | None:
 
 def _present(array: ArrayNode, grids: Sequence[ChunkGrid], coords: Sequence[Coords]) -> list[str]:
     """Those of the objects' keys that exist, relative to the array."""
-    store, names = array.mount.store, [grid.key(at) for grid in grids for at in coords]
+    store, names = array.mount.store, [grid.key(coord) for grid in grids for coord in coords]
 
     def is_there(name: str) -> bool:
         try:
@@ -118,4 +120,4 @@ def _present(array: ArrayNode, grids: Sequence[ChunkGrid], coords: Sequence[Coor
                 return False
             raise
 
-    return [name for name, found in zip(names, array.mount.each(is_there, names), strict=True) if found]
+    return [name for name, exists in zip(names, array.mount.each(is_there, names), strict=True) if exists]

@@ -151,7 +151,7 @@ class ChunkReader:
         array, (part,) = self._array, parts.parts
         key = array.chunk_key(parts.coords)
         name = array.cache_key(key)
-        if version == UNKNOWN and any(self._cache.any_version(each) is not None for each in (name, _parts_of(name))):
+        if version == UNKNOWN and any(self._cache.any_version(entry) is not None for entry in (name, _parts_of(name))):
             version = array.mount.versions.look_up(array.prefix, [key])[0]
         if version is None:
             self._place_fill(part, key, out)
@@ -240,27 +240,27 @@ class ChunkReader:
             return chunk, stored.version, chunk_nbytes(chunk)
 
         try:
-            found = self._cache.load(self._array.cache_key(key), version, load, count_miss=version == UNKNOWN)
+            loaded = self._cache.load(self._array.cache_key(key), version, load, count_miss=version == UNKNOWN)
         except Vanished:
             self._place_fill(part, key, out)
             return None
-        if found.was_there:
+        if loaded.was_there:
             cost.add(cached=1)
-        self._place(part, found.value, out)
-        return found.version
+        self._place(part, loaded.value, out)
+        return loaded.version
 
     def _read_around_cache(self, want: Wanted, key: str, out: NDArray, cost: ReadCost) -> str | None:
         start, part, runs = perf_counter(), want.part, want.runs
-        found: tuple[str, Buffer | Parts] | None = None
+        fetched_parts: tuple[str, Buffer | Parts] | None = None
         if self._partial is not None and runs is not None and self._fetches_parts:
-            found = self._fetch_parts(self._partial, key, runs)
-        if found is None:
+            fetched_parts = self._fetch_parts(self._partial, key, runs)
+        if fetched_parts is None:
             stored = self._array.get_object(key, self._codec.max_stored_bytes)
             if stored is None:
                 self._place_fill(part, key, out)
                 return None
-            found = stored.version, stored.data
-        (version, data), fetched = found, perf_counter()
+            fetched_parts = stored.version, stored.data
+        (version, data), fetched = fetched_parts, perf_counter()
         nbytes = data.nbytes if isinstance(data, Parts) else len(data)
         self.place_decoded(self._metadata.coding(part.coords).codec, want, key, data, out, version)
         cost.add(bytes_read=nbytes, fetch=fetched - start, decode=perf_counter() - fetched)
@@ -285,13 +285,13 @@ class ChunkReader:
             return None
         rest = ranges if head else ranges[1:]
         try:
-            found = self._store.get_ranges(key, rest, version) if rest else []
+            fetched = self._store.get_ranges(key, rest, version) if rest else []
         except VersionConflict:
             return None
-        if found is None:
+        if fetched is None:
             return None
-        data = [*([] if head else [begun]), *found]
-        parts = [(at, each) for (at, _), each in zip(ranges, data, strict=True)]
+        data = [*([] if head else [begun]), *fetched]
+        parts = [(offset, data_of_range) for (offset, _), data_of_range in zip(ranges, data, strict=True)]
         return version, Parts(begun if head else b"", parts, runs)
 
     def place_decoded(  # noqa: PLR0917

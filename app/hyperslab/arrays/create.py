@@ -94,8 +94,8 @@ class Creator:
             return self.create_array(path, definition, mode=mode, **options)
         if kind != "group":
             raise BadDefinition("kind", f"expected array or group, found {shown(kind)}")
-        known = {"kind", "attributes", "zarr_format", *(_OF_GROUP_DOCUMENTS if "links" in definition else ())}
-        if unknown := sorted(set(definition) - known):
+        members = {"kind", "attributes", "zarr_format", *(_OF_GROUP_DOCUMENTS if "links" in definition else ())}
+        if unknown := sorted(set(definition) - members):
             raise BadDefinition(unknown[0], "not a member of a group: expected kind, zarr_format and attributes")
         attributes = checked_attributes(definition.get("attributes") or {})
         return self.create_group(path, attributes, zarr_format=definition.get("zarr_format"), mode=mode, **options)
@@ -132,8 +132,8 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "array", *difference)
 
-        if mode == "open" and (found := self._opened(path, check, check_fits)) is not None:
-            return found  # also for partial definitions
+        if mode == "open" and (existing := self._opened(path, check, check_fits)) is not None:
+            return existing  # also for partial definitions
         asked = {**members, "dimension_names": names} if zarr_format == 3 else members
         attributes = {**with_units(members, attributes, zarr_format)}
         metadata = checked(checked_document(asked, attributes))
@@ -165,8 +165,8 @@ class Creator:
             if difference is not None:
                 raise NodeExists(node.path, "group", *difference)
 
-        if mode == "open" and (found := self._opened(path, check, check_fits)) is not None:
-            return found
+        if mode == "open" and (existing := self._opened(path, check, check_fits)) is not None:
+            return existing
         return self._create(path, _Definition(made, None, attributes, check_fits), mode, check, foreign=foreign)
 
     def _opened(self, path: str, check: NodeCheck | None, check_fits: Callable[[Node], None]) -> NewNode | None:
@@ -226,12 +226,14 @@ class Creator:
         mount, prefix = self._catalog.locate_writable(path)
         self._check_possible(mount, prefix, wanted)
         with node_lock(mount, prefix), node_lease(mount, prefix) as turn:  # keep documents of two creators apart
-            found: Node | BrokenNode | None = None
+            existing: Node | BrokenNode | None = None
             with suppress(NodeNotFound):
                 replaces = mode == "replace"
-                found = self._catalog.open_even_broken(path) if replaces else self._catalog.open_node(path, fresh=True)
-            implicit = found if isinstance(found, GroupNode) and found.implicit else None
-            node = found if implicit is None else None
+                existing = (
+                    self._catalog.open_even_broken(path) if replaces else self._catalog.open_node(path, fresh=True)
+                )
+            implicit = existing if isinstance(existing, GroupNode) and existing.implicit else None
+            node = existing if implicit is None else None
             replace = node is not None
             if implicit is not None and (wanted.metadata is not None or mode == "replace"):
                 replace = bool(self._catalog.some_children(implicit, 1))
@@ -243,7 +245,7 @@ class Creator:
                 return _existing(node, mode, wanted.check_fits)
             mount.check_not_assumed(prefix, below=replace)
             if not foreign and replace and wanted.metadata is not None:
-                refuse_hidden(self._catalog, mount, prefix, found, wanted.metadata)
+                refuse_hidden(self._catalog, mount, prefix, existing, wanted.metadata)
             try:
                 kept, marked = Remainder(), False
                 array = None if wanted.metadata is None else new_array(mount, prefix, wanted.metadata)
@@ -316,8 +318,8 @@ class Creator:
         a document a moment ago.
         """
         roots = prefixes(prefix)[:-1]
-        found = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
-        bare = [root for root, group, v3 in zip(roots, found, found, strict=True) if group is v3 is None]
+        versions = iter(mount.store.versions("", [root + name for root in roots for name in (".zgroup", V3)]))
+        bare = [root for root, group, v3 in zip(roots, versions, versions, strict=True) if group is v3 is None]
         for root in bare:
             node = self._catalog.find_node(mount.path(root), fresh=True)
             if isinstance(node, ArrayNode) or (node is not None and not node.implicit):

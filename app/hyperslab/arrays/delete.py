@@ -65,11 +65,11 @@ def refuse_others(catalog: Catalog, mount: MountedStore, prefix: str, node: Node
     owns = _owner(mount, prefix, chunk_spellings(mount, prefix, node))
     unserved = list[Unserved]()
     keys = (entry.key for entry in mount.store.list_prefix(prefix, unserved) if not owns(entry.key))
-    found = sorted(islice(keys, _SHOWN)) or sorted(each.path for each in unserved)[:_SHOWN]
-    if not found and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
-        found = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
-    if found:
-        raise NodeExists(node.path, node.kind, "children", "none", found[0], found)
+    names = sorted(islice(keys, _SHOWN)) or sorted(thing.path for thing in unserved)[:_SHOWN]
+    if not names and isinstance(node, GroupNode):  # a group known only from .zmetadata has no keys
+        names = [prefix + child.name for child in catalog.some_children(node, _SHOWN)]
+    if names:
+        raise NodeExists(node.path, node.kind, "children", "none", names[0], names)
 
 
 def refuse_v3(mount: MountedStore, prefix: str, *, coexisting: bool = True) -> None:
@@ -209,8 +209,8 @@ def remove(
     """
     store, linked = mount.store, mount.store.is_link(prefix)
     below = _nodes_below(mount, prefix) if recursive and not linked else {}
-    found = _open(catalog, mount, prefix)
-    spelt = set[str]() if linked else chunk_spellings(mount, prefix, found)
+    opened = _open(catalog, mount, prefix)
+    spelt = set[str]() if linked else chunk_spellings(mount, prefix, opened)
     arrays = (*([prefix] if spelt else ()), *[inner for inner, is_array in below.items() if is_array])
 
     def matters(folder: str, is_listed: bool) -> bool:
@@ -233,7 +233,7 @@ def remove(
             _remove_own(mount, inner, chunks, inner_turn, foreign=foreign and bool(chunks))
             bury_late(node, inner_turn.check)
     _remove_own(mount, prefix, spelt, turn, foreign=foreign or linked)
-    bury_late(found, turn.check)
+    bury_late(opened, turn.check)
     kept = Remainder()
 
     def keep(key: str, _: bool) -> bool:
@@ -290,7 +290,9 @@ def _is_node(mount: MountedStore, prefix: str) -> bool:
 def _owner(mount: MountedStore, prefix: str, spelt: Set[str]) -> Owns:
     """Predicate for the keys of one node: its documents, and keys that match ``spelt``, outside the shape too."""
     own = {prefix + name for name in mount.document_names}
-    patterns = [re.escape(each).replace(r"\*", "(0|[1-9][0-9]{0,18})") if each else _CHUNK_LIKE for each in spelt]
+    patterns = [
+        re.escape(segment).replace(r"\*", "(0|[1-9][0-9]{0,18})") if segment else _CHUNK_LIKE for segment in spelt
+    ]
     chunk = re.compile("|".join(patterns))
     return lambda key: key in own or chunk.fullmatch(key, len(prefix)) is not None
 
@@ -310,22 +312,22 @@ def _nodes_below(mount: MountedStore, prefix: str) -> dict[str, bool]:
     """Prefixes of all nodes below another one, and whether each may be an array or an interrupted deletion; targets of
     links are excluded. Memory grows with nodes, not chunks."""
     marked = [unquote(marker.key.removeprefix(_MARKERS)) for marker in mount.store.list_dir(_MARKERS).entries]
-    found = {name[1:]: True for name in marked if name.startswith("/")}
+    nodes = {name[1:]: True for name in marked if name.startswith("/")}
     consolidated = prefixes(prefix)
     for entry in mount.store.list_prefix(prefix, []):
         folder, slash, name = entry.key.rpartition("/")
         inner = folder + slash
         if name in mount.document_names:
-            found[inner] = found.get(inner, False) or name in (mount.metadata_key, V3)
+            nodes[inner] = nodes.get(inner, False) or name in (mount.metadata_key, V3)
             consolidated += [inner] if name == ".zmetadata" and inner != prefix else []
     for root in [root for root in consolidated if not mount.store.is_odd(f"{root}.zmetadata")]:
         try:
             stored = mount.store.get(root + ".zmetadata")
-            known = {} if stored is None else parse_consolidated(stored.data, root + ".zmetadata")
+            documents = {} if stored is None else parse_consolidated(stored.data, root + ".zmetadata")
         except (BadMetadata, StoredTooLarge):
             continue
-        found |= {root + key.removesuffix(".zarray"): True for key in known if key.rpartition("/")[2] == ".zarray"}
-    inside = {inner: found[inner] for inner in sorted(found) if inner.startswith(prefix) and inner != prefix}
+        nodes |= {root + key.removesuffix(".zarray"): True for key in documents if key.rpartition("/")[2] == ".zarray"}
+    inside = {inner: nodes[inner] for inner in sorted(nodes) if inner.startswith(prefix) and inner != prefix}
     above = {root for inner in inside for root in prefixes(inner) if len(root) > len(prefix)}
     links = tuple(root for root in above if mount.store.is_link(root))
     return {inner: is_array for inner, is_array in inside.items() if not inner.startswith(links)}

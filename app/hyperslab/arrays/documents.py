@@ -192,8 +192,8 @@ def _follow_everywhere(
     above = [root + V3 for root in roots[:-1] if removed_below or of_v3]
     with suppress(StoredTooLarge):  # readers ignore such a document
         blind = not mount.store.capabilities.listable
-        found = mount.store.document_versions("", above, denied_is_absent=blind) if above else []
-        groups = [(key, version) for key, version in zip(above, found, strict=True) if version is not None]
+        versions = mount.store.document_versions("", above, denied_is_absent=blind) if above else []
+        groups = [(key, version) for key, version in zip(above, versions, strict=True) if version is not None]
         keys += [key for key, version in groups if _copies(mount, key, version) is not None]
         for key in keys:
             own, of_format = as_prefix(key.rpartition("/")[0]), key.endswith(V3)
@@ -243,12 +243,12 @@ def _outdated(mount: MountedStore, key: str, documents: Mapping[str, Any], befor
     One that existed ``before`` was up to date: only differences are in doubt, and documents missing from it and from
     the store were deleted meanwhile. Without one before, documents missing from the store exist only here.
     """
-    known, root = _documents_in(before, key), as_prefix(key.rpartition("/")[0])
-    names = documents.keys() if known is None else known.keys() | documents.keys()
-    doubtful = [n for n in names if _is_document(n) and (known is None or known.get(n) != documents.get(n))]
-    found = mount.store.versions(root, [_stored_key(mount, root + name) for name in doubtful])
-    new = () if known is None else documents.keys() - known.keys()
-    return tuple(root + n for n, version in zip(doubtful, found, strict=True) if version is not None or n in new)
+    listed, root = _documents_in(before, key), as_prefix(key.rpartition("/")[0])
+    names = documents.keys() if listed is None else listed.keys() | documents.keys()
+    doubtful = [n for n in names if _is_document(n) and (listed is None or listed.get(n) != documents.get(n))]
+    versions = mount.store.versions(root, [_stored_key(mount, root + name) for name in doubtful])
+    new = () if listed is None else documents.keys() - listed.keys()
+    return tuple(root + n for n, version in zip(doubtful, versions, strict=True) if version is not None or n in new)
 
 
 def _is_document(name: str) -> bool:
@@ -265,7 +265,7 @@ def _follow_in(
     """`follow` in the consolidated metadata under ``key``. A broken document stays as it is: the change itself is
     stored, and readers get an error. Raises `StoreError`."""
     root = as_prefix(key.rpartition("/")[0])
-    inner, known = prefix[len(root) :], set[str]()
+    inner, inside = prefix[len(root) :], set[str]()
     try:
         if not key.endswith(V3) and mount.store.stat(key) is None:
             return
@@ -285,13 +285,13 @@ def _follow_in(
             names = (*changed, *([] if leaving else [root + name for name in below]))
             seen = {name: mount.store.get(_stored_key(mount, name), MAX_CONSOLIDATED_BYTES) for name in names}
             # a group above without a document in the store may exist only here
-            absent = [name for name, found in seen.items() if found is None]
-            gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in known}
+            absent = [name for name, held in seen.items() if held is None]
+            gone = {name[len(root) :] for name in absent if name.startswith(prefix) or name in inside}
             gone.update(below if leaving else ())
-            known.update(seen.keys() - {*absent})
+            inside.update(seen.keys() - {*absent})
             after = {name: text for name, text in before.items() if name not in gone}
-            for name, found in seen.items():
-                document = None if found is None else parse_object(found.data, limit=MAX_CONSOLIDATED_BYTES)
+            for name, held in seen.items():
+                document = None if held is None else parse_object(held.data, limit=MAX_CONSOLIDATED_BYTES)
                 if document is not None:  # a broken one stays unchanged
                     if document.get("consolidated_metadata"):  # its contents are listed here anyway
                         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {}}
@@ -311,7 +311,7 @@ def _follow_in(
                 raise VersionConflict(key, None) from error
             mount.copies.put(key, stored, Copies(copies.around, after, stored), 2 * len(text) + 200 * len(after))
             now = mount.store.versions(root, [_stored_key(mount, name) for name in seen]) if seen else []
-            if now != [None if found is None else found.version for found in seen.values()]:
+            if now != [None if held is None else held.version for held in seen.values()]:
                 raise VersionConflict(key, stored)  # the next attempt reads the present state
 
     try:
@@ -338,13 +338,13 @@ def _copies(mount: MountedStore, key: str, version: str) -> Copies | None:
         stored = mount.store.get(key, MAX_CONSOLIDATED_BYTES)
     except StoredTooLarge:
         return None
-    known = _documents_in(stored, key)
+    documents = _documents_in(stored, key)
     if stored is None:
         return None
-    if known is None:
+    if documents is None:
         mount.copies.put(key, stored.version, Copies((b"", b""), {}, stored.version), 1000)
         return None
-    texts = {name: _member(name, document) for name, document in known.items()}
+    texts = {name: _member(name, document) for name, document in documents.items()}
     whole, hole = parse_json(stored.data, limit=MAX_CONSOLIDATED_BYTES), uuid4().hex
     (whole["consolidated_metadata"] if key.endswith(V3) else whole)["metadata"] = hole
     before, _, after = dump_copy(whole).partition(f'"{hole}"'.encode())

@@ -58,8 +58,8 @@ def remembered(metadata: ArrayMetadata) -> list[dict[str, Any]]:
 
 def stream_mark(metadata: ArrayMetadata) -> Mapping[str, Any] | None:
     """The mark of a stream that writes to the array, unchecked; None if there is none."""
-    found = _own(metadata.document).get("stream")
-    return found if isinstance(found, dict) else None
+    mark = _own(metadata.document).get("stream")
+    return mark if isinstance(mark, dict) else None
 
 
 def _is_append(entry: Any, shape: Shape) -> bool:
@@ -87,9 +87,9 @@ def with_own(metadata: ArrayMetadata, **changed: Any) -> ArrayMetadata:
     """The same metadata with other items of the own member, or without those that are None."""
     before = _own(metadata.document)
     changed = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
-    own = {name: known for name, known in {**before, **changed}.items() if known is not None}
+    own = {name: member for name, member in {**before, **changed}.items() if member is not None}
     if doubt(metadata) == metadata.shape:  # all of it has been stored since, so no condition of a late request holds
-        own = {name: known for name, known in own.items() if name not in ("doubt", "fence")}
+        own = {name: member for name, member in own.items() if name not in ("doubt", "fence")}
     return metadata if own == before else replace(metadata, document=_holding(metadata.document, own))
 
 

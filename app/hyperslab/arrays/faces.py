@@ -85,7 +85,7 @@ class FaceReader(KeyReader):
             if self._format == 2:
                 return self._chunk(node, path, wanted)
         try:
-            found = super().find(path, wanted)
+            key = super().find(path, wanted)
         except KeyNotFound:
             if not isinstance(node, ArrayNode):
                 raise
@@ -93,10 +93,10 @@ class FaceReader(KeyReader):
             moved = None if coords is None else self._object(node, coords, wanted)
             if moved is None:
                 raise
-            found = moved
-        if node is None or isinstance(found, MadeKey):
-            return found
-        return replace(found, documents=node.documents or None)
+            key = moved
+        if node is None or isinstance(key, MadeKey):
+            return key
+        return replace(key, documents=node.documents or None)
 
     def _array_of(self, path: str) -> ArrayNode | None:
         """The array above a key. An array that was opened before is tried first, as each look-up in a remote store
@@ -105,12 +105,12 @@ class FaceReader(KeyReader):
         if mount is None:
             return None
         folders = [*above(path)]
-        known = [folder for folder in folders if isinstance(self._catalog.remembered(folder), ArrayNode)]
-        for folder in (*known, *folders):
+        arrays = [folder for folder in folders if isinstance(self._catalog.remembered(folder), ArrayNode)]
+        for folder in (*arrays, *folders):
             node = self._catalog.find_node(folder)
             if isinstance(node, ArrayNode):
                 return node
-            if node is None and not known and mount.store.capabilities.listable:
+            if node is None and not arrays and mount.store.capabilities.listable:
                 return None
         return None
 
@@ -121,22 +121,22 @@ class FaceReader(KeyReader):
         if coords is None:
             raise KeyNotFound(path)
         if metadata.levels:
-            found = piece_of_shard(self._reader, array, coords, wanted)
+            piece = piece_of_shard(self._reader, array, coords, wanted)
         else:
-            found = self._object(array, coords, wanted)
-        if found is None and not metadata.rank:
+            piece = self._object(array, coords, wanted)
+        if piece is None and not metadata.rank:
             value = metadata.dtype.clean(np.full((), metadata.fill, metadata.dtype.numpy))
             return MadeKey(array.mount, path, metadata.codec.encode(value))
-        if found is None:
+        if piece is None:
             raise KeyNotFound(path)
-        return replace(found, documents=array.documents or None)
+        return replace(piece, documents=array.documents or None)
 
     def _object(self, array: ArrayNode, coords: Coords, wanted: tuple[int, int] | None) -> StoredKey | None:
         """The stored object of an array at a position."""
         parent, _, name = array.mount.path(array.chunk_key(coords)).rpartition("/")
-        found = self._stored(parent, name, wanted)
-        moved = elsewhere(array, [coords]) if found is None else None
-        return found if moved is None else self._object(moved, coords, wanted)
+        key = self._stored(parent, name, wanted)
+        moved = elsewhere(array, [coords]) if key is None else None
+        return key if moved is None else self._object(moved, coords, wanted)
 
     def _document(self, node: Node | None, path: str, wanted: tuple[int, int] | None) -> StoredKey | MadeKey:
         name = path.rpartition("/")[2]
@@ -144,17 +144,17 @@ class FaceReader(KeyReader):
             raise KeyNotFound(path)
         document: dict[str, Any] | None = None
         if node.zarr_format == self._format:
-            found = super().find(path, wanted)
+            key = super().find(path, wanted)
             if isinstance(node, ArrayNode):
                 if name != V3 or _CONSOLIDATED not in node.metadata.document:
-                    return found
-            elif node.prefix or name != V3 or isinstance(found, MadeKey):
-                return found
+                    return key
+            elif node.prefix or name != V3 or isinstance(key, MadeKey):
+                return key
             else:
-                stored = found.mount.store.get(found.key)
+                stored = key.mount.store.get(key.key)
                 document = None if stored is None else parse_object(stored.data, limit=MAX_CONSOLIDATED_BYTES)
                 if document is None or _CONSOLIDATED in document:
-                    return found
+                    return key
         if isinstance(node, GroupNode) and name == CONSOLIDATED:
             return MadeKey(node.mount, path, self._consolidated(node))
         if document is None:
@@ -244,13 +244,13 @@ class FaceReader(KeyReader):
                     continue
                 made = replace(node, attributes={}) if unread else node
                 try:
-                    found = self._v3_document(made, find_in(group, nodes)) if path else {}
+                    documents = self._v3_document(made, find_in(group, nodes)) if path else {}
                 except FormNotFound:
                     continue
                 if path and is_group:
-                    metadata[path] = {**found, **_consolidated({})}
-                elif path and opens_v3_in_zarr3(found):
-                    metadata[path] = found
+                    metadata[path] = {**documents, **_consolidated({})}
+                elif path and opens_v3_in_zarr3(documents):
+                    metadata[path] = documents
             return dump_in_pieces({**document, **_consolidated(metadata)}, depth=3)
 
         try:
@@ -281,7 +281,7 @@ def array_document(
 
 def forms(node: Node) -> tuple[ZarrFormat, ...]:
     """The Zarr formats of a node's documents, stored or converted, whichever chunks are stored."""
-    found: list[ZarrFormat] = []
+    formats: list[ZarrFormat] = []
     for zarr_format in FORMATS:
         try:
             if isinstance(node, ArrayNode):
@@ -290,10 +290,10 @@ def forms(node: Node) -> tuple[ZarrFormat, ...]:
                     attributes = v2_attributes(node.attributes, node.axis_names if node.metadata.rank else ())
                     if node.metadata.rank and DIMENSIONS in attributes and not v2_missing(attributes, node.metadata)[1]:
                         continue
-            found.append(zarr_format)
+            formats.append(zarr_format)
         except FormNotFound:
             continue
-    return tuple(found)
+    return tuple(formats)
 
 
 def stores_all_chunks(reader: Reader, array: ArrayNode) -> bool:

@@ -42,10 +42,10 @@ class Change:
 
     def below(self, path: str) -> Change | None:
         """The change as seen by a subscriber of ``path``; None if it is not concerned."""
-        at = str(self.data["path"])
-        if not path or at == path or at.startswith(f"{path}/"):
+        changed = str(self.data["path"])
+        if not path or changed == path or changed.startswith(f"{path}/"):
             return self
-        if path.startswith(f"{at}/") and ("deleted" in self.data or "unknown" in self.data):
+        if path.startswith(f"{changed}/") and ("deleted" in self.data or "unknown" in self.data):
             return replace(self, data={**self.data, "path": path})
         return None
 
@@ -177,9 +177,9 @@ class ChangeFeed:
         if self._log.writable:
             return
         with self._lock:
-            at = self._id(self._state[1].next)
-            found = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
-            self._deliver([Change(at, data) for data in found if data is not None])
+            number = self._id(self._state[1].next)
+            changes = [self._describe(path, _NodeChange(unknown=True), self._known) for path in touched]
+            self._deliver([Change(number, data) for data in changes if data is not None])
 
     def _advance(self) -> Sequence[Entry]:
         """Read the log, deliver its new entries, and return them. The caller holds the lock."""
@@ -197,21 +197,21 @@ class ChangeFeed:
 
     def _deliver(self, changes: Sequence[Change]) -> None:
         for path, deliver, is_partial in self._subscribers.values():
-            if found := _changes_for(path, changes):
-                deliver(self._stamped(path, found, is_partial=is_partial))
+            if inside := _changes_for(path, changes):
+                deliver(self._stamped(path, inside, is_partial=is_partial))
 
     def _stamped(self, path: str, changes: Iterable[Change], *, is_partial: bool) -> list[Change]:
         """The changes with the ids that a subscriber of a path gets: for one who sees a part, with keyed hashes of
         state and number, other ones each time."""
-        found = []
+        events = []
         for change in changes:
             stamped = self._scanner.stamped(path, change.id)
             if is_partial:
                 generation, state, number = stamped.split("-")
                 salt = secrets.token_hex(_SALT // 2)
                 stamped = f"{generation}-{salt}{self._hash(salt, state)}-{self._hash(salt, number)}"
-            found.append(replace(change, id=stamped))
-        return found
+            events.append(replace(change, id=stamped))
+        return events
 
     def _id(self, position: int) -> str:
         return f"{self._state[1].generation}-{position}"
@@ -223,8 +223,8 @@ class ChangeFeed:
         touched: dict[str, _NodeChange] = {}
         for entry in entries:
             self._add_entry(touched, entry)
-        found = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
-        return [Change(after if i == len(found) - 1 else before, data) for i, data in enumerate(found)]
+        changes = [data for path, what in touched.items() if (data := self._describe(path, what, known)) is not None]
+        return [Change(after if i == len(changes) - 1 else before, data) for i, data in enumerate(changes)]
 
     def _add_entry(self, touched: dict[str, _NodeChange], entry: Entry) -> None:
         key = entry.key
@@ -310,12 +310,12 @@ class _Scanner:
         """Scan a path, for its first subscriber (``is_new``) or another one, who comes back to a ``state`` (None: who
         does not). Returns whether scans find all changes since."""
         self._left.pop(path, None)
-        known = self._states.get(path, [])
-        if known and (state is None or state in known):
+        states = self._states.get(path, [])
+        if states and (state is None or state in states):
             if is_new:
                 self._next = time.monotonic()
             return True
-        if known and not is_new:
+        if states and not is_new:
             return False
         self._seen[path] = self._versions(path)
         self._states[path] = [_digest(self._seen[path])]
@@ -358,34 +358,34 @@ class _Scanner:
             self._next = began + _SCAN_AFTER
             return foreign
         for path in paths:
-            found, before = self._versions(path), self._seen.get(path)
+            versions, before = self._versions(path), self._seen.get(path)
             if before is not None:  # else its last subscriber has left meanwhile
-                changed = {key for key in found.keys() | before.keys() if found.get(key) != before.get(key)}
-                self._suspects |= {key for key in changed if not self._is_explained(key, found.get(key))}
-                self._seen[path] = found
-                self._states[path] = [*self._states[path][-_MAX_STATES:], _digest(found)]
+                changed = {key for key in versions.keys() | before.keys() if versions.get(key) != before.get(key)}
+                self._suspects |= {key for key in changed if not self._is_explained(key, versions.get(key))}
+                self._seen[path] = versions
+                self._states[path] = [*self._states[path][-_MAX_STATES:], _digest(versions)]
         self._explained_before, self._explained = self._explained, {}
         ended = time.monotonic()
         self._next = ended + (1.0 if self._suspects else max(_SCAN_AFTER, 20 * (ended - began)))
         return {}
 
     def _is_explained(self, key: str, version: str | None) -> bool:
-        for each in (self._explained, self._explained_before):
-            if (version or "") in each.get(key, ()):
+        for explained in (self._explained, self._explained_before):
+            if (version or "") in explained.get(key, ()):
                 return True
-            if version is None and any("" in each.get(above, ()) for above in prefixes(key)):
+            if version is None and any("" in explained.get(above, ()) for above in prefixes(key)):
                 return True
         return False
 
     def _versions(self, path: str) -> dict[str, str]:
         store, prefix = self._mount.store, as_prefix(path.partition("/")[2])
-        found, most = [], 10_000  # of more keys, only the documents of the node itself are compared
+        versions, most = [], 10_000  # of more keys, only the documents of the node itself are compared
         if store.capabilities.listable:
-            found = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix, []), most + 1)]
-        if not found or len(found) > most:
+            versions = [(entry.key, entry.version) for entry in islice(store.list_prefix(prefix, []), most + 1)]
+        if not versions or len(versions) > most:
             keys = self._mount.document_keys(prefix)
-            found = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
-        return dict(found)
+            versions = [(k, v) for k, v in zip(keys, store.versions(prefix, keys), strict=True) if v is not None]
+        return dict(versions)
 
 
 def _digest(versions: Mapping[str, str]) -> str:
@@ -413,8 +413,8 @@ def _added(before: tuple[int, ...] | None, shape: tuple[int, ...]) -> list[tuple
 def _boxes(grid: ChunkGrid, coords: Iterable[Coords]) -> list[tuple[slice, ...]]:
     """Boxes of chunks. Neighbours along the last axis are merged; more than 64 become their bounding box."""
     boxes: list[tuple[slice, ...]] = []
-    for each in sorted(coords):
-        box = grid.bounds(each)
+    for coord in sorted(coords):
+        box = grid.bounds(coord)
         if boxes and box and boxes[-1][:-1] == box[:-1] and boxes[-1][-1].stop == box[-1].start:
             box = (*box[:-1], slice(boxes.pop()[-1].start, box[-1].stop))
         boxes.append(box)

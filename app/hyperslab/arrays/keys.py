@@ -196,17 +196,22 @@ class KeyReader:
         if mount is None:
             raise KeyNotFound(path)
         with suppress(KeyNotFound, BrokenData):
-            found = self.find(path) if rest else None
-            if isinstance(found, StoredKey):
-                yield ListedKey("", found.size, found.modified)
+            key = self.find(path) if rest else None
+            if isinstance(key, StoredKey):
+                yield ListedKey("", key.size, key.modified)
                 return
         folders = set[str]()
         entries = mount.store.list_prefix(prefix, [])
         if depth is not None:
             listed = mount.store.list_dir(prefix)
-            entries, folders = iter(listed.entries), {each for each in listed.prefixes if not each.startswith(".")}
+            entries, folders = (
+                iter(listed.entries),
+                {folder for folder in listed.prefixes if not folder.startswith(".")},
+            )
             hidden = {*listed.prefixes} - folders
-            folders |= {each for each in hidden if self._catalog.find_readable(mount.path(prefix + each)) is not None}
+            folders |= {
+                folder for folder in hidden if self._catalog.find_readable(mount.path(prefix + folder)) is not None
+            }
         arrays: dict[str, ArrayNode | None] = {}
         entries = (entry for entry in entries if self._is_data(mount, entry.key, arrays))
         first = next(entries, None)
@@ -217,7 +222,7 @@ class KeyReader:
         yield ListedKey("")
         for entry in chain([] if first is None else [first], entries) if depth != 0 else ():
             inner, _, last = entry.key[len(prefix) :].rpartition("/")
-            folders.update(each.rstrip("/") for each in prefixes(inner)[1:])
+            folders.update(folder.rstrip("/") for folder in prefixes(inner)[1:])
             yield ListedKey(join(inner, ARRAY if last == mount.metadata_key else last), entry.size, entry.modified)
         yield from map(ListedKey, sorted(folders) if depth != 0 else ())
 
@@ -303,13 +308,13 @@ class KeyReader:
                     if isinstance(node, ArrayNode):
                         continue
                 try:
-                    found = self._documents(replace(node, attributes=without_unread(node)[0]), find_in(group, nodes))
+                    inside = self._documents(replace(node, attributes=without_unread(node)[0]), find_in(group, nodes))
                 except FormNotFound:
                     continue
-                if ARRAY in found and not opens_in_zarr3(found[ARRAY]):
+                if ARRAY in inside and not opens_in_zarr3(inside[ARRAY]):
                     left_out.append(inner + ARRAY)
                     continue
-                documents |= {inner + name: document for name, document in found.items()}
+                documents |= {inner + name: document for name, document in inside.items()}
             named = {"left_out": left_out} if left_out else {}
             return dump_in_pieces({"zarr_consolidated_format": 1, "metadata": documents, **named}, depth=2)
 
@@ -319,9 +324,9 @@ class KeyReader:
         """What is made of a group and all nodes below it, by relative path; remembered while their versions are the
         same. Raises `FormNotFound` if there are too many."""
         if self._made.any_version(group.path) is not None:
-            found = self._made.get(group.path, self._collect(group, opens=False)[0])
-            if found is not None:
-                return found
+            document = self._made.get(group.path, self._collect(group, opens=False)[0])
+            if document is not None:
+                return document
         version, nodes = self._collect(group, opens=True)
         try:
             made = make(nodes)
@@ -367,8 +372,8 @@ class KeyReader:
                 is_known = is_known and all(any(child.documents.values()) for child in page.nodes)
                 opened: Sequence[Node | None] = [None] * len(page.nodes)
                 if reads:
-                    each = mount.each if mount is not None else lambda work, items: [*map(work, items)]
-                    opened = each(partial(catalog.open_child, inner), page.nodes)
+                    map_names = mount.each if mount is not None else lambda work, items: [*map(work, items)]
+                    opened = map_names(partial(catalog.open_child, inner), page.nodes)
                 for child, node in zip(page.nodes, opened, strict=True):
                     path = join(folder, child.name)
                     if node is not None:

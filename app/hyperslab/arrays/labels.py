@@ -60,7 +60,7 @@ class Coordinate:
     def _nearest(self, label: Any) -> list[str]:
         """Labels close to one that is not there, or the first and the last."""
         size = self.values.size
-        at = [0, size - 1] if size else []
+        nearest = [0, size - 1] if size else []
         if size and not isinstance(label, slice) and self.values.dtype.kind in "iufmM":
             found: set[int] = set()
             for method in ("pad", "backfill"):
@@ -68,8 +68,8 @@ class Coordinate:
                     found.add(int(each_position(self.values, [label], method)[0]))
                 except (KeyError, ValueError):
                     continue
-            at = sorted(found) or at
-        return [label_text(self.values[i]) for i in dict.fromkeys(at)]
+            nearest = sorted(found) or nearest
+        return [label_text(self.values[i]) for i in dict.fromkeys(nearest)]
 
 
 class Coordinates:
@@ -94,10 +94,10 @@ class Coordinates:
         Raises `BadParameter` (malformed, no such dimension, or one twice), `LabelNotFound`, `NoCoordinate`,
         `TooLarge`, and errors of the coordinate's store and documents.
         """
-        found: dict[str, Positions] = {}
+        positions: dict[str, Positions] = {}
         for text in texts:
             name, label = split_label(text, sizes)
-            if name in found:
+            if name in positions:
                 raise BadParameter("sel", text[:200], f"one label of {name}; several are a list, {name}:[…]")
             coordinate = self.open(array, name, sizes[name], text, cancel)
             try:
@@ -106,8 +106,8 @@ class Coordinates:
                 raise BadParameter(
                     "sel", text[:200], f"name:label, name:[label,label] or name:from..to: {error}"
                 ) from None
-            found[name] = coordinate.find(parsed, method, text)
-        return found
+            positions[name] = coordinate.find(parsed, method, text)
+        return positions
 
     def open(
         self, array: ArrayNode, name: str, size: int, text: str | None = None, cancel: Cancel | None = None
@@ -142,8 +142,8 @@ class Coordinates:
 
 def split_label(text: str, names: Iterable[str]) -> tuple[str, str]:
     """The dimension and the label in ``name:label``; raises `BadParameter`. Names may hold colons, as labels do."""
-    name = max((each for each in names if text.startswith(f"{each}:")), key=len, default=None)
+    name = max((candidate for candidate in names if text.startswith(f"{candidate}:")), key=len, default=None)
     if name is None:
-        known = ", ".join(names) or "none: this array's have no names"
-        raise BadParameter("sel", text[:200], f"name:label with the name of a dimension ({known})")
+        known_names = ", ".join(names) or "none: this array's have no names"
+        raise BadParameter("sel", text[:200], f"name:label with the name of a dimension ({known_names})")
     return name, text[len(name) + 1 :]

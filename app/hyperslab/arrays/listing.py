@@ -43,8 +43,8 @@ class Known:
         start = 0 if cursor is None else bisect_right(self.names, cursor)
         chosen = self.names[start : start + limit]
         more = start + limit < len(self.names)
-        found = tuple([ChildInfo(name, self.kinds[name]) for name in chosen])
-        return Children(found, chosen[-1] if more and chosen else None)
+        children = tuple([ChildInfo(name, self.kinds[name]) for name in chosen])
+        return Children(children, chosen[-1] if more and chosen else None)
 
 
 def children(
@@ -69,16 +69,16 @@ def children(
     last, slash, after = (cursor or "").partition("/")
     end = time.monotonic() + SEARCH_SECONDS if deadline is None else deadline
     begun, following, first = last if slash else None, last or "", None
-    unserved, found = set[Unserved](), list[ChildInfo]()
+    unserved, children = set[Unserved](), list[ChildInfo]()
 
     def look(name: str) -> Outcome:
         after_name = after if name == begun else None
         return search(mount, f"{prefix}{name}/", end, after_name, must=name == first, unserved=unserved)
 
     def result(following: str | None) -> Children:
-        return Children(tuple(found[:limit]), following, unserved=tuple(sorted(unserved)))
+        return Children(tuple(children[:limit]), following, unserved=tuple(sorted(unserved)))
 
-    while len(found) <= limit:  # in batches, as some names are not nodes
+    while len(children) <= limit:  # in batches, as some names are not nodes
         listed = _names(mount, prefix, known, following, limit + 2)
         unserved.update(listed.unserved)
         names = [name for name in listed.names if name != cursor]
@@ -89,15 +89,15 @@ def children(
             bare = []
         kinds |= zip(bare, mount.each(look, bare), strict=True)
         for name, kind in kinds.items():
-            if isinstance(kind, PartialSearch) and len(found) <= limit:
+            if isinstance(kind, PartialSearch) and len(children) <= limit:
                 return result(last if kind.after is None else f"{name}/{kind.after}")
             last = name
             if isinstance(kind, str):
-                found.append(ChildInfo(name, kind, documents.get(name, {}), read.get(name, {})))
+                children.append(ChildInfo(name, kind, documents.get(name, {}), read.get(name, {})))
         if listed.following is None:
             break
         following = listed.following
-    return result(found[limit - 1].name if len(found) > limit else None)
+    return result(children[limit - 1].name if len(children) > limit else None)
 
 
 def _names(mount: MountedStore, prefix: str, known: Known, first: str, count: int) -> Folders:
@@ -122,8 +122,8 @@ def _kinds(
     unserved |= refused
     broken = {each.path for each in refused}
     of_v3 = dict[str, str]()
-    for at, name in enumerate(names):
-        first = at * len(of_document)
+    for index, name in enumerate(names):
+        first = index * len(of_document)
         array, group, v3 = versions[first : first + 3]
         own = keys[first : first + len(of_document)]
         if attributes and not (broken and broken.intersection(map(printable, [prefix + name, *own]))):

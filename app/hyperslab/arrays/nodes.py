@@ -61,23 +61,23 @@ class VersionBook:
             versions = partial(self._store.document_versions, denied_is_absent=denied_is_absent)
         if self._recheck == "always":
             return versions(prefix, keys)
-        known = {} if fresh else self.remembered(keys)
-        missing = [key for key in keys if key not in known]
+        versions_known = {} if fresh else self.remembered(keys)
+        missing = [key for key in keys if key not in versions_known]
         if missing:
             began = time.monotonic()
-            known.update(zip(missing, versions(prefix, missing), strict=True))
-            self.learn([(key, known[key]) for key in missing], began)
-        return [known[key] for key in keys]
+            versions_known.update(zip(missing, versions(prefix, missing), strict=True))
+            self.learn([(key, versions_known[key]) for key in missing], began)
+        return [versions_known[key] for key in keys]
 
     def read(self, keys: Sequence[str]) -> list[Stored | None]:
         """The value of each key (None: absent), read from the store; their versions are cached."""
         began = time.monotonic()
-        found = self._store.get_each(keys, MAX_CONSOLIDATED_BYTES)
-        for key, stored in zip(keys, found, strict=True):
+        values = self._store.get_each(keys, MAX_CONSOLIDATED_BYTES)
+        for key, stored in zip(keys, values, strict=True):
             if stored is not None and len(stored.data) > MAX_DOCUMENT_BYTES and not key.endswith(V3):
                 raise StoredTooLarge(key, len(stored.data), MAX_DOCUMENT_BYTES)
-        self.learn([(k, None if s is None else s.version) for k, s in zip(keys, found, strict=True)], began)
-        return found
+        self.learn([(k, None if s is None else s.version) for k, s in zip(keys, values, strict=True)], began)
+        return values
 
     def knows_all(self, keys: Sequence[str]) -> bool:
         """Whether `look_up` needs no request to the store."""
@@ -105,8 +105,8 @@ class VersionBook:
             if began <= self._forgotten:
                 return
             for key, version in found:
-                known = self._seen.get(key)
-                if known is None or known[1] < began:
+                entry = self._seen.get(key)
+                if entry is None or entry[1] < began:
                     self._seen[key] = version, began
                     self._seen.move_to_end(key)
             while len(self._seen) > 500_000:

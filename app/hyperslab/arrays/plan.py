@@ -75,7 +75,7 @@ class Plan(ABC):
 
     def counts(self) -> Iterator[tuple[Coords, int]]:
         """Coordinates of the touched stored objects, in the same order, each with the number of its touched chunks."""
-        return ((each.coords, each.chunks) for each in self.objects())
+        return ((part.coords, part.chunks) for part in self.objects())
 
     def coords(self) -> Iterator[Coords]:
         """Coordinates of the touched stored objects, in the same order."""
@@ -158,10 +158,10 @@ class PointsPlan(Plan):
     parts: tuple[PointProjection, ...]
 
     def objects(self) -> Iterator[StoredParts[Projection]]:
-        found: dict[Coords, list[Projection]] = {}
+        parts_of: dict[Coords, list[Projection]] = {}
         for part in self.parts:
-            found.setdefault(self.array.metadata.stored_coords(part.coords), []).append(part)
-        return (StoredParts(coords, parts, len(parts)) for coords, parts in found.items())
+            parts_of.setdefault(self.array.metadata.stored_coords(part.coords), []).append(part)
+        return (StoredParts(coords, parts, len(parts)) for coords, parts in parts_of.items())
 
     @property
     def stored(self) -> int:

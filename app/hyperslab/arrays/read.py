@@ -98,11 +98,11 @@ class Reader:
         hashes: list[NDArray] = []
         absent: list[Coords] = []
         for batch in _batches(plan.coords(), cancel):
-            found = array.mount.versions.look_up(array.prefix, [*map(array.chunk_key, batch)])
-            feed(digest, found)
-            absent += [coords for coords, version in zip(batch, found, strict=True) if version is None]
+            versions = array.mount.versions.look_up(array.prefix, [*map(array.chunk_key, batch)])
+            feed(digest, versions)
+            absent += [coords for coords, version in zip(batch, versions, strict=True) if version is None]
             del absent[MAX_VERSIONS:]
-            hashes.append(np.fromiter(map(hash, zip(batch, found, strict=True)), np.int64, len(batch)))
+            hashes.append(np.fromiter(map(hash, zip(batch, versions, strict=True)), np.int64, len(batch)))
         moved = _elsewhere(plan, absent) if absent else None
         if moved is not None:
             return self.look_up(moved, cancel)
@@ -113,17 +113,19 @@ class Reader:
         prefixes = {plan.array.prefix for plan in plans}
         prefix = prefixes.pop() if len(prefixes) == 1 else ""
         keys = [{coords: plan.array.chunk_key(coords) for coords in plan.coords()} for plan in plans]
-        found: dict[str, str | None] = {}
-        for batch in _batches({key: None for each in keys for key in each.values()}, cancel):
-            found.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
+        versions: dict[str, str | None] = {}
+        for batch in _batches({key: None for keys_of_plan in keys for key in keys_of_plan.values()}, cancel):
+            versions.update(zip(batch, plans[0].array.mount.versions.look_up(prefix, batch, fresh=fresh), strict=True))
         looked_up: list[P] = []
-        for plan, each in zip(plans, keys, strict=True):
-            absent = [coords for coords, key in each.items() if found[key] is None]
+        for plan, keys_of_plan in zip(plans, keys, strict=True):
+            absent = [coords for coords, key in keys_of_plan.items() if versions[key] is None]
             moved = _elsewhere(plan, absent) if absent else None
             if moved is not None:
                 looked_up += self.look_up_together([moved], cancel, fresh=fresh)
             else:
-                looked_up.append(replace(plan, found=ChunkVersions({at: found[key] for at, key in each.items()})))
+                looked_up.append(
+                    replace(plan, found=ChunkVersions({coord: versions[key] for coord, key in keys_of_plan.items()}))
+                )
         return looked_up
 
     def check_chunk(self, array: ArrayNode, *, writing: bool = False) -> None:
@@ -149,13 +151,17 @@ class Reader:
     def count_cached(self, plan: Plan) -> int:
         """The number of chunks with known versions that need no I/O: cached or absent ones. Of very many chunks in
         shards only those of absent shards count, so that the cost grows with the number of shards."""
-        array, known = plan.array, {} if plan.found is None else plan.versions or {}
+        array, versions = plan.array, {} if plan.found is None else plan.versions or {}
         if array.metadata.levels and plan.touched > _MAX_COUNTED:
-            return sum(count for coords, count in plan.counts() if known.get(coords, "") is None) if known else 0
+            return sum(count for coords, count in plan.counts() if versions.get(coords, "") is None) if versions else 0
         if array.metadata.levels:
-            stored = ((part.coords, known.get(each.coords, "")) for each in plan.objects() for part in each.parts)
-            return sum(version is None or self.cache.holds(chunk_name(array, at), version) for at, version in stored)
-        names = ((array.cache_key(array.chunk_key(coords)), version) for coords, version in known.items())
+            stored = (
+                (part.coords, versions.get(chunks.coords, "")) for chunks in plan.objects() for part in chunks.parts
+            )
+            return sum(
+                version is None or self.cache.holds(chunk_name(array, coord), version) for coord, version in stored
+            )
+        names = ((array.cache_key(array.chunk_key(coords)), version) for coords, version in versions.items())
         return sum(version is None or self.cache.holds(name, version) for name, version in names)
 
     def read(
@@ -173,34 +179,36 @@ class Reader:
             plan = self.look_up(plan, cancel) if plan.found is None else plan
             self._read_chunks(plan, out, cost, cancel)
             return out, plan
-        found, began = dict[Coords, str | None](), monotonic()
+        versions, began = dict[Coords, str | None](), monotonic()
         try:
-            self._read_chunks(plan, out, cost, cancel, found)
-            absent = [coords for coords, version in found.items() if version is None]
+            self._read_chunks(plan, out, cost, cancel, versions)
+            absent = [coords for coords, version in versions.items() if version is None]
             moved = _elsewhere(plan, absent) if absent else None
         except ChunkNotFound:
-            moved = _elsewhere(plan, [*found])
+            moved = _elsewhere(plan, [*versions])
             if moved is None:
                 raise
         if moved is not None:
             return self.read(moved, cancel, cost, out)
-        array.mount.versions.learn(zip(map(array.chunk_key, found), found.values(), strict=True), began)
-        return out, replace(plan, found=ChunkVersions(found))
+        array.mount.versions.learn(zip(map(array.chunk_key, versions), versions.values(), strict=True), began)
+        return out, replace(plan, found=ChunkVersions(versions))
 
     def look_up_cached(self, plan: P) -> P | None:
         """`look_up` if every chunk is absent, or cached in its present version; else None."""
         array, cache = plan.array, self.cache
         keys: dict[Coords, str] = {}
-        for each in plan.objects():
-            keys[each.coords] = key = array.chunk_key(each.coords)
+        for part in plan.objects():
+            keys[part.coords] = key = array.chunk_key(part.coords)
             if cache.any_version(array.cache_key(key)) is None:
                 return None
-        found = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
-        if None in found.values() and _elsewhere(plan, [at for at, version in found.items() if version is None]):
+        versions = dict(zip(keys, array.mount.versions.look_up(array.prefix, [*keys.values()]), strict=True))
+        if None in versions.values() and _elsewhere(
+            plan, [coords for coords, version in versions.items() if version is None]
+        ):
             return None
-        if any(v is not None and not cache.holds(array.cache_key(keys[at]), v) for at, v in found.items()):
+        if any(v is not None and not cache.holds(array.cache_key(keys[coords]), v) for coords, v in versions.items()):
             return None
-        return replace(plan, found=ChunkVersions(found))
+        return replace(plan, found=ChunkVersions(versions))
 
     def stream(
         self,
@@ -284,12 +292,15 @@ class Reader:
         if most and memory_of_shard(metadata, most, is_remote=mount.is_remote) > self.slab_bytes:
             stored = plan.stored
             chunks = -(-plan.touched // max(1, stored))
-            each, wanted = memory_of_shard(metadata, chunks, is_remote=mount.is_remote), chunks * metadata.chunk_nbytes
+            per_thread, wanted = (
+                memory_of_shard(metadata, chunks, is_remote=mount.is_remote),
+                chunks * metadata.chunk_nbytes,
+            )
             if mount.is_remote:
                 helpers = mount.pool.max_helpers(stored - 1, wanted)
             else:  # threads also share the chunks of one shard
                 helpers = mount.pool.max_helpers(max(stored, stored * wanted // GROUP_BYTES) - 1, 0)
-            shards = each * (1 + helpers) if each > self.slab_bytes else 0
+            shards = per_thread * (1 + helpers) if per_thread > self.slab_bytes else 0
         if memory <= 2 * self.slab_bytes or not plan.touched:
             return shards
         return shards + (memory if metadata.codec.partial is None else min(memory, 8 * plan.nbytes // plan.touched))
@@ -311,12 +322,14 @@ class Reader:
             return plan.found.by_coords or {}
         if array.mount.recheck == "always" and len(coords) <= _MAX_REVALIDATED:
             return {}
-        keys = {array.chunk_key(at): at for at in coords}
-        known = array.mount.versions.remembered([*keys])
-        cached = [key for key in keys if key not in known and self.cache.any_version(array.cache_key(key)) is not None]
+        keys = {array.chunk_key(coord): coord for coord in coords}
+        versions = array.mount.versions.remembered([*keys])
+        cached = [
+            key for key in keys if key not in versions and self.cache.any_version(array.cache_key(key)) is not None
+        ]
         if len(cached) > _MAX_REVALIDATED:
-            known.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
-        return {keys[key]: version for key, version in known.items()}
+            versions.update(zip(cached, array.mount.versions.look_up(array.prefix, cached), strict=True))
+        return {keys[key]: version for key, version in versions.items()}
 
     def _read_chunks(  # noqa: PLR0917
         self,
@@ -335,8 +348,8 @@ class Reader:
         else:
             objects = [*objects]
             count = len(objects)
-            for each in objects:
-                found.setdefault(each.coords, UNKNOWN)
+            for stored_parts in objects:
+                found.setdefault(stored_parts.coords, UNKNOWN)
         head = plan.array.head
         if head is not None:
             stored: list[StoredParts[Projection]] = []
@@ -353,7 +366,7 @@ class Reader:
         if not count:
             return
         array, planned = plan.array, plan.found
-        mount, metadata, known = array.mount, array.metadata, self._known(plan, found or ())
+        mount, metadata, versions = array.mount, array.metadata, self._known(plan, found or ())
 
         make = ShardReader if metadata.levels else ChunkReader
         caching = caching or self._caching(plan)
@@ -361,7 +374,7 @@ class Reader:
 
         def read(parts: StoredParts[Projection]) -> None:
             coords = parts.coords
-            wanted = known.get(coords, UNKNOWN)
+            wanted = versions.get(coords, UNKNOWN)
             if planned is not None and planned.hashes is not None:  # else a cached chunk would be looked up again
                 absent = planned.holds(coords, None)
                 cached = None if absent else self.cache.version_of(array.cache_key(array.chunk_key(coords)))
@@ -389,19 +402,19 @@ class Reader:
         """Read ``part`` of a chunk with items of the ``head``; the stored chunk may hold earlier ones."""
         array, metadata = plan.array, plan.array.metadata
         chunk = np.empty(metadata.chunks, metadata.dtype.numpy)  # pages are allocated when touched
-        origin = [at * size for at, size in zip(part.coords, metadata.chunks, strict=True)]
+        origin = [first * size for first, size in zip(part.coords, metadata.chunks, strict=True)]
         regions = part.chunk_region if isinstance(part, ChunkProjection) else part.inside
         box = []  # bounding box of the selected cells
-        for at, size, region in zip(origin, metadata.chunks, regions, strict=True):
+        for first, size, region in zip(origin, metadata.chunks, regions, strict=True):
             cells = np.arange(size)[region] if isinstance(region, slice) else np.atleast_1d(region)
-            box.append(slice(at + int(np.min(cells)), at + int(np.max(cells)) + 1))
+            box.append(slice(first + int(np.min(cells)), first + int(np.max(cells)) + 1))
         low, high = box[head.axis].start, box[head.axis].stop
         middle = min(max(low, head.start), high)
         for start, stop in ((low, middle), (middle, high)):
             if start == stop:
                 continue
             box[head.axis] = slice(start, stop)
-            inside = tuple([slice(s.start - at, s.stop - at) for s, at in zip(box, origin, strict=True)])
+            inside = tuple([slice(s.start - first, s.stop - first) for s, first in zip(box, origin, strict=True)])
             if start >= head.start:
                 head.read(tuple(box), chunk[inside])
                 continue

@@ -289,13 +289,13 @@ class Clearer:
     ) -> list[ChunkChange]:
         """The change that clears cells of an edge object outside the shape: of chunks cut by the edge and, unless it
         ``removes`` them, of chunks beyond it."""
-        inside, found = self._array.metadata.grid, []
+        inside, ends = self._array.metadata.grid, []
         for chunk in self._array.metadata.chunks_in(coords):
             if removes and chunk not in inside:
-                found.append(ChunkChange(chunk, None, start))
+                ends.append(ChunkChange(chunk, None, start))
             elif inside.extent(chunk) != inside.chunks:
-                found.append(ChunkChange(chunk, partial(change, chunk), start))
-        return found
+                ends.append(ChunkChange(chunk, partial(change, chunk), start))
+        return ends
 
     def _clear_end(self, coords: Coords, chunk: NDArray) -> None:
         """Set cells of an edge chunk outside the shape to the fill value."""

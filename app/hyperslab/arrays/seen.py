@@ -102,14 +102,14 @@ class SeenCatalog(Catalog):
     def _visible(self, group: GroupNode) -> Iterator[tuple[str, Kind]]:
         """Names and kinds of the children that are seen, of a group that leads to them."""
         names = self.view.next_names(group.path)
-        known: Mapping[str, Kind | None]
+        kinds: Mapping[str, Kind | None]
         if group.mount is None:
-            known = {name: self._whole.kind_of_store(name) for name in self.mounts if names is None or name in names}
+            kinds = {name: self._whole.kind_of_store(name) for name in self.mounts if names is None or name in names}
         elif names is None:
-            known = {child.name: child.kind for child in self._whole.some_children(group, sys.maxsize)}
+            kinds = {child.name: child.kind for child in self._whole.some_children(group, sys.maxsize)}
         else:
-            known = {name: self._kind(join(group.path, name)) for name in names}
-        for name, kind in known.items():
+            kinds = {name: self._kind(join(group.path, name)) for name in names}
+        for name, kind in kinds.items():
             path = join(group.path, name)
             if kind is None:
                 continue
@@ -172,7 +172,7 @@ class _Seen(KeyReader):
         yield ListedKey("")
         for child in self._catalog.children(node, limit=sys.maxsize).nodes if depth != 0 else ():
             below = self.listing(join(path, child.name), None if depth is None else 0)
-            yield from (each._replace(path=join(child.name, each.path)) for each in below)
+            yield from (entry._replace(path=join(child.name, entry.path)) for entry in below)
 
 
 class SeenKeys(_Seen):
@@ -189,7 +189,7 @@ class SeenFace(_Seen, FaceReader):
 
 def readers(catalog: SeenCatalog, reader: Reader) -> Mapping[str, KeyReader]:
     """Key readers by the names of their routes."""
-    faces = {f"zarr{each}": SeenFace(catalog, reader, each) for each in FORMATS}
+    faces = {f"zarr{zarr_format}": SeenFace(catalog, reader, zarr_format) for zarr_format in FORMATS}
     return {"zarr": SeenKeys(catalog, reader, made_bytes=MADE_BYTES), **faces}
 
 

@@ -92,11 +92,11 @@ class _Group:
     @property
     def ranges(self) -> Iterator[Extent]:
         """The ranges to fetch."""
-        for each in self.found:
-            if isinstance(each, _Piece):
-                yield from each.ranges
-            elif each is not None:
-                yield each
+        for location in self.found:
+            if isinstance(location, _Piece):
+                yield from location.ranges
+            elif location is not None:
+                yield location
 
 
 class Located(NamedTuple):
@@ -131,8 +131,8 @@ class ShardReader(ChunkReader):
                 continue
             if is_sure:
                 return version
-            found, version = version, array.mount.versions.look_up(array.prefix, [key])[0]
-            if version == found:
+            before, version = version, array.mount.versions.look_up(array.prefix, [key])[0]
+            if version == before:
                 return version
         start, stored = perf_counter(), self._fetch_whole(shard)
         cost.add(bytes_read=0 if stored is None else len(stored.data), fetch=perf_counter() - start)
@@ -146,12 +146,12 @@ class ShardReader(ChunkReader):
         """Location of a chunk, with its ``wanted`` bytes (start and stop); None if it was never written. Codecs of a
         whole shard are not decoded. With a cached index, the read of these bytes validates it."""
         shard = self._shard(self._metadata.stored_coords(coords), 1)
-        key, known = shard.key, None
+        key, cached_version = shard.key, None
         if wanted is not None:
-            known = self._cache.version_of(self._array.cache_key(key))
+            cached_version = self._cache.version_of(self._array.cache_key(key))
         for _ in range(MAX_ATTEMPTS):
-            entry, part = self._store.stat(key) if known is None else None, None
-            version = known if entry is None else entry.version
+            entry, part = self._store.stat(key) if cached_version is None else None, None
+            version = cached_version if entry is None else entry.version
             try:
                 top = None if version is None else self._top(shard, version)[0]
                 if top is None:
@@ -165,7 +165,7 @@ class ShardReader(ChunkReader):
                     return None if extent is None else Located(entry, extent, part)
             except VersionConflict:
                 pass
-            known = None
+            cached_version = None
         whole = self._fetch_whole(shard)
         if whole is None:
             return None
@@ -222,7 +222,7 @@ class ShardReader(ChunkReader):
             never = self._caching is Caching.NEVER and (version == UNKNOWN or not self._cache.limit)
             if version is None or never:
                 return _Group(coords, [_WHOLE_CHUNK] * len(coords), block)
-            parts = [ChunkProjection(tuple(each), ()) for each in coords.tolist()]
+            parts = [ChunkProjection(tuple(coord), ()) for coord in coords.tolist()]
         if version is None:
             return _Group(coords, [Wanted(part, None, None, False, ("", "", "")) for part in parts], block)
         wanted = [self.want(part, chunk_name(self._array, part.coords), version) for part in parts]
@@ -248,9 +248,9 @@ class ShardReader(ChunkReader):
             self._place_groups(shard.key, groups, None, out)
             return None, True
         pieces = self._find(shard, groups, missing, top)
-        each = iter(pieces)
+        locations = iter(pieces)
         for group in groups:
-            group.found = group.spread(each)
+            group.found = group.spread(locations)
         cost.add(fetch=perf_counter() - start)
         self._read_pieces(shard.key, groups, top.version, out, cost)
         return top.version, was_asked or any(pieces)
@@ -285,12 +285,12 @@ class ShardReader(ChunkReader):
     ) -> None:
         """Decode and place chunks of a stored object that is in memory, and cache its index; None: it is absent."""
         if data is not None and version is not None:
-            found, index, size = chunks_in(shard.levels, self._origins(shard, groups), data, shard.key)
+            chunks, index, size = chunks_in(shard.levels, self._origins(shard, groups), data, shard.key)
             held = _with_size(index, size)
             self._cache.put(self._array.cache_key(shard.key), version, held, held.nbytes)
-            each = iter(found)
+            stored_chunks = iter(chunks)
             for group in groups:
-                group.data = group.spread(each)
+                group.data = group.spread(stored_chunks)
         self._place_groups(shard.key, groups, version, out)
 
     def _find(self, shard: _Shard, groups: Sequence[_Group], missing: Sequence[Wanted], top: _Top) -> list[_Found]:
@@ -299,9 +299,9 @@ class ShardReader(ChunkReader):
         largest = max([extent[1] - extent[0] for extent in extents if extent is not None], default=0)
         if largest > most:
             raise ChunkCorrupt(shard.key, None, f"{largest} bytes, at most {most} make a chunk")
-        found, partial = list[_Found](extents), self._partial
+        locations, partial = list[_Found](extents), self._partial
         if partial is None or not self._fetches_parts:
-            return found
+            return locations
         entered = [(i, extent) for i, extent in enumerate(extents) if extent is not None and missing[i].runs]
         begins = [(start, min(stop, start + partial.head_bytes)) for _, (start, stop) in entered]
         heads: Sequence[Buffer] = [b""] * len(entered)
@@ -311,10 +311,10 @@ class ShardReader(ChunkReader):
             runs = missing[i].runs or ()
             ranges = partial.ranges(head, runs, shard.key, stop - start)
             if ranges is None:  # the whole chunk: the bytes after its head
-                found[i] = _Piece(start, [(start + len(head), stop)], head, None)
+                locations[i] = _Piece(start, [(start + len(head), stop)], head, None)
             else:
-                found[i] = _Piece(start, [(start + first, start + last) for first, last in ranges], head, runs)
-        return found
+                locations[i] = _Piece(start, [(start + first, start + last) for first, last in ranges], head, runs)
+        return locations
 
     def _read_pieces(self, key: str, groups: Sequence[_Group], version: str, out: NDArray, cost: ReadCost) -> None:
         """Fetch and place chunks, several groups per request."""
@@ -323,7 +323,7 @@ class ShardReader(ChunkReader):
             data = self._ranges(key, [*chain.from_iterable(group.ranges for group in batch)], version)
             fetched, rest = perf_counter(), iter(data)
             for group in batch:
-                group.data = [_next_stored(each, rest) for each in group.found]
+                group.data = [_next_stored(location, rest) for location in group.found]
             self._place_groups(key, batch, version, out)
             for group in batch:
                 group.data = group.found = ()
@@ -344,15 +344,15 @@ class ShardReader(ChunkReader):
 
     def _place_block(self, group: _Group, key: str, version: str | None, held: NDArray) -> None:
         """Put each chunk into its row of ``held``."""
-        for at, (want, data) in enumerate(zip(group.wanted, group.data, strict=True)):
+        for row, (want, data) in enumerate(zip(group.wanted, group.data, strict=True)):
             if want.cached is not None:
-                held[at] = want.cached
+                held[row] = want.cached
             elif data is None:
-                held[at] = self.fill_of(key)
+                held[row] = self.fill_of(key)
         self._codec.decode_rows([None if isinstance(data, Parts) else data for data in group.data], held, key)
-        for at, want in enumerate(group.wanted):
-            if want.keep and group.data[at] is not None:
-                self._keep(want, version, held[at].copy(order="K"))
+        for row, want in enumerate(group.wanted):
+            if want.keep and group.data[row] is not None:
+                self._keep(want, version, held[row].copy(order="K"))
 
     def _place_stored(self, want: Wanted, key: str, data: _Fetched, version: str | None, out: NDArray) -> None:
         if want.cached is not None:
@@ -391,44 +391,44 @@ class ShardReader(ChunkReader):
             return held, part.entry.version, held.nbytes
 
         try:
-            found = self._cache.load(name, version, load, count_miss=False)
+            loaded = self._cache.load(name, version, load, count_miss=False)
         except Vanished:
             return None, True
-        return _Top(found.value[:-1], int(found.value[-1, 0]), found.version), True
+        return _Top(loaded.value[:-1], int(loaded.value[-1, 0]), loaded.version), True
 
     def _extents(self, shard: _Shard, origins: NDArray, top: _Top) -> list[Extent | None]:
         """The extent of each chunk in the stored object; costs a request per nested level of shards."""
         key, (outermost, *inner) = shard.key, shard.levels
-        found = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
+        extents = outermost.extents(top.entries, outermost.positions(origins), top.size, key)
         for level in inner:
-            shards = sorted({extent for extent in found if extent is not None})
+            shards = sorted({extent for extent in extents if extent is not None})
             places = self._ranges(key, [level.index_place(extent, key) for extent in shards], top.version)
             indexes = {extent: level.parse_index(data, key) for extent, data in zip(shards, places, strict=True)}
             positions = level.positions(origins)
-            for i, around in enumerate(found):
+            for i, around in enumerate(extents):
                 if around is not None:
                     first, last = around
                     (within,) = level.extents(indexes[around], positions[i : i + 1], last - first, key)
-                    found[i] = within and (first + within[0], first + within[1])
-        return found
+                    extents[i] = within and (first + within[0], first + within[1])
+        return extents
 
     def _ranges(self, key: str, ranges: Sequence[tuple[int, int]], version: str) -> list[Buffer]:
         """The bytes of each range; adjacent ranges are read as one."""
         spans = merge_runs(sorted(ranges), 0)
-        found = self._store.get_ranges(key, spans, version) if spans else []
-        if found is None:
+        data_of_span = self._store.get_ranges(key, spans, version) if spans else []
+        if data_of_span is None:
             raise VersionConflict(key, None)
-        for (start, stop), data in zip(spans, found, strict=True):
+        for (start, stop), data in zip(spans, data_of_span, strict=True):
             if len(data) != stop - start:
                 raise ChunkCorrupt(key, "sharding_indexed", f"ends before byte {stop}, where a chunk is said to end")
         if len(spans) == len(ranges):
-            by_range: dict[Extent, Buffer] = dict(zip(spans, found, strict=True))
+            by_range: dict[Extent, Buffer] = dict(zip(spans, data_of_span, strict=True))
             return [by_range[bounds] for bounds in ranges]
-        firsts, views = [start for start, _ in spans], [memoryview(data) for data in found]
+        firsts, views = [start for start, _ in spans], [memoryview(data) for data in data_of_span]
         cut: list[Buffer] = []
         for start, stop in ranges:
-            at = bisect_right(firsts, start) - 1
-            cut.append(views[at][start - firsts[at] : stop - firsts[at]])
+            span = bisect_right(firsts, start) - 1
+            cut.append(views[span][start - firsts[span] : stop - firsts[span]])
         return cut
 
     def _shard(self, coords: Coords, requested: int) -> _Shard:

@@ -147,17 +147,17 @@ def read_table(catalog: Catalog, group: GroupNode, wanted: Wanted) -> Table:
     most, following = limit if by_name else MAX_SORTED, cursor if by_name else None
 
     def read(child: ChildInfo) -> Row | None:
-        found = sought is None or sought.look(catalog, group, child, child.name)
-        return _row(catalog, group, child, columns) if found else None
+        is_match = sought is None or sought.look(catalog, group, child, child.name)
+        return _row(catalog, group, child, columns) if is_match else None
 
     while True:
         page = catalog.children(group, limit=most, cursor=following, deadline=deadline, attributes=True)
         problems += [problem for problem in page.problems if problem not in problems]
         following = page.next_cursor
-        for at, (child, row) in enumerate(zip(page.nodes, in_batches(group, read, page.nodes), strict=True)):
+        for index, (child, row) in enumerate(zip(page.nodes, in_batches(group, read, page.nodes), strict=True)):
             if row is not None:
                 rows.append(row)
-            is_last = at == len(page.nodes) - 1
+            is_last = index == len(page.nodes) - 1
             if not is_last and (len(rows) == most or time.monotonic() > deadline):
                 following = child.name
                 break

@@ -73,7 +73,7 @@ def walk(
                 if folder:  # just listed; no need to open it
                     mount, rest = catalog.locate(join(group.path, folder))
                     inner = GroupNode(mount, as_prefix(rest), {}, "")
-                found = catalog.children(
+                children = catalog.children(
                     inner, limit=page, cursor=after or None, deadline=deadline, attributes=sought is not None
                 )
             except (StoreError, BrokenData, BadPath, NodeNotFound) as error:
@@ -85,12 +85,12 @@ def walk(
                 problems.append(f"{join(group.path, folder)} was not searched: {error}")
                 return
             if unserved is not None:
-                unserved.extend(found.unserved)
+                unserved.extend(children.unserved)
             if problems is not None:
-                known = problems if unserved is None else [*problems, *described(found.unserved)]
-                problems.extend(problem for problem in found.problems if problem not in known)
-            looks = repeat(None) if sought is None else sought.look_all(catalog, inner, found.nodes, folder)
-            for child, last in zip(found.nodes, [after, *(child.name for child in found.nodes)], strict=False):
+                all_problems = problems if unserved is None else [*problems, *described(children.unserved)]
+                problems.extend(problem for problem in children.problems if problem not in all_problems)
+            looks = repeat(None) if sought is None else sought.look_all(catalog, inner, children.nodes, folder)
+            for child, last in zip(children.nodes, [after, *(child.name for child in children.nodes)], strict=False):
                 if looked and time.monotonic() > deadline:
                     raise OutOfTime(f"{folder}{_HERE}{last}")
                 looked, match = sought is not None, next(looks)
@@ -99,7 +99,7 @@ def walk(
                 yield Step(path, child.kind, f"{path}{_HERE}" if inside else f"{folder}{_HERE}{child.name}", match)
                 if inside:
                     yield from below(path, "")
-            after = found.next_cursor
+            after = children.next_cursor
 
     folder, _, after = (cursor or "").partition(_HERE)
     folder = normalise_path(folder)
@@ -174,27 +174,27 @@ class Survey:
 
 def survey(catalog: Catalog, mount: MountedStore, *, seconds: float) -> Survey:
     """Survey all nodes within ``seconds``."""
-    found, end = Survey(), time.monotonic() + seconds
+    result, end = Survey(), time.monotonic() + seconds
     problems, unserved = list[str](), list[Unserved]()
     root = GroupNode(mount, "", {}, "")
     try:
         steps = walk(catalog, root, end, page=1000, problems=problems, unserved=unserved)
         for step in chain([Step("", "group", "")], steps):
             if time.monotonic() > end:
-                found.whole = False
+                result.whole = False
                 break
-            _count(catalog, join(mount.name, step.path), found)
-            if found.arrays and not step.path:  # keys below an array are its own
+            _count(catalog, join(mount.name, step.path), result)
+            if result.arrays and not step.path:  # keys below an array are its own
                 break
     except OutOfTime:
-        found.whole = False
+        result.whole = False
     except HyperslabError as error:
         problems.append(str(error))
     if problems:
-        found.skipped["groups that cannot be listed"] = problems
-    for each in sorted({*unserved}):
-        found.unserved.setdefault(each.reason, []).append(each.path)
-    return found
+        result.skipped["groups that cannot be listed"] = problems
+    for thing in sorted({*unserved}):
+        result.unserved.setdefault(thing.reason, []).append(thing.path)
+    return result
 
 
 def _count(catalog: Catalog, path: str, found: Survey) -> None:

@@ -114,7 +114,7 @@ class ChunkWriter:
     ) -> None:
         """Call ``write``, which changes or replaces an object with this writer, for every object; an error lists the
         objects written before it."""
-        parts = {each.coords: each.parts for each in objects}
+        parts = {part.coords: part.parts for part in objects}
         try:
             self._pool.each(parts.items(), len(parts), lambda item: write(*item), cancel, nbytes=self.memory)
         except HyperslabError as error:
@@ -142,7 +142,9 @@ class ChunkWriter:
         Raises `WriteConflict` after many attempts, `ChunkCorrupt` if a chunk to be changed, or the index of a shard,
         does not decode.
         """
-        if len(changes) == self._metadata.chunks_per_object and {each.start for each in changes} == {Start.ANYTHING}:
+        if len(changes) == self._metadata.chunks_per_object and {change.start for change in changes} == {
+            Start.ANYTHING
+        }:
             return self.replace(coords, changes)
         key = self.array.chunk_key(coords)
         for _ in attempts():
@@ -234,13 +236,13 @@ class ChunkWriter:
         """The changed bytes of an object with the bytes ``data``, None if all items are fill values; and whether they
         differ."""
         metadata, levels = self._metadata, self._levels
-        known: list[Buffer | None] = [data for _ in changes]
+        chunks: list[Buffer | None] = [data for _ in changes]
         if data is not None and levels:
             origins = np.array([metadata.origin(change.coords) for change in changes], np.int64)
-            known = chunks_in(levels, origins.reshape(len(changes), metadata.rank), data, key)[0]
-        each_known = [*zip(changes, known, strict=True)]
-        found = self._pool.map(lambda each: self._encoded(*each, key), each_known, nbytes=self._memory)
-        changed = dict([each for each in found if each is not None])
+            chunks = chunks_in(levels, origins.reshape(len(changes), metadata.rank), data, key)[0]
+        each_known = [*zip(changes, chunks, strict=True)]
+        encoded = self._pool.map(lambda pair: self._encoded(*pair, key), each_known, nbytes=self._memory)
+        changed = dict([pair for pair in encoded if pair is not None])
         if not levels:
             return next(iter(changed.values()), None), bool(changed)
         pieces = {metadata.origin(coords): chunk for coords, chunk in changed.items()}
@@ -335,12 +337,12 @@ def write_memory(array: ArrayNode, slab_bytes: int) -> tuple[int, int]:
     """Memory for the change of one chunk, and of one stored object: its chunks, and a shard before and after. Up to the
     size of a slab they count as 0."""
     metadata = array.metadata
-    each = 2 * metadata.codec.memory if metadata.codec.memory > slab_bytes * 2 else 0
+    per_chunk = 2 * metadata.codec.memory if metadata.codec.memory > slab_bytes * 2 else 0
     if not metadata.levels:
-        return each, each
-    helpers = array.mount.pool.max_helpers(metadata.chunks_per_object - 1, each) if each else 0
+        return per_chunk, per_chunk
+    helpers = array.mount.pool.max_helpers(metadata.chunks_per_object - 1, per_chunk) if per_chunk else 0
     shard = 2 * (metadata.shard_nbytes + sum([level.index_nbytes for level in metadata.levels]))
-    return each, each * (1 + helpers) + (shard if shard > 2 * slab_bytes else 0)
+    return per_chunk, per_chunk * (1 + helpers) + (shard if shard > 2 * slab_bytes else 0)
 
 
 def is_all_fill(chunk: NDArray, metadata: ArrayMetadata) -> bool:

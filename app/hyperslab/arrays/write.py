@@ -50,8 +50,8 @@ class Writer:
     def memory(self, array: ArrayNode, objects: int) -> int:
         """Memory to write a number of stored objects, besides their values: stored bytes, changed copies and
         intermediate results of concurrent tasks."""
-        _, each = write_memory(array, self._reader.slab_bytes)
-        return each * (1 + array.mount.pool.max_helpers(objects - 1, each)) if each else 0
+        _, per_object = write_memory(array, self._reader.slab_bytes)
+        return per_object * (1 + array.mount.pool.max_helpers(objects - 1, per_object)) if per_object else 0
 
     def write(
         self,
@@ -187,7 +187,9 @@ class Writer:
                     writer.update(coords, [_change(part, shaped, field) for part in parts])
 
                 writer.write_each(plan.objects(), write, cancel)
-        return WriteResult(plan.touched, plan.tag_of([writer.written[each.coords] for each in plan.objects()]))
+        return WriteResult(
+            plan.touched, plan.tag_of([writer.written[object_parts.coords] for object_parts in plan.objects()])
+        )
 
     def _writer_of(self, array: ArrayNode, coords: Coords, check: ChunkCheck | None) -> ChunkWriter:
         """A writer of one chunk, conditional on the version passed to ``check``."""

@@ -67,10 +67,10 @@ class KeyWriter:
         mount, key, name = self._locate(path)
         if name:
             return self._put_document(mount, key, name, data, check)
-        found = self._chunk(mount, key)
-        if found is None:
+        chunk = self._chunk(mount, key)
+        if chunk is None:
             raise BadPath(key, "neither a metadata document nor a chunk of an array that is there")
-        array, coords = found
+        array, coords = chunk
         (before,) = mount.store.versions(array.prefix, [key])
         version = self._writer.write_stored(array.path, coords, data, _of_chunk(check))
         return PutKey(version, created=before is None)
@@ -79,8 +79,8 @@ class KeyWriter:
         """Remove a key; False if it was absent."""
         mount, key, name = self._locate(path)
         if not name:
-            found = self._chunk(mount, key)
-            return found is not None and self._writer.delete_stored(found[0].path, found[1], _of_chunk(check))
+            chunk = self._chunk(mount, key)
+            return chunk is not None and self._writer.delete_stored(chunk[0].path, chunk[1], _of_chunk(check))
         prefix = as_prefix(key.rpartition("/")[0])
         with node_lock(mount, prefix):
             before = mount.store.stat(key)
@@ -246,10 +246,10 @@ def _parsed(key: str, name: str, data: bytes | memoryview) -> _Sent:
             case ".zgroup":
                 group = parse_group(data, key)
             case _:
-                found = parse_document(data, key)
-                if isinstance(found.attributes, UnreadAttributes):
-                    raise found.attributes.error
-                return _Sent("group" if found.array is None else "array", found.array, found.consolidated)
+                document = parse_document(data, key)
+                if isinstance(document.attributes, UnreadAttributes):
+                    raise document.attributes.error
+                return _Sent("group" if document.array is None else "array", document.array, document.consolidated)
     except BadMetadata as error:
         if error.member is not None:
             raise BadDefinition(error.member, error.reason) from error

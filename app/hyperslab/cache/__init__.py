@@ -127,9 +127,9 @@ class VersionedCache(Generic[V]):
             try:
                 if leads:
                     return Loaded(*self._lead(key, version, flight, loader), False)
-                value, found = flight.result()
-                if began_before or found == version:
-                    return Loaded(value, found, True)
+                value, loaded = flight.result()
+                if began_before or loaded == version:
+                    return Loaded(value, loaded, True)
             except Cancelled:
                 if leads:
                     raise  # else only the leader was cancelled
@@ -152,16 +152,16 @@ class VersionedCache(Generic[V]):
         loader: Callable[[], tuple[V, str, int]],
     ) -> tuple[V, str]:
         try:
-            value, found, nbytes = loader()
-            self.put(key, found, value, nbytes)
-            flight.set_result((value, found))
+            value, stored, nbytes = loader()
+            self.put(key, stored, value, nbytes)
+            flight.set_result((value, stored))
         except BaseException as error:
             flight.set_exception(error)
             raise
         finally:
             self._flights.pop((key, version), None)
             del flight  # breaks a reference cycle through the exception
-        return value, found
+        return value, stored
 
     def _remove(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)

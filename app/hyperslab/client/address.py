@@ -29,10 +29,10 @@ class Address:
             raise BadParameter(name="url", value=redacted, expected="no credentials in it: they go into headers")
         origin = f"{parts.scheme}://{parts.netloc}"
         routes = r"/(v1/(?P<route>metadata|slice|chunk|plan|points|append|stream|tile)|zarr[23]?|view)(?=/|$)"
-        found = re.search(routes, parts.path)
-        if found is not None:
-            path = _node_path(found["route"] or found[1], parts.path[found.end() :])
-            return cls(origin + parts.path[: found.start()], path)
+        match = re.search(routes, parts.path)
+        if match is not None:
+            path = _node_path(match["route"] or match[1], parts.path[match.end() :])
+            return cls(origin + parts.path[: match.start()], path)
         if parts.path.strip("/"):
             expected = "the URL of a node: …/v1/metadata/{store}/{path}, …/zarr/… or …/view/…"
             raise BadParameter(name="url", value=url, expected=expected)

@@ -287,8 +287,8 @@ class RemoteArray(Uncomputed, RemoteNode):
 
     def _read(self, selection: Selection, *, out: AnyArray | None = None, progress: Progress | None = None) -> Any:
         if out is not None and (out.shape != selection.shape or out.dtype != self.dtype):
-            found = f"{out.shape} {out.dtype}"
-            raise ValueError(f"out has shape and dtype {found}, the selection has {selection.shape} {self.dtype}")
+            described = f"{out.shape} {out.dtype}"
+            raise ValueError(f"out has shape and dtype {described}, the selection has {selection.shape} {self.dtype}")
         if out is not None and not out.flags.writeable:
             raise ValueError("out is read-only")
         with self._watched(), self._report(selection, progress) as on_bytes:
@@ -487,8 +487,8 @@ class RemoteArray(Uncomputed, RemoteNode):
 
     def _repr_html_(self) -> str:
         size = size_text(self.nbytes)
-        known = {"field": self.field, "shape": self.shape, "dtype": self.dtype, "chunks": self.chunks, "size": size}
-        return table(array_facts(self.info, url=self.url, **known))
+        facts = {"field": self.field, "shape": self.shape, "dtype": self.dtype, "chunks": self.chunks, "size": size}
+        return table(array_facts(self.info, url=self.url, **facts))
 
     def _ipython_key_completions_(self) -> list[str]:
         """Field names, to complete ``array["``."""

@@ -106,11 +106,11 @@ class RemoteGroup(RemoteNode, Mapping[str, "RemoteArray | RemoteGroup"]):
             return []
         group, rest = self, segments
         while len(rest) > 1:
-            found = group.get(rest[0])
-            if not isinstance(found, RemoteGroup):
+            node = group.get(rest[0])
+            if not isinstance(node, RemoteGroup):
                 break
-            group, rest = found, rest[1:]
-        names = {each.lower(): each for each in group._ipython_key_completions_()}
+            group, rest = node, rest[1:]
+        names = {child.lower(): child for child in group._ipython_key_completions_()}
         parents = segments[: len(segments) - len(rest)]
         return ["/".join([*parents, names[near], *rest[1:]]) for near in get_close_matches(rest[0].lower(), names, 3)]
 

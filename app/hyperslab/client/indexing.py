@@ -289,11 +289,11 @@ def _resolve(part: int | slice | AnyArray | tuple[IntArray, int], axis: int, siz
 
 def _result_labels(items: Sequence[_Item], block: list[int], *, points_first: bool) -> list[int | None]:
     """Labels of the result's axes: those of index arrays replace the arrays if these are adjacent, else come first."""
-    at = [i for i, (_, taken) in enumerate(items) if not isinstance(taken, range)]
-    adjacent = bool(block) and at[-1] - at[0] + 1 == len(at) and not points_first
+    at_lists = [i for i, (_, taken) in enumerate(items) if not isinstance(taken, range)]
+    adjacent = bool(block) and at_lists[-1] - at_lists[0] + 1 == len(at_lists) and not points_first
     labels: list[int | None] = [] if adjacent else [*block]
     for i, (axis, taken) in enumerate(items):
-        if adjacent and i == at[0]:
+        if adjacent and i == at_lists[0]:
             labels += block
         if isinstance(taken, range) and taken is not _NO_AXES:
             labels.append(axis)

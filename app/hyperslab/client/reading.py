@@ -171,8 +171,8 @@ class _Reader:
                 return
             finally:
                 body.close()
-        found = f"others, {RESTARTS} times"
-        raise ArrayChanged(path=endpoint.address.path, member="values", expected="the same bytes", found=found)
+        described = f"others, {RESTARTS} times"
+        raise ArrayChanged(path=endpoint.address.path, member="values", expected="the same bytes", found=described)
 
 
 def _read_into(body: Body, region: AnyArray) -> None:

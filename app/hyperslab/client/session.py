@@ -103,8 +103,8 @@ class Session:
         answer = self.read(request.with_headers({"Accept": f"{wire.JSON}, {wire.PROBLEM}", **request.headers}))
         members = _parse_object(answer.body)
         if members is None:  # a sign-in page, say, or the wrong port
-            found = _snippet(answer.body) or "nothing"
-            raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {found}")
+            text = _snippet(answer.body) or "nothing"
+            raise RemoteProblem(status=answer.status, detail=f"expected the JSON of a Hyperslab service, found {text}")
         return members, answer.headers
 
     def for_each(self, work: Callable[[T], None], items: Sequence[T]) -> None:

@@ -361,8 +361,8 @@ class RemoteStream:
         with self._changed:
             first, *others = islice(array._queue, limit)
         if first.data is None:
-            at, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
-            document = dump_json({"key": array.key, "frames": frames, "at": at, "reason": first.reason})
+            frame, frames = first.start // array.frame_nbytes, (first.stop - first.start) // array.frame_nbytes
+            document = dump_json({"key": array.key, "frames": frames, "at": frame, "reason": first.reason})
             headers = {"Content-Type": wire.JSON, **self._epoch}
             self._session.read(Request("POST", self._url("skip"), headers, document, safe=True))
             self._acknowledge(array, first.stop)
@@ -374,9 +374,9 @@ class RemoteStream:
         """Send the bytes ``[start, stop)``. If the server already has some of them, after a broken connection or from
         an earlier sender, these are sent on their own for it to compare, then the rest."""
         body = [
-            each.data[max(0, start - each.start) : stop - each.start]
-            for each in frames
-            if each.data is not None and each.start < stop and start < each.stop
+            part.data[max(0, start - part.start) : stop - part.start]
+            for part in frames
+            if part.data is not None and part.start < stop and start < part.stop
         ]
         position = {wire.UPLOAD_OFFSET: str(start), "Content-Length": str(stop - start)}
         headers = {"Content-Type": wire.RAW, **position, **self._epoch}

@@ -289,8 +289,8 @@ def _copy(
 def _check(response: Response) -> None:
     """Raises `RemoteProblem` for a response without array values, such as a sign-in page."""
     if wire.ARRAY_SHAPE not in response.headers:
-        found = response.headers.get("Content-Type", "an answer without a type")
-        raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {found}")
+        media_type = response.headers.get("Content-Type", "an answer without a type")
+        raise RemoteProblem(status=response.status, detail=f"expected values of an array, found {media_type}")
 
 
 def _array_changed(request: Request, found: str) -> ArrayChanged:
@@ -361,15 +361,15 @@ def _frame_files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
     suffixes = (".npy", ".tif", ".tiff")
-    found = [path for path in source.iterdir() if path.suffix.lower() in suffixes] if source.is_dir() else []
-    if not found:
+    files = [path for path in source.iterdir() if path.suffix.lower() in suffixes] if source.is_dir() else []
+    if not files:
         expected = "a folder with .npy or TIFF files, one such file, or - for stdin"
         raise BadParameter(name="source", value=str(source), expected=expected)
 
     def number_or_text(path: Path) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
 
-    return sorted(found, key=number_or_text)
+    return sorted(files, key=number_or_text)
 
 
 def _load_frames(path: Path, *, says_axes: bool = True) -> AnyArray:
@@ -390,8 +390,8 @@ def _load_frames(path: Path, *, says_axes: bool = True) -> AnyArray:
     except (ValueError, EOFError) as error:
         raise BadBody(reason=f"{path} cannot be read: {error}") from error
     if values.ndim < 2 or "S" in axes:  # tifffile's axis of colour samples
-        found = f"axes {axes}" if axes else f"shape {values.shape}"
-        raise BadBody(reason=str(path), expected="a frame, or a stack of frames, of single numbers", found=found)
+        described = f"axes {axes}" if axes else f"shape {values.shape}"
+        raise BadBody(reason=str(path), expected="a frame, or a stack of frames, of single numbers", found=described)
     if own and not says_axes:
         lost = f"{path} says axes ({axes}) and sizes, which a stream of frames in time would lose"
         raise BadBody(reason=f"{lost}: hyperslab convert keeps them, or --settings says them")

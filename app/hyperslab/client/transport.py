@@ -87,8 +87,8 @@ class Cancel:
         """Cancel: `check` and `pause` raise, and connections of threads in a `scope` are shut down."""
         self._event.set()
         with self._lock:
-            for each in self._sockets.values():
-                _shut_down(each)
+            for sock in self._sockets.values():
+                _shut_down(sock)
 
     def check(self) -> None:
         """Raises `Cancelled` after `set`."""

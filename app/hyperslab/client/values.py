@@ -98,7 +98,7 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
     integers = (int, np.integer, np.bool_)
 
     def are(*classes: type) -> bool:  # timedelta64 is a subclass of np.integer
-        return all(issubclass(each, classes) and not issubclass(each, np.timedelta64) for each in types)
+        return all(issubclass(kind, classes) and not issubclass(kind, np.timedelta64) for kind in types)
 
     if not items:
         return np.empty(values.shape, dtype)
@@ -109,8 +109,8 @@ def _from_objects(values: AnyArray, dtype: DType) -> AnyArray:
         return values.astype("f8" if are(*integers, float, np.floating) else "c16")
     if dtype.kind in "mM" and are(date, timedelta, np.datetime64, str, type(None)):
         return _as_times(values, dtype)
-    found = np.asarray(values.tolist())
-    return found if found.shape == values.shape else values
+    inferred = np.asarray(values.tolist())
+    return inferred if inferred.shape == values.shape else values
 
 
 def _as_times(values: AnyArray, dtype: DType) -> AnyArray:
@@ -121,10 +121,10 @@ def _as_times(values: AnyArray, dtype: DType) -> AnyArray:
             if item.strip().lower() not in ("", "nat"):
                 counts[i] = count_of(item, dtype) if dtype.kind == "M" else int(item)
         elif item is not None:
-            found = np.asarray(np.timedelta64(item) if isinstance(item, timedelta) else np.datetime64(item))
-            if found.dtype.kind != dtype.kind:
+            time = np.asarray(np.timedelta64(item) if isinstance(item, timedelta) else np.datetime64(item))
+            if time.dtype.kind != dtype.kind:
                 raise TypeError(f"{item!r} does not fit an array of dtype {dtype}: convert it first")
-            counts[i] = cast_times(found, dtype).astype(np.int64)
+            counts[i] = cast_times(time, dtype).astype(np.int64)
     return counts.view(dtype.newbyteorder("<")).reshape(values.shape)
 
 

@@ -114,16 +114,18 @@ class RemoteView(Uncomputed):
     def _coordinate(self, name: str) -> tuple[AnyArray, bool]:
         """The values of a coordinate along its axis, and whether they are dates in text."""
         try:
-            found = self._array.coordinate(name, decode="cf")
+            coordinate = self._array.coordinate(name, decode="cf")
         except (NodeNotFound, WrongKind) as error:
             where = f"beside {self._array.path} or above"
             raise KeyError(f"no coordinate {name!r} is stored {where}: choose by isel") from error
         axis = self._axes[self._array.dims.index(name)]
         size = self._array.shape[self._array.dims.index(name)]
-        if found.shape != (size,):
-            raise KeyError(f"{found.path} has the shape {found.shape}, and is no coordinate of an axis of {size}")
-        values = np.asarray(found[...])
-        decoded = found.info.get("decoded") or {}
+        if coordinate.shape != (size,):
+            raise KeyError(
+                f"{coordinate.path} has the shape {coordinate.shape}, and is no coordinate of an axis of {size}"
+            )
+        values = np.asarray(coordinate[...])
+        decoded = coordinate.info.get("decoded") or {}
         return values[np.asarray(axis)], values.dtype.kind == "U" and bool(decoded.get("changes"))
 
     def to_dask(self, chunks: Any = "auto") -> Any:
@@ -155,14 +157,14 @@ class RemoteView(Uncomputed):
     def _through(self, selection: Selection) -> tuple[Axis, ...]:
         """A selection of this part as one of the array."""
         chosen, axes = iter(selection.axes), list(self._axes)
-        for at, axis in enumerate(self._axes):
+        for index, axis in enumerate(self._axes):
             if isinstance(axis, int):
                 continue
             part = next(chosen)
             if isinstance(part, range):
-                axes[at] = axis[item(part)]
+                axes[index] = axis[item(part)]
             else:
-                axes[at] = int(axis[part]) if isinstance(part, int) else np.asarray(axis)[part]
+                axes[index] = int(axis[part]) if isinstance(part, int) else np.asarray(axis)[part]
         return tuple(axes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:

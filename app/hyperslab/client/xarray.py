@@ -99,8 +99,11 @@ class HyperslabBackend(BackendEntrypoint):
     ) -> dict[str, Any]:
         """The datasets of a group and of all groups below it, by path; raises as `open_dataset`."""
         root = RemoteGroup(filename_or_obj, token=token, headers=headers, connections=connections)
-        found = _groups(root.open_group(group) if group else root, "/")
-        return {path: self.open_dataset(each, drop_variables=drop_variables, **decoding) for path, each in found}
+        groups = _groups(root.open_group(group) if group else root, "/")
+        return {
+            path: self.open_dataset(group_path, drop_variables=drop_variables, **decoding)
+            for path, group_path in groups
+        }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """A group and all groups below it; raises as `open_dataset`."""
@@ -113,11 +116,11 @@ def _with_coordinates(array: RemoteArray) -> dict[str, RemoteArray]:
     arrays = {array.name: array}
     for name in sorted(names - {array.name}):
         try:
-            found = array.coordinate(name)
+            coordinate = array.coordinate(name)
         except (NodeNotFound, WrongKind):
             continue  # a dimension needs no coordinate
-        if set(found.dims) <= set(array.dims):
-            arrays[name] = found
+        if set(coordinate.dims) <= set(array.dims):
+            arrays[name] = coordinate
     return arrays
 
 

@@ -117,7 +117,7 @@ def _make(  # noqa: PLR0917
         run(place, plan, marker, options.memory, scheduler=scheduler, advance=advance)
     check_unchanged(source)
     groups = {
-        path: (form, _with_channels(place, plan, path, source, found)) for path, (form, found) in plan.groups.items()
+        path: (form, _with_channels(place, plan, path, source, extra)) for path, (form, extra) in plan.groups.items()
     }
     place.finish(groups, plan.arrays, resumed=marker["runs"] > 1)
 
@@ -134,15 +134,15 @@ def _begin(src: str, dst: str, source: Source, plan: Design, *, token: str | Non
     facts = json.dumps([source.identity, arrays, sorted(plan.groups)], sort_keys=True, default=str)
     digest = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
     place = open_place(dst, uuid4().hex, token=token)
-    found, present = place.marker(), place.exists()
-    if found is not None and found["digest"] == digest and not replace:
-        return {**found, "runs": found["runs"] + 1}
-    if found is not None and not replace:
-        raise CannotConvert(f"{dst} is half-made from {found['source']}, or with other options: see --replace")
+    marker, present = place.marker(), place.exists()
+    if marker is not None and marker["digest"] == digest and not replace:
+        return {**marker, "runs": marker["runs"] + 1}
+    if marker is not None and not replace:
+        raise CannotConvert(f"{dst} is half-made from {marker['source']}, or with other options: see --replace")
     if present is not None and not (replace and present.endswith("exists")):
         advice = ": it is not replaced" if replace else ": see --replace" if present.endswith("exists") else ""
         raise CannotConvert(f"{present}{advice}")
-    if found is not None or present is not None:
+    if marker is not None or present is not None:
         kept = place.clear()
         if kept:
             raise CannotConvert(f"{dst} also holds what is not of Zarr, such as {kept[0]!r}, which was kept")
@@ -261,14 +261,14 @@ def _levels_to_add(
     old: list[Mapping[str, Any]] = [*scales[0]["datasets"]] if scales else []
     last = str(old[-1]["path"]) if old else name
     array = source.nodes.get(last)
-    if not isinstance(array, Array) or (old and name not in ("", *[each["path"] for each in old])):
+    if not isinstance(array, Array) or (old and name not in ("", *[entry["path"] for entry in old])):
         raise CannotConvert(f"{url} is neither an image, nor one of its levels, nor an array of its own")
     names = [str(axis["name"]) for axis in scales[0]["axes"]] if scales else [*(axes or array.dimension_names or ())]
     if len(names) != len(array.shape) or not set(names) <= KINDS.keys() or names[-2:] != ["y", "x"]:
-        found = f"{url} of shape {list(array.shape)} has axes {names}"
-        raise Undetermined(found, "axes", "tczyx"[-len(array.shape) :])
+        described = f"{url} of shape {list(array.shape)} has axes {names}"
+        raise Undetermined(described, "axes", "tczyx"[-len(array.shape) :])
     placed = {
-        each["type"]: each[each["type"]] for each in (old[-1] if old else {}).get("coordinateTransformations", ())
+        entry["type"]: entry[entry["type"]] for entry in (old[-1] if old else {}).get("coordinateTransformations", ())
     }
     scale, shift = (placed.get(kind, [start] * len(names)) for kind, start in (("scale", 1.0), ("translation", 0.0)))
     units = [axis.get("unit") for axis in scales[0]["axes"]] if scales else [None] * len(names)
@@ -288,8 +288,8 @@ def _levels_to_add(
     parts[:1] = [dataclasses.replace(part, above=None, values=array.values) for part in parts[:1]]
     new = document.get("ome", document)["multiscales"][0]
     moved = []
-    for each, path in zip(new["datasets"], paths, strict=True):
-        sizes, translation = each["coordinateTransformations"]
+    for entry, path in zip(new["datasets"], paths, strict=True):
+        sizes, translation = entry["coordinateTransformations"]
         at = [a + b for a, b in zip(translation["translation"], shift, strict=True)]
         places = [sizes, {"type": "translation", "translation": at}]
         moved.append({"path": path, "coordinateTransformations": places})
@@ -305,5 +305,5 @@ def _levels_to_add(
 
 def _stored(url: str, token: str | None) -> Source:
     """Zarr at a URL, with the attributes of its own format."""
-    found = open_source(url, token=token)
-    return found if found.zarr_format == 3 else open_source(url, token=token, zarr_format=2)
+    source = open_source(url, token=token)
+    return source if source.zarr_format == 3 else open_source(url, token=token, zarr_format=2)

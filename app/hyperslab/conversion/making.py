@@ -338,11 +338,11 @@ def make_block(work: Work, box: Box) -> int:
                 for axis, (part, size) in enumerate(zip(box, shape, strict=True))
             ]
         )
-        found = reduce(values.read(inner), method, halved)
+        block = reduce(values.read(inner), method, halved)
     else:
-        found = values.read(box)
-    target.write(box, found)
-    return int(found.nbytes)
+        block = values.read(box)
+    target.write(box, block)
+    return int(block.nbytes)
 
 
 Advance = Callable[[int], None]

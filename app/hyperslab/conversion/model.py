@@ -132,9 +132,9 @@ class Reordered:
         inner = [slice(0, 1)] * self.rank
         for axis, part in zip(self.order, box, strict=True):
             inner[axis] = part
-        found = self.values.read(tuple(inner))
+        block = self.values.read(tuple(inner))
         dropped = [axis for axis in range(self.rank) if axis not in self.order]
-        return found.transpose((*self.order, *dropped)).reshape([part.stop - part.start for part in box])
+        return block.transpose((*self.order, *dropped)).reshape([part.stop - part.start for part in box])
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,15 @@ class Stacked:
     def read(self, box: Box) -> np.ndarray:
         outer, inner = box[: len(self.leading)], box[len(self.leading) :]
         shape = [part.stop - part.start for part in outer]
-        found: np.ndarray | None = None
-        for at in np.ndindex(*shape):
-            index = [part.start + offset for part, offset in zip(outer, at, strict=True)]
+        stacked: np.ndarray | None = None
+        for cell in np.ndindex(*shape):
+            index = [part.start + offset for part, offset in zip(outer, cell, strict=True)]
             values = self.parts[int(np.ravel_multi_index(index, self.leading))].read(inner)
-            if found is None:
-                found = np.empty((*shape, *values.shape), values.dtype)
-            found[at] = values
-        assert found is not None
-        return found
+            if stacked is None:
+                stacked = np.empty((*shape, *values.shape), values.dtype)
+            stacked[cell] = values
+        assert stacked is not None
+        return stacked
 
 
 class OpenFiles(Generic[T]):
@@ -174,10 +174,10 @@ class OpenFiles(Generic[T]):
             if key not in self._files:
                 self._files[key] = self._open_file(path)
             self._files.move_to_end(key)
-            found = self._files[key]
+            held = self._files[key]
             while len(self._files) > self._limit:
                 self._close(self._files.popitem(last=False)[1])
-            return found
+            return held
 
     def clear(self) -> None:
         """Close all files."""

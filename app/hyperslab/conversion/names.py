@@ -28,13 +28,15 @@ def positions(names: Sequence[str], pattern: str | None) -> tuple[dict[str, list
     Without a pattern it is guessed: numbers that differ, behind words as ``t``, ``ch`` or ``slice``. Raises
     `Undetermined` where that says too little, and `CannotConvert` for names that do not fill a grid.
     """
-    found = _guess(names) if pattern is None else _match(names, pattern)
+    fields_by_name = _guess(names) if pattern is None else _match(names, pattern)
     axes: dict[str, list[str]] = {
-        axis: sorted({each[axis] for each in found}, key=natural) for axis in ("t", "c", "z") if axis in found[0]
+        axis: sorted({fields[axis] for fields in fields_by_name}, key=natural)
+        for axis in ("t", "c", "z")
+        if axis in fields_by_name[0]
     }
     places: dict[tuple[str, ...], int] = {}
-    for number, each in enumerate(found):
-        place = tuple([each[axis] for axis in axes])
+    for number, fields in enumerate(fields_by_name):
+        place = tuple([fields[axis] for axis in axes])
         if place in places:
             other = names[places[place]]
             said = f"{other!r} and {names[number]!r} have the same position, {_described(axes, place)}"
@@ -68,30 +70,30 @@ def _match(names: Sequence[str], pattern: str) -> list[dict[str, str]]:
         parts = {"*": ".*?", "{t}": f"(?P<t>{number})", "{z}": f"(?P<z>{number})", "{c}": f"(?P<c>{text})"}
         return "".join(parts.get(piece, re.escape(piece)) for piece in pieces)
 
-    found = []
+    matches = []
     for name in names:
         match = re.fullmatch(expression("[0-9]+", "[^_.]+"), name) or re.fullmatch(expression(".+?", ".+?"), name)
         if match is None:
             raise Undetermined(f"the name {name!r} does not match the pattern {pattern!r}", "pattern", "scan_z{z}.tif")
-        found.append(match.groupdict())
-    return found
+        matches.append(match.groupdict())
+    return matches
 
 
 def _guess(names: Sequence[str]) -> list[dict[str, str]]:
     parts = [re.split(r"([0-9]+)", name) for name in names]
     first, example = parts[0], re.sub(r"[0-9]+", "{z}", names[0], count=1)
-    if len({tuple(each[::2]) for each in parts}) != 1:
+    if len({tuple(parts_of_name[::2]) for parts_of_name in parts}) != 1:
         said = f"the files are not named alike ({names[0]!r}, {names[-1]!r}), so their names say no axes"
         raise Undetermined(said, "pattern", example if "{" in example else "scan_{c}.tif")
     axes: dict[str, int] = {}
-    for at in range(1, len(first), 2):
-        if len({each[at] for each in parts}) == 1:
+    for index in range(1, len(first), 2):
+        if len({parts_of_name[index] for parts_of_name in parts}) == 1:
             continue
-        word = (re.search(r"[A-Za-z]+(?=[^A-Za-z]?$)", first[at - 1]) or [""])[0].lower()
+        word = (re.search(r"[A-Za-z]+(?=[^A-Za-z]?$)", first[index - 1]) or [""])[0].lower()
         axis = WORDS.get(word)
         if axis is None or axis in axes:
-            example = "".join([*first[:at], "{z}", *first[at + 1 :]])
+            example = "".join([*first[:index], "{z}", *first[index + 1 :]])
             what = "also says " + axis if axis else "says no axis"
-            raise Undetermined(f"the number {first[at]!r} in {names[0]!r} {what}", "pattern", example)
-        axes[axis] = at
-    return [{axis: each[at] for axis, at in axes.items()} for each in parts]
+            raise Undetermined(f"the number {first[index]!r} in {names[0]!r} {what}", "pattern", example)
+        axes[axis] = index
+    return [{axis: parts_of_name[index] for axis, index in axes.items()} for parts_of_name in parts]

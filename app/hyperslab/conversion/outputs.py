@@ -95,10 +95,10 @@ class _Lazy:
         return len(self.shape)
 
     def __getitem__(self, key: Any) -> np.ndarray:
-        box = [slice(*each.indices(size)) for each, size in zip(key, self.shape, strict=True)]
-        found = self.values.read(tuple(box))
-        self.advance(found.nbytes)
-        return found
+        box = [slice(*part.indices(size)) for part, size in zip(key, self.shape, strict=True)]
+        block = self.values.read(tuple(box))
+        self.advance(block.nbytes)
+        return block
 
 
 def is_file(dst: str) -> bool:
@@ -179,7 +179,7 @@ def _levels(source: Source) -> list[Image]:
     block: Mapping[str, Any] = source.groups.get("", {})
     block = block.get("ome", block)
     scales: Mapping[str, Any] = next(iter(block.get("multiscales") or ()), {})
-    levels = [source.nodes.get(str(each["path"])) for each in scales.get("datasets", ())] or [node]
+    levels = [source.nodes.get(str(entry["path"])) for entry in scales.get("datasets", ())] or [node]
     arrays = [level for level in levels if isinstance(level, Array)]
     if len(arrays) < len(levels):
         several = f"the source is not one image, but {len(source.nodes)} arrays"
@@ -192,13 +192,13 @@ def _levels(source: Source) -> list[Image]:
     if scales:
         axes = [axis["name"] for axis in scales["axes"]]
         placed = scales["datasets"][0].get("coordinateTransformations", ())
-        scale = next((each["scale"] for each in placed if each["type"] == "scale"), [1.0] * len(axes))
+        scale = next((entry["scale"] for entry in placed if entry["type"] == "scale"), [1.0] * len(axes))
         units = [axis.get("unit") for axis in scales["axes"]]
         sizes = {name: Axis(name, unit, size) for name, unit, size in zip(axes, units, scale, strict=True)}
     shown = (block.get("omero") or {}).get("channels", ())
-    channels = tuple([Channel(each.get("label"), each.get("color")) for each in shown])
-    if any("window" in each for each in shown):
-        others["window"] = [each.get("window") for each in shown]
+    channels = tuple([Channel(entry.get("label"), entry.get("color")) for entry in shown])
+    if any("window" in entry for entry in shown):
+        others["window"] = [entry.get("window") for entry in shown]
     if not set(axes) <= KINDS.keys() or len(axes) != len(arrays[0].shape):
         axes = ["y", "x"] if len(arrays[0].shape) == 2 else axes
     name = str(scales.get("name", ""))
@@ -253,8 +253,8 @@ def _write_tiff(image: Image, levels: Sequence[Array], path: Path, advance: Adva
 
     def tiles(array: Array) -> Iterator[np.ndarray]:
         height, width = array.shape[-2:]
-        for at in np.ndindex(*array.shape[:-2]):
-            page = tuple([slice(index, index + 1) for index in at])
+        for plane in np.ndindex(*array.shape[:-2]):
+            page = tuple([slice(index, index + 1) for index in plane])
             for top in range(0, height, TILE):
                 rows = slice(top, min(top + TILE, height))
                 band = array.values.read((*page, rows, slice(0, width))).reshape(rows.stop - top, width)
@@ -348,24 +348,24 @@ def _coordinates(image: Image) -> dict[str, Any]:
     """Positions along the axes of an image, and labels of its channels, as variables."""
     import xarray
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for axis, size in zip(image.axes, image.array.shape, strict=True):
         if axis.name != "c":
             unit = {"units": axis.unit} if axis.unit else {}
-            found[axis.name] = xarray.Variable((axis.name,), np.arange(size) * axis.scale, unit)
+            values[axis.name] = xarray.Variable((axis.name,), np.arange(size) * axis.scale, unit)
         elif image.channels and all(channel.label for channel in image.channels):
             labels = np.array([channel.label for channel in image.channels], object)
-            found["c"] = xarray.Variable(("c",), labels)
-    return found
+            values["c"] = xarray.Variable(("c",), labels)
+    return values
 
 
 def _netcdf_attributes(attributes: Mapping[str, Any], where: str, notes: list[str]) -> dict[str, Any]:
     """Attributes of which NetCDF has types; others become the text of their JSON, of which a note is made."""
-    found = {}
+    named = {}
     for name, value in attributes.items():
         items = value if isinstance(value, list) and value else [value]
         is_plain = all(isinstance(item, str) for item in items) or all(type(item) in {int, float} for item in items)
-        found[name] = value if is_plain else json.dumps(value)
+        named[name] = value if is_plain else json.dumps(value)
         if not is_plain:
             notes.append(f"the attribute {name!r} of {where or 'the file'} is JSON, and is written as its text")
-    return found
+    return named

@@ -195,8 +195,8 @@ class StorePlace:
     def marker(self) -> dict[str, Any] | None:
         if self.folder is not None and not self.folder.is_dir():
             return None
-        found = self.mount.store.get(self.marker_key, 64 << 20)
-        return None if found is None else json.loads(bytes(found.data))
+        stored = self.mount.store.get(self.marker_key, 64 << 20)
+        return None if stored is None else json.loads(bytes(stored.data))
 
     def begin(
         self,
@@ -351,8 +351,8 @@ class ServicePlace:
 
     def _node(self, path: str = "") -> RemoteArray | RemoteGroup | None:
         root, own = self._root()
-        found: RemoteArray | RemoteGroup | None = root.get(f"{own}/{path}".rstrip("/"))
-        return found
+        node: RemoteArray | RemoteGroup | None = root.get(f"{own}/{path}".rstrip("/"))
+        return node
 
     def exists(self) -> str | None:
         node = self._node()
@@ -362,8 +362,8 @@ class ServicePlace:
 
     def marker(self) -> dict[str, Any] | None:
         node = self._node()
-        found = None if node is None else node.attrs.get(self.marker_attribute)
-        return None if found is None else json.loads(found)
+        text = None if node is None else node.attrs.get(self.marker_attribute)
+        return None if text is None else json.loads(text)
 
     def begin(self, marker: Mapping[str, Any], groups: Groups, arrays: Mapping[str, Any]) -> None:
         root, own = self._root()
@@ -395,7 +395,7 @@ class ServicePlace:
         resumed: bool,  # noqa: ARG002 - of the protocol
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        changes = {path: found for path, (_, found) in groups.items()}
+        changes = {path: wanted for path, (_, wanted) in groups.items()}
         changes |= {path: definition.get("attributes") or {} for path, definition in arrays.items()}
         changes[""] = {**changes.get("", {}), **(attributes or {})}
         for path, changed in sorted(changes.items(), reverse=True):
@@ -420,8 +420,8 @@ class ServicePlace:
 
 def stored_attributes(node: RemoteArray | RemoteGroup) -> dict[str, Any]:
     """The attributes of a node as they are stored: NaN and infinities are floats, where a node document has text."""
-    found: dict[str, Any] = node.attrs.asdict()
-    return _stored_document(node)[2] if re.search('"NaN"|Infinity"', json.dumps(found)) else found
+    attributes: dict[str, Any] = node.attrs.asdict()
+    return _stored_document(node)[2] if re.search('"NaN"|Infinity"', json.dumps(attributes)) else attributes
 
 
 def _stored_document(node: RemoteArray | RemoteGroup) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -61,19 +61,19 @@ def open_source(
     """
     files = None if is_service(src) else _files(src)
     if is_service(src):
-        found = _of_service(src, token, zarr_format)
+        source = _of_service(src, token, zarr_format)
     elif files is None:
-        found = _of_store(src, zarr_format)
+        source = _of_store(src, zarr_format)
     else:
-        found = _of_files(files, axes, pattern, zarr_format)
-        found = dataclasses.replace(found, identity=identity_of(files), files=tuple(files))
-    node, name = found.nodes.get(""), src.rstrip("/").rpartition("/")[2].partition(".")[0]
-    found = dataclasses.replace(found, name=name or "array")
+        source = _of_files(files, axes, pattern, zarr_format)
+        source = dataclasses.replace(source, identity=identity_of(files), files=tuple(files))
+    node, name = source.nodes.get(""), src.rstrip("/").rpartition("/")[2].partition(".")[0]
+    source = dataclasses.replace(source, name=name or "array")
     if axes is not None and isinstance(node, Array):
-        found = dataclasses.replace(found, nodes={"": as_image(node, axes.lower(), {}, name=name)}, groups={})
+        source = dataclasses.replace(source, nodes={"": as_image(node, axes.lower(), {}, name=name)}, groups={})
     elif axes is not None and not isinstance(node, Image):
         raise CannotConvert(f"--axes names the axes of one array, and {src} holds several")
-    return found
+    return source
 
 
 def identity_of(files: Iterable[Path]) -> list[Any]:
@@ -101,14 +101,14 @@ def _files(src: str) -> list[Path] | None:
     if path.is_file():
         return [path] if kind_of_file(path) or path.suffix.lower() in {*CONVERTIBLE, ".npz"} else None
     if path.is_dir():
-        files = [each for each in path.iterdir() if each.is_file() and each.suffix.lower() in CONVERTIBLE]
-        inside = [each for each in files if CONVERTIBLE[each.suffix.lower()] == "TIFF"] or files
+        files = [file for file in path.iterdir() if file.is_file() and file.suffix.lower() in CONVERTIBLE]
+        inside = [file for file in files if CONVERTIBLE[file.suffix.lower()] == "TIFF"] or files
         documents = any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup", ".zmetadata"))
-        return sorted(inside, key=lambda each: natural(each.name)) if inside and not documents else None
-    matches = [Path(each) for each in glob.glob(str(path))] if glob.has_magic(str(path)) else []  # noqa: PTH207
+        return sorted(inside, key=lambda file: natural(file.name)) if inside and not documents else None
+    matches = [Path(file) for file in glob.glob(str(path))] if glob.has_magic(str(path)) else []  # noqa: PTH207
     if not matches:
         raise FileNotFoundError(f"{src}: nothing is there")
-    return sorted(matches, key=lambda each: natural(each.name))
+    return sorted(matches, key=lambda file: natural(file.name))
 
 
 def _of_files(files: Sequence[Path], axes: str | None, pattern: str | None, zarr_format: int) -> Source:
@@ -223,14 +223,14 @@ class _VariableValues:
 
     def stored(self, box: Box) -> np.ndarray:
         """As `read`, with the errors of libraries."""
-        found = np.asarray(GROUPS.get(self.path)[self.group].variables[self.name][box].values)
-        if found.dtype.hasobject and any(isinstance(item, bytes) for item in found.flat):
+        values = np.asarray(GROUPS.get(self.path)[self.group].variables[self.name][box].values)
+        if values.dtype.hasobject and any(isinstance(item, bytes) for item in values.flat):
             try:
-                texts = [item.decode() if isinstance(item, bytes) else item for item in found.flat]
+                texts = [item.decode() if isinstance(item, bytes) else item for item in values.flat]
             except UnicodeDecodeError as error:
                 raise CannotConvert(f"{self.path}: {self.name} holds text that is not UTF-8") from error
-            found = np.array([*texts, None], object)[:-1].reshape(found.shape)
-        return found if found.dtype.names is None else found.astype(packed(found.dtype), copy=False)
+            values = np.array([*texts, None], object)[:-1].reshape(values.shape)
+        return values if values.dtype.names is None else values.astype(packed(values.dtype), copy=False)
 
 
 def _dataset(path: Path, zarr_format: int) -> Source:
@@ -245,8 +245,8 @@ def _dataset(path: Path, zarr_format: int) -> Source:
             for name, variable in dataset.variables.items():
                 node = f"{below}/{name}".lstrip("/")
                 values = _VariableValues(str(path.absolute()), group, str(name))
-                found = _variable(values, variable, zarr_format, notes)
-                nodes |= {} if found is None else {node: found}
+                converted = _variable(values, variable, zarr_format, notes)
+                nodes |= {} if converted is None else {node: converted}
     if notes and not nodes:
         raise CannotConvert(f"{path}: {', '.join(notes)}")
     classic = is_classic(path)
@@ -308,14 +308,14 @@ def _fill_members(
 
 
 def _json_attributes(attributes: Mapping[Any, Any], where: str, notes: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name, stored in attributes.items():
         value = stored.tolist() if isinstance(stored, np.ndarray | np.generic) else stored
         try:
-            found[str(name)] = json.loads(json.dumps(value, default=_text_of_bytes))
+            plain[str(name)] = json.loads(json.dumps(value, default=_text_of_bytes))
         except (TypeError, ValueError):
             notes.append(f"left out the attribute {name!r} of {where}: JSON has no {type(stored).__name__} like it")
-    return found
+    return plain
 
 
 def _text_of_bytes(value: Any) -> str:
@@ -334,7 +334,7 @@ def _of_store(src: str, zarr_format: int) -> Source:
     try:
         if store.stat(MARKER) is not None:
             raise CannotConvert(f"{src} is half-made: run the conversion that makes it again")
-        found = list(walk(service, "at"))
+        listed = list(walk(service, "at"))
     except NodeNotFound as error:
         raise CannotConvert(
             f"{src} holds no array and no group of Zarr, and is no file of TIFF, NetCDF, HDF5 or npy"
@@ -343,12 +343,12 @@ def _of_store(src: str, zarr_format: int) -> Source:
         _below(node.path): _as_format(
             node.attributes, node.zarr_format, zarr_format, _below(node.path) or src.rstrip("/")
         )
-        for node in found
+        for node in listed
         if not isinstance(node, ArrayNode)
     }
     axes = _image_axes(groups)
     nodes: dict[str, Array | Image] = {}
-    for node in found:
+    for node in listed:
         if isinstance(node, ArrayNode):
             path = _below(node.path)
             values = StoredValues(src, path, job)
@@ -356,8 +356,8 @@ def _of_store(src: str, zarr_format: int) -> Source:
             nodes[path] = _stored_array(values, *stored, zarr_format=zarr_format, axes=axes.get(path))
     if not nodes:
         raise CannotConvert(f"{src} holds no arrays")
-    identity = [src, sorted(node.version for node in found)]
-    return Source("Zarr", identity, nodes, groups, zarr_format=found[0].zarr_format)
+    identity = [src, sorted(node.version for node in listed)]
+    return Source("Zarr", identity, nodes, groups, zarr_format=listed[0].zarr_format)
 
 
 def _below(path: str) -> str:
@@ -401,11 +401,11 @@ def _stored_array(
 def _of_service(src: str, token: str | None, zarr_format: int) -> Source:
     address = Address.parse(src)
     root = RemoteGroup(f"{address.base}/v1/metadata", token=token)
-    found = root[address.path] if address.path else root
+    remote = root[address.path] if address.path else root
     arrays: dict[str, RemoteArray] = {}
     groups: dict[str, Mapping[str, Any]] = {}
     versions: list[Any] = []
-    for path, node in _remote_nodes("", found):
+    for path, node in _remote_nodes("", remote):
         if MARKER_ATTRIBUTE in node.attrs:
             raise CannotConvert(f"{node.url} is half-made: run the conversion that makes it again")
         versions.append([path, dict(node.info)])
@@ -427,7 +427,7 @@ def _of_service(src: str, token: str | None, zarr_format: int) -> Source:
         stored = metadata, stored_attributes(array), array.dimension_names
         values = ServiceArray(array.url, token)
         nodes[path] = _stored_array(values, *stored, zarr_format=zarr_format, axes=axes.get(path))
-    own = int(found.info.get("zarr_format") or 2)
+    own = int(remote.info.get("zarr_format") or 2)
     return Source("Zarr of a service", [src, versions], nodes, groups, zarr_format=own)
 
 
@@ -446,7 +446,7 @@ def _as_format(attributes: Mapping[str, Any], found: int, wanted: int, name: str
 
 def _image_axes(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Names of the axes of levels that have none of their own, which OME-Zarr 0.5 requires, by path."""
-    found = {}
+    axes = {}
     for path, attributes in groups.items():
         block = attributes.get("ome", attributes)
         for scales in block.get("multiscales", []) if isinstance(block, Mapping) else []:
@@ -454,5 +454,5 @@ def _image_axes(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str,
                 [str(axis.get("name") if isinstance(axis, Mapping) else axis) for axis in scales.get("axes", [])]
             )
             for level in scales.get("datasets", []):
-                found[f"{path}/{level.get('path')}".lstrip("/")] = names
-    return found
+                axes[f"{path}/{level.get('path')}".lstrip("/")] = names
+    return axes

@@ -112,13 +112,13 @@ class TiffValues:
             leading = self.shape[:trailing]
             if math.prod(leading) != count:
                 raise CannotConvert(f"{self.path} has {count} pages, and its image {math.prod(leading)}")
-            for at in np.ndindex(*out.shape[:trailing]):
-                index = [part.start + offset for part, offset in zip(box, at, strict=False)]
+            for place in np.ndindex(*out.shape[:trailing]):
+                index = [part.start + offset for part, offset in zip(box, place, strict=False)]
                 with LOCK:
                     file.filehandle.open()
                     page = pages[int(np.ravel_multi_index(index, leading)) if leading else 0]
                 if page is not None:
-                    _read_page(page, keyframe, self.shape[trailing:], box[trailing:], out[at])
+                    _read_page(page, keyframe, self.shape[trailing:], box[trailing:], out[place])
             return out
 
 
@@ -188,8 +188,8 @@ def read_raw(path: str, offset: int, dtype: np.dtype[Any], shape: Sequence[int],
         if split == len(shape) and split > 1 and out.shape[-1] * 4 >= shape[-1]:
             run = split - 2  # rows of which most is wanted are read whole
         below = math.prod(shape[run + 1 :])
-        for at in np.ndindex(*out.shape[:run]):
-            index = [part.start + o for part, o in zip(box, at, strict=False)]
+        for place in np.ndindex(*out.shape[:run]):
+            index = [part.start + o for part, o in zip(box, place, strict=False)]
             first = 0
             for position, size in zip(index, shape, strict=False):
                 first = first * size + position
@@ -203,7 +203,7 @@ def read_raw(path: str, offset: int, dtype: np.dtype[Any], shape: Sequence[int],
                     stop = offset + first * dtype.itemsize + len(view)
                     raise CannotConvert(f"{path} is cut short: it ends before byte {stop}")
                 done += got
-            out[at] = values[(slice(None), *box[run + 1 :])] if shape else values
+            out[place] = values[(slice(None), *box[run + 1 :])] if shape else values
     return out
 
 
@@ -226,7 +226,7 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
     rows = keyframe.tilelength if keyframe.is_tiled else min(keyframe.rowsperstrip, length)
     columns = keyframe.tilewidth if keyframe.is_tiled else width
     grid = (separate, -(-length // rows), -(-width // columns))
-    found = np.full(
+    pixels = np.full(
         (first.stop - first.start, _size(parts["Y"]), _size(parts["X"]), samples), keyframe.nodata, out.dtype
     )
     touched = itertools.product(
@@ -238,8 +238,8 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
     if keyframe.jpegheader is not None:
         tables["jpegheader"] = keyframe.jpegheader
     handle = page.parent.filehandle
-    for at in touched:
-        index = int(np.ravel_multi_index(at, grid))
+    for number in touched:
+        index = int(np.ravel_multi_index(number, grid))
         offset, count = page.dataoffsets[index], page.databytecounts[index]
         if not count:
             continue  # a tile that was not stored, of missing values
@@ -252,13 +252,13 @@ def _read_page(page: Any, keyframe: TiffPage, shape: Sequence[int], box: Box, ou
         segment = keyframe.decode(data, index, **tables)[0]
         if segment is None:
             continue
-        top, left = at[1] * rows, at[2] * columns
+        top, left = number[1] * rows, number[2] * columns
         y, x = _shared(parts["Y"], top, top + segment.shape[1]), _shared(parts["X"], left, left + segment.shape[2])
-        target = found[at[0] - first.start, _moved(y, parts["Y"].start), _moved(x, parts["X"].start)]
+        target = pixels[number[0] - first.start, _moved(y, parts["Y"].start), _moved(x, parts["X"].start)]
         target[...] = segment[0, _moved(y, top), _moved(x, left), :samples]
     if separate == 1:
-        found = found[..., parts["S"]]
-    out[...] = found.reshape(out.shape)
+        pixels = pixels[..., parts["S"]]
+    out[...] = pixels.reshape(out.shape)
 
 
 def _size(part: slice) -> int:
@@ -298,15 +298,15 @@ def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) 
     for path in paths[1:]:
         _, (other, *rest), _, _ = _images(path, axes, several=True)
         if rest or (other.array.shape, other.array.dtype) != (inner.array.shape, inner.array.dtype):
-            found = f"{other.array.dtype} {list(other.array.shape)}"
-            raise CannotConvert(f"{path} is {found}, and {paths[0]} {inner.array.dtype} {list(inner.array.shape)}")
+            described = f"{other.array.dtype} {list(other.array.shape)}"
+            raise CannotConvert(f"{path} is {described}, and {paths[0]} {inner.array.dtype} {list(inner.array.shape)}")
         parts.append(other.array.values)
         shared = _common(shared, other.attributes, differing)
     if differing:
         notes.append(f"left out what differs from file to file: {', '.join(sorted(differing))}")
-    leading = tuple([len(each) for each in labels.values()])
+    leading = tuple([len(files_of_label) for files_of_label in labels.values()])
     array = Array(
-        Stacked(tuple([parts[at] for at in order]), leading),
+        Stacked(tuple([parts[index] for index in order]), leading),
         (*leading, *inner.array.shape),
         inner.array.dtype,
         (*[1] * len(leading), *inner.array.reads),
@@ -322,14 +322,14 @@ def open_files(paths: Sequence[Path], *, axes: str | None, pattern: str | None) 
 
 def _common(one: Mapping[str, Any], other: Mapping[str, Any], differing: set[str]) -> dict[str, Any]:
     """The attributes that two files have in common; names of others are added to ``differing``."""
-    found: dict[str, Any] = {}
+    common: dict[str, Any] = {}
     for name in one.keys() | other.keys():
         values = one.get(name), other.get(name)
         if values[0] == values[1] or all(isinstance(value, Mapping | None) for value in values):
-            found[name] = values[0] if values[0] == values[1] else _common(values[0] or {}, values[1] or {}, differing)
+            common[name] = values[0] if values[0] == values[1] else _common(values[0] or {}, values[1] or {}, differing)
         else:
             differing.add(name)
-    return {name: value for name, value in found.items() if value != {}}
+    return {name: value for name, value in common.items() if value != {}}
 
 
 def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[Image], list[str], set[Path]]:
@@ -363,8 +363,8 @@ def _images(path: Path, axes: str | None, *, several: bool) -> tuple[str, list[I
         own = {Path(page.parent.filehandle.path).resolve() for s in file.series for page in s.pages if page is not None}
         images = []
         for number in range(wanted):
-            found = described[number] if len(described) == wanted else {}
-            image, others = _image(path, file, number, found, axes, several=several)
+            description = described[number] if len(described) == wanted else {}
+            image, others = _image(path, file, number, description, axes, several=several)
             images.append(image)
             notes += [f"left out {', '.join(others)}"] if others else []
         return what, images, [*dict.fromkeys(notes)], own | {path.resolve()} if is_ome else {path.resolve()}
@@ -483,7 +483,7 @@ def _ome(text: str) -> tuple[list[dict[str, Any]], list[str]]:
             channels += [Channel(channel.get("Name") or None, rgb)] * int(channel.get("SamplesPerPixel") or 1)
         if not any(channel.label or channel.color for channel in channels):
             channels = []
-        texts = {name: found for name in OME_TEXTS if (found := image.findtext(f"{{*}}{name}"))}
+        texts = {name: content for name in OME_TEXTS if (content := image.findtext(f"{{*}}{name}"))}
         attributes = {"ome_xml": texts} if texts else {}
         members = {"axes": axes, "channels": tuple(channels), "attributes": attributes}
         images.append({"name": image.get("Name"), **members})
@@ -492,42 +492,42 @@ def _ome(text: str) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _imagej(file: TiffFile) -> tuple[dict[str, Axis], tuple[Channel, ...], dict[str, Any], list[str]]:
     """Axes, channels and attributes of an image of ImageJ, and names of what is left out."""
-    found: dict[str, Any] = file.imagej_metadata or {}
-    unit = _unit(str(found.get("unit")).replace("\\u00B5", "µ"))
+    metadata: dict[str, Any] = file.imagej_metadata or {}
+    unit = _unit(str(metadata.get("unit")).replace("\\u00B5", "µ"))
     axes = {}
     for name, tag in (("x", "XResolution"), ("y", "YResolution")):
         size = _resolved(file.pages.first, tag)
         if size and unit:
             axes[name] = Axis(name, unit, size)
-    spacing, interval = _number(found.get("spacing")), _number(found.get("finterval"))
+    spacing, interval = _number(metadata.get("spacing")), _number(metadata.get("finterval"))
     if spacing:
         axes["z"] = Axis("z", unit, abs(spacing))
     if interval:
-        axes["t"] = Axis("t", _unit(found.get("tunit", "s")) or "second", interval)
-    count = int(found.get("channels", 1))
+        axes["t"] = Axis("t", _unit(metadata.get("tunit", "s")) or "second", interval)
+    count = int(metadata.get("channels", 1))
     map_of_one = file.pages.first.colormap if count == 1 else None  # of 8 bits, which is the colour of a channel
-    tables = np.asarray(found.get("LUTs", () if map_of_one is None else map_of_one >> 8)).reshape(-1, 3, 256)
-    ranges = [*(found.get("Ranges") or ())]
-    if not ranges and "min" in found and "max" in found:
-        ranges = [found["min"], found["max"]] * count
+    tables = np.asarray(metadata.get("LUTs", () if map_of_one is None else map_of_one >> 8)).reshape(-1, 3, 256)
+    ranges = [*(metadata.get("Ranges") or ())]
+    if not ranges and "min" in metadata and "max" in metadata:
+        ranges = [metadata["min"], metadata["max"]] * count
     channels = []
     for number in range(count if len(tables) or ranges else 0):
         color = None
-        if number < len(tables) and (found.get("mode") != "grayscale" or map_of_one is not None):
+        if number < len(tables) and (metadata.get("mode") != "grayscale" or map_of_one is not None):
             color = "".join(f"{int(value):02X}" for value in tables[number][:, -1])
         window = tuple([float(value) for value in ranges[2 * number : 2 * number + 2]])
         channels.append(Channel(None, color, (window[0], window[1]) if len(window) == 2 else None))
-    others = {key: value for key, value in found.items() if key not in IMAGEJ}
+    others = {key: value for key, value in metadata.items() if key not in IMAGEJ}
     kept = {key: value for key, value in others.items() if not isinstance(value, bytes | list) or key == "Labels"}
     left = sorted(others.keys() - kept.keys())
     return axes, tuple(channels), {"imagej": json.loads(json.dumps(kept))} if kept else {}, left
 
 
 def _resolved(page: Any, tag: str) -> float | None:
-    found = page.tags.get(tag)
-    if found is None:
+    value = page.tags.get(tag)
+    if value is None:
         return None
-    numerator, denominator = found.value
+    numerator, denominator = value.value
     return denominator / numerator if numerator and denominator else None
 
 

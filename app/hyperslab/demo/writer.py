@@ -54,7 +54,7 @@ class Writer:
     def consolidate(self, path: str) -> None:
         """Write consolidated metadata of a group of Zarr v2."""
         group = self._folder / path
-        documents = sorted(each for each in group.rglob(".z*") if each.name in {".zgroup", ".zattrs", ".zarray"})
-        metadata = {each.relative_to(group).as_posix(): json.loads(each.read_bytes()) for each in documents}
+        documents = sorted(file for file in group.rglob(".z*") if file.name in {".zgroup", ".zattrs", ".zarray"})
+        metadata = {file.relative_to(group).as_posix(): json.loads(file.read_bytes()) for file in documents}
         text = json.dumps({"zarr_consolidated_format": 1, "metadata": metadata}, indent=2, ensure_ascii=False)
         (group / ".zmetadata").write_text(text + "\n", encoding="utf-8")

@@ -173,15 +173,15 @@ def decompress_rows(rows: Sequence[Buffer], out: NDArray[Any]) -> bool:
 
 def _is_one_block(frame: Buffer, streams: int) -> bool:
     """Whether a frame consists of one block of ``streams`` streams."""
-    at, size = HEADER_BYTES + 4, len(frame)
-    if _ENDS.unpack_from(frame, 12) != (size, at):
+    position, size = HEADER_BYTES + 4, len(frame)
+    if _ENDS.unpack_from(frame, 12) != (size, position):
         return False
     for _ in range(streams):
-        length = _LENGTH.unpack_from(frame, at)[0] if at <= size - 4 else 0
+        length = _LENGTH.unpack_from(frame, position)[0] if position <= size - 4 else 0
         if length <= 0:
             return False
-        at += 4 + length
-    return at == size
+        position += 4 + length
+    return position == size
 
 
 def compress(data: memoryview, config: CodecConfig, typesize: int) -> bytes:
@@ -211,10 +211,10 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
     view = memoryview(data)
     if header.nblocks > 1 and header.blocksize < 64:  # never written by the library
         raise ValueError(f"blocks of {header.blocksize} bytes")
-    table, streams, at = [], [], header.table_stop
+    table, streams, position = [], [], header.table_stop
     for block, offset in enumerate(struct.unpack_from(f"<{header.nblocks}i", view, HEADER_BYTES)):
         start = offset
-        table.append(at)
+        table.append(position)
         count = header.streams(block)
         size = header.block_nbytes(block) // count
         for _ in range(count):
@@ -224,10 +224,10 @@ def _recoded(data: Buffer, header: BloscHeader, codec: int, recode: Callable[[me
                 raise ValueError("a stream lies outside the frame")
             stream = recode(view[start + 4 : stop], size)
             streams += [_LENGTH.pack(len(stream)), stream]
-            at += 4 + len(stream)
+            position += 4 + len(stream)
             start = stop
     flags = header.flags & _NO_CODEC | codec << 5
-    head = _HEADER.pack(*header[:2], flags, *header[3:6], at)
+    head = _HEADER.pack(*header[:2], flags, *header[3:6], position)
     return b"".join((head, struct.pack(f"<{len(table)}i", *table), *streams))
 
 

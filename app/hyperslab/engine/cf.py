@@ -129,10 +129,10 @@ class Times:
     def _convert(self, dates: NDArray, dtype: DType) -> NDArray:
         """Dates in the unit of ``dtype``."""
         try:  # numpy raises from 2.5 on, and wraps around before
-            found = dates.astype(dtype)
+            times = dates.astype(dtype)
             is_finer = np.datetime_data(dtype)[0] in ("ns", "ps", "fs", "as")
-            if not is_finer or np.array_equal(found.astype(dates.dtype), dates, equal_nan=True):
-                return found
+            if not is_finer or np.array_equal(times.astype(dates.dtype), dates, equal_nan=True):
+                return times
         except OverflowError:
             pass
         reason = "the unit holds fewer years than these times have: ask for dtype=<M8[us]"
@@ -241,31 +241,31 @@ def _parse_times(units: str, calendar: Any) -> Times | str | None:  # noqa: PLR0
     """Times of the attribute ``units``; the reason if it cannot be read, None if it is of no times."""
     import cftime
 
-    found = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", units, re.DOTALL | re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"\s*(\S+)\s+since\s+(.+?)\s*", units, re.DOTALL | re.ASCII)
+    if match is None:
         return None
-    name = found[1].lower()
+    name = match[1].lower()
     calendar = calendar.lower() if isinstance(calendar, str) else calendar
     if calendar not in _CALENDARS:
         return "the calendar is unknown"
     singular = name.removesuffix("s") if len(name) > 2 else name
     singular = {"us": "microsecond", "ns": "nanosecond"}.get(singular, singular)  # which cftime does not know
-    unit = found[1] if name.startswith(singular) else f"{singular}s"
+    unit = match[1] if name.startswith(singular) else f"{singular}s"
     step = (_NANOSECONDS | _CALENDAR_UNITS.get(calendar, {})).get(singular)
     if step is None or (step == 1 and calendar not in _STANDARD):
         return "the unit is none of this calendar"
-    text = f"{unit} since {found[2]}"
-    gregorian = _gregorian_date(found[2], calendar) if calendar in _STANDARD else None
+    text = f"{unit} since {match[2]}"
+    gregorian = _gregorian_date(match[2], calendar) if calendar in _STANDARD else None
     if gregorian is not None:
         first = (gregorian[0] - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 + gregorian[1]
         exact = abs(first) < 2**63 and singular in _PANDAS_UNITS
         return Times(f"{unit} since {gregorian[0].isoformat()}", calendar, step, first, exact)
     try:
         if calendar in _WITH_JULIAN:
-            zero = _proleptic(found[2], calendar)
+            zero = _proleptic(match[2], calendar)
             text = f"{unit} since {zero.isoformat(' ')}"
         else:
-            zero = _cftime(0, f"microseconds since {found[2]}", calendar)
+            zero = _cftime(0, f"microseconds since {match[2]}", calendar)
         if calendar in _STANDARD:
             microseconds = cftime.date2num(zero, "microseconds since 1970-01-01", _PROLEPTIC)
             return Times(text, calendar, step, int(microseconds) * 1000)
@@ -415,8 +415,8 @@ def make_decoder(
     is_bounded = {*bounds[0], *bounds[1]} != {None}
     is_marked = bool(listed or flags or times or signed or is_bounded) or (named and bool(own))
     is_bool = is_bool and not decoder.hides and not decoder.is_packed
-    found = np.dtype(bool) if is_bool else numbers if times is None else times.dtype
-    return replace(decoder, numbers=numbers, dtype=found, is_cf=is_marked or is_bool or decoder.is_packed)
+    decoded = np.dtype(bool) if is_bool else numbers if times is None else times.dtype
+    return replace(decoder, numbers=numbers, dtype=decoded, is_cf=is_marked or is_bool or decoder.is_packed)
 
 
 def parse_fill(value: Any, dtype: DType) -> bool | int | float | complex | None:
@@ -526,8 +526,8 @@ class _Attributes:
         good = [value for value in values if value is not None and (stored.kind in "fc" or not _is_nan(value))]
         if len(good) < len(values):
             self._wrong(name, "numbers that the array can hold")
-        known = [(value, _stored(value, stored, wraps=stored.kind != self._dtype.kind)) for value in good]
-        return [held for value, held in known if not (cmath.isinf(held) and cmath.isfinite(value))]
+        pairs = [(value, _stored(value, stored, wraps=stored.kind != self._dtype.kind)) for value in good]
+        return [held for value, held in pairs if not (cmath.isinf(held) and cmath.isfinite(value))]
 
     def bounds(self, stored: DType, *, packed: bool) -> tuple[Bounds, Bounds]:
         """Bounds of stored values and of unpacked ones; bounds of packed integers are unpacked if one is a float."""

@@ -158,8 +158,8 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout, inner: Sequence
     """
     orders = [name + soft for name in ("inner_order", "grid_origin") for soft in ("", _SOFT)]
     layout = _object(value, [*_USAGES, "codec_chunk", "rank", *orders])
-    for each in (each for each in inner if each):
-        layout = _without_inner(layout, rank, each) or layout
+    for lengths in (lengths for lengths in inner if lengths):
+        layout = _without_inner(layout, rank, lengths) or layout
     if layout.get("rank", rank) != rank:
         raise ValueError(f"rank: the array has {rank} axes, not {shown(layout['rank'])}")
     origin = layout.get("grid_origin")
@@ -179,13 +179,13 @@ def parse_chunk_layout(value: Any, rank: int, hard: ChunkLayout, inner: Sequence
     shapes, soft_shapes = stated("shape", lambda value: parse_chunk_shape(value, rank, null=0))
     ratios, soft_ratios = stated("aspect_ratio", lambda value: parse_aspect_ratio(value, rank))
     counts, soft_counts = stated("elements", parse_elements)
-    found = sorted({count for count in (hard.elements, *counts) if count is not None})
-    if len(found) > 1:
-        raise ValueError(f"a chunk cannot have both {found[0]} and {found[1]} elements")
+    choices = sorted({count for count in (hard.elements, *counts) if count is not None})
+    if len(choices) > 1:
+        raise ValueError(f"a chunk cannot have both {choices[0]} and {choices[1]} elements")
     return ChunkLayout(
         chunk_shape=_merge([hard.chunk_shape, *shapes], [(), *soft_shapes], rank, "chunk shape"),
         aspect_ratio=_merge([hard.aspect_ratio, *ratios], [(), *soft_ratios], rank, "aspect ratio"),
-        elements=next((count for count in (*found, *soft_counts) if count is not None), None),
+        elements=next((count for count in (*choices, *soft_counts) if count is not None), None),
         order=_merge_order(layout, rank, hard.order),
     )
 

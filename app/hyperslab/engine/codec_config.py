@@ -127,8 +127,8 @@ def _check_parameters(
         if parameter == "id":
             continue
         if parameter not in parameters:
-            known = ", ".join(parameters) or "none"
-            raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {known})")
+            names = ", ".join(parameters) or "none"
+            raise BadMetadata(key, f"{name}.{parameter}", f"is no parameter of this codec (it has {names})")
         rule = parameters[parameter]
         if not rule.accepts(value) or (exact and rule.decimal and type(value) in (float, str)):
             raise BadMetadata(key, f"{name}.{parameter}", f"expected {rule.expected}, found {shown(value)}")

@@ -70,8 +70,8 @@ def first_difference(wanted: Mapping[str, Any], stored: ArrayMetadata) -> tuple[
             schema = schema_document(stored)
             if name == "schema" and (misfit := _misfit(stored, members[name])) is not None:
                 return f"schema.{misfit}", members[name][misfit], schema.get(misfit)
-            found = schema if name in ("chunk_layout", *CONSTRAINTS) else stored.document
-            return name, members[name], found.get(name, getattr(stored, name, None))
+            document = schema if name in ("chunk_layout", *CONSTRAINTS) else stored.document
+            return name, members[name], document.get(name, getattr(stored, name, None))
     return None
 
 
@@ -82,8 +82,10 @@ def checked_document(request: Mapping[str, Any], attributes: Mapping[str, Any] |
     if any(request.get(name) is not None for name in CONSTRAINTS):
         difference = first_difference(request, checked(document))
         if difference is not None:
-            name, wanted, found = difference
-            raise BadDefinition(name, f"expected {shown(found)}, as other members have it, found {shown(wanted)}")
+            name, wanted, stored_value = difference
+            raise BadDefinition(
+                name, f"expected {shown(stored_value)}, as other members have it, found {shown(wanted)}"
+            )
     return document
 
 
@@ -129,8 +131,8 @@ def _same_item(wanted: np.ndarray, found: np.ndarray) -> bool:
 def _fits_fill_value(stored: ArrayMetadata, value: Any) -> bool:
     """Compares fill values; null differs from zero."""
     parse = parse_new_item if isinstance(value, Mapping) else parse_fill_value
-    wanted, found = parse(value, stored.dtype, stored.codecs), stored.fill_value
-    return wanted is found if wanted is None or found is None else _same_item(wanted, found)
+    wanted, stored_value = parse(value, stored.dtype, stored.codecs), stored.fill_value
+    return wanted is stored_value if wanted is None or stored_value is None else _same_item(wanted, stored_value)
 
 
 def _fits_constraint(name: str, stored: ArrayMetadata, value: Any) -> bool:
@@ -166,16 +168,16 @@ def _fits_view(stored: ArrayMetadata, view: Mapping[str, Any], name: str, value:
         return _fits_layout(stored, value) if name == "chunk_layout" else _fits_units(stored, view, value)
     if name == "codec":
         zarr_format, members = parse_codec(value)
-        known = {**FITS_V3, "codecs": _fits_codec_constraint} if stored.zarr_format == 3 else FITS
-        return zarr_format == stored.zarr_format and all(known[each](stored, members[each]) for each in members)
-    found = view.get(name)
+        rules = {**FITS_V3, "codecs": _fits_codec_constraint} if stored.zarr_format == 3 else FITS
+        return zarr_format == stored.zarr_format and all(rules[member](stored, members[member]) for member in members)
+    stored_value = view.get(name)
     if name == "fill_value" and isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if name != "fill_value" or found is None:
-        return type(value) is not bool and bool(value == found)
-    shape = np.shape(np.asarray(found, object))
+    if name != "fill_value" or stored_value is None:
+        return type(value) is not bool and bool(value == stored_value)
+    shape = np.shape(np.asarray(stored_value, object))
     try:
-        return bool(np.broadcast_to(np.asarray(value, object), shape).tolist() == found)
+        return bool(np.broadcast_to(np.asarray(value, object), shape).tolist() == stored_value)
     except ValueError:
         return False
 
@@ -216,16 +218,16 @@ _RECASTING: Final = (*TO_ITEMS, *FROM_ITEMS, "scale_offset", "cast_value", "byte
 def _fits_dtype(stored: ArrayMetadata, value: Any) -> bool:
     """Whether byte order fits, that of the stored items: irrelevant for records, which are little-endian, and behind
     codecs that change it."""
-    dtype, found = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
+    dtype, actual = parse_dtype(value, v3=True).numpy, stored.dtype.numpy
     if dtype.names or any(config["id"] in _RECASTING for config in stored.codecs):
-        return dtype.newbyteorder("<") == found.newbyteorder("<")
-    return dtype == found
+        return dtype.newbyteorder("<") == actual.newbyteorder("<")
+    return dtype == actual
 
 
 def _fits_data_type(stored: ArrayMetadata, value: Any) -> bool:
     """Whether the types are equal; ``variable_length_bytes`` is ``bytes``, and ``structured`` is ``struct``."""
-    wanted, found = ((dtype_of(kind).numpy, OBJECTS.get(named_type(kind)[0])) for kind in (value, _data_type(stored)))
-    return wanted == found
+    wanted, actual = ((dtype_of(kind).numpy, OBJECTS.get(named_type(kind)[0])) for kind in (value, _data_type(stored)))
+    return wanted == actual
 
 
 def _data_type(stored: ArrayMetadata) -> Any:
@@ -233,16 +235,16 @@ def _data_type(stored: ArrayMetadata) -> Any:
 
 
 def _fits_grid(stored: ArrayMetadata, value: Any) -> bool:
-    wanted, found = (named_configuration(grid, "a chunk grid") for grid in (value, stored.document["chunk_grid"]))
-    return wanted == found
+    wanted, actual = (named_configuration(grid, "a chunk grid") for grid in (value, stored.document["chunk_grid"]))
+    return wanted == actual
 
 
 def _fits_shards(stored: ArrayMetadata, value: Any) -> bool:
     wanted = parse_shards(value, stored.rank)
     if wanted is None or not stored.levels:
         return wanted is None and not stored.levels
-    found = zip(wanted, stored.levels[0].shape, stored.shape, strict=True)
-    return all(size in (0, shard) or (size == -1 and shard >= n) for size, shard, n in found)
+    shards = zip(wanted, stored.levels[0].shape, stored.shape, strict=True)
+    return all(size in (0, shard) or (size == -1 and shard >= n) for size, shard, n in shards)
 
 
 def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
@@ -250,19 +252,19 @@ def _fits_codecs(stored: ArrayMetadata, value: Any) -> bool:
     data_type, whole = _data_type(stored), stored.stored_grid.chunks
     is_swapped = any(config["id"] == "byteswap" for config in stored.codecs)
     codecs = completed(value, dtype_of(data_type, ">") if is_swapped else stored.dtype, stored.rank)
-    found = requested_chain(stored.document["codecs"], whole, data_type)
+    requested = requested_chain(stored.document["codecs"], whole, data_type)
     if has_shards(codecs):
-        return requested_chain(codecs, whole, data_type) == found
-    return requested_chain(codecs, stored.chunks, data_type) == replace(found, shards=())
+        return requested_chain(codecs, whole, data_type) == requested
+    return requested_chain(codecs, stored.chunks, data_type) == replace(requested, shards=())
 
 
 def _fits_codec_constraint(stored: ArrayMetadata, value: Any) -> bool:
     """Whether codecs fit, of which members that are left out may be any. [TensorStore, "Codec"]"""
-    found = completed(stored.document["codecs"], stored.dtype, stored.rank)
+    codecs = completed(stored.document["codecs"], stored.dtype, stored.rank)
     if not has_shards(value):
-        while (first := found[0])["name"] == "sharding_indexed":
-            found = first["configuration"]["codecs"]
-    return _includes(found, value) or (has_shards(value) <= bool(stored.levels) and _fits_codecs(stored, value))
+        while (first := codecs[0])["name"] == "sharding_indexed":
+            codecs = first["configuration"]["codecs"]
+    return _includes(codecs, value) or (has_shards(value) <= bool(stored.levels) and _fits_codecs(stored, value))
 
 
 def _includes(found: Any, wanted: Any) -> bool:
@@ -272,9 +274,13 @@ def _includes(found: Any, wanted: Any) -> bool:
     for have, want in zip(found, wanted, strict=True):
         name, members = named_configuration(want, "a codec", optional=True)
         configuration = have.get("configuration", {})
-        lists = [each for each in members if each in ("codecs", "index_codecs")]
-        fits = all(configuration.get(each) == members[each] for each in members if each not in lists)
-        if name != have["name"] or not fits or not all(_includes(configuration[each], members[each]) for each in lists):
+        lists = [member for member in members if member in ("codecs", "index_codecs")]
+        fits = all(configuration.get(member) == members[member] for member in members if member not in lists)
+        if (
+            name != have["name"]
+            or not fits
+            or not all(_includes(configuration[member], members[member]) for member in lists)
+        ):
             return False
     return True
 
@@ -287,14 +293,14 @@ def _fits_v3_filters(stored: ArrayMetadata, value: Any) -> bool:
 
 def _fits_v3_compressor(stored: ArrayMetadata, value: Any) -> bool:
     """Whether a compressor of Zarr v2 or v3 fits. Null fits an array with filters only."""
-    found = stored.compressor
-    if value is None and found is not None:
-        return found["id"] in (*TO_ITEMS, "shuffle") or "32" in found["id"]
+    compressor = stored.compressor
+    if value is None and compressor is not None:
+        return compressor["id"] in (*TO_ITEMS, "shuffle") or "32" in compressor["id"]
     if isinstance(value, dict) and "name" in value:
         codecs = ["bytes", *completed([value], stored.dtype, stored.rank)]
         value = requested_chain(codecs, stored.chunks, "uint8").configs[-1]
     elif isinstance(value, dict) and value.get("shuffle") == -1:
-        itemsize = stored.itemsize if found is None else found.get("typesize") or stored.itemsize
+        itemsize = stored.itemsize if compressor is None else compressor.get("typesize") or stored.itemsize
         value = {**value, "shuffle": 1 if itemsize > 1 else 2}
     return _fits_compressor(stored, value)
 

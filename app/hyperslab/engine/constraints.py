@@ -51,8 +51,8 @@ def parse_schema(value: Any) -> Mapping[str, Any]:
     """The members of a schema that are not null, but for a null codec or fill value; raises `ValueError`."""
     for name in value if isinstance(value, Mapping) else ["", value]:
         if name not in _OF_SCHEMA:
-            found = f"unknown member {shown(name)}" if isinstance(value, Mapping) else shown(value)
-            raise ValueError(f"expected an object with some of {', '.join(_OF_SCHEMA)}, found {found}")
+            described = f"unknown member {shown(name)}" if isinstance(value, Mapping) else shown(value)
+            raise ValueError(f"expected an object with some of {', '.join(_OF_SCHEMA)}, found {described}")
     parse_units(value.get("dimension_units"))
     return {name: item for name, item in value.items() if item is not None}
 
@@ -149,10 +149,10 @@ def parse_codec(value: Any, wanted: int | None = None) -> tuple[int, Mapping[str
         hint = ': add "zarr_format": 3' if wanted == 2 else ""
         raise ValueError(f"codec: the driver of Zarr v{wanted} is zarr{wanted}, not {value['driver']}{hint}")
     found, members = formats[value["driver"]], {name: item for name, item in value.items() if name != "driver"}
-    known = ("compressor", "filters") if found == 2 else ("codecs",)
+    members_of = ("compressor", "filters") if found == 2 else ("codecs",)
     for name in members:
-        if name not in known:
-            raise ValueError(f"unknown member {shown(name)}; known are driver, {', '.join(known)}")
+        if name not in members_of:
+            raise ValueError(f"unknown member {shown(name)}; known are driver, {', '.join(members_of)}")
     if isinstance(members.get("codecs"), list):
         members["codecs"] = _with_bytes(members["codecs"], creating=wanted is not None)
     return found, members

@@ -127,13 +127,13 @@ class Request:
 
 def requested_format(members: Mapping[str, Any]) -> int:
     """The Zarr format requested for an array or a group, by default 2; raises `BadDefinition`."""
-    found = integral(members.get("zarr_format", 2) or 2)
-    if found not in (2, 3):
+    given = integral(members.get("zarr_format", 2) or 2)
+    if given not in (2, 3):
         raise BadDefinition("zarr_format", f"expected 2 or 3, found {shown(members['zarr_format'])}")
     of_v3 = next((name for name in V3_MEMBERS if members.get(name) is not None), None)
-    if found == 2 and of_v3 is not None:
+    if given == 2 and of_v3 is not None:
         raise BadDefinition(of_v3, 'is a member of arrays of Zarr v3: add "zarr_format": 3')
-    return found
+    return given
 
 
 def new_document(request: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> dict[str, Any]:

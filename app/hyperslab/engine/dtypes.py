@@ -239,10 +239,10 @@ def data_type_of(json: Any, object_codec: str | None = None) -> Any:
             raise ValueError("Zarr v3 has no subarrays and no padding in its records")
         return {"name": "structured", "configuration": {"fields": [[n, data_type_of(kind)] for n, kind in json]}}
     if json == "|O":
-        known = {codec: name for name, codec in OBJECTS.items()}
-        if object_codec not in known:
+        names = {codec: name for name, codec in OBJECTS.items()}
+        if object_codec not in names:
             raise ValueError(f"Zarr v3 has no data type for objects that {object_codec!r} stores")
-        return known[object_codec]
+        return names[object_codec]
     if json in EXTENSIONS:
         return json
     dtype = np.dtype(json)

@@ -164,7 +164,7 @@ def _is_ome(member: str, value: Any, group: str) -> bool:
     match member:
         case "multiscales":
             axes = [entry.get("axes") for entry in _parts(value)]  # version 0.3 has only names, older ones no axes
-            return bool(axes) and all(isinstance(each, list) and len(_parts(each)) == len(each) for each in axes)
+            return bool(axes) and all(isinstance(axis, list) and len(_parts(axis)) == len(axis) for axis in axes)
         case "plate" | "image-label":
             return isinstance(value, Mapping)
         case "well":
@@ -192,5 +192,5 @@ def _versioned(member: str, value: Any) -> Any:
     """A member of OME-Zarr with the version, which 0.4 has in each."""
     if member == "multiscales" and isinstance(value, list):
         return [_versioned("", entry) for entry in value]
-    known = member in ("", "omero", "plate", "well", "image-label") and isinstance(value, Mapping)
-    return {**value, "version": "0.4"} if known else value
+    is_versioned = member in ("", "omero", "plate", "well", "image-label") and isinstance(value, Mapping)
+    return {**value, "version": "0.4"} if is_versioned else value

@@ -97,7 +97,7 @@ def _new_values(value: Any, dtype: DataType, shape: tuple[int, ...]) -> np.ndarr
         _check(value, item is not None, "a value")
         return np.broadcast_to(np.asarray(item), shape)
     _check(value, len(value) == shape[0], f"a list of {shape[0]} values, or one for all")
-    return np.stack([_new_values(each, dtype, shape[1:]) for each in value])
+    return np.stack([_new_values(part, dtype, shape[1:]) for part in value])
 
 
 def check_new_item(value: Any, item: Item) -> None:
@@ -109,17 +109,17 @@ def check_new_item(value: Any, item: Item) -> None:
     if kind == "c":
         # text is base64
         parts = [*zip(value if isinstance(value, list) else [value], parts_of(item), strict=False)]
-    for part, found in parts:
+    for part, parsed in parts:
         if isinstance(part, str):
             is_finite = DECIMAL.fullmatch(part) is not None
         else:
             is_finite = type(part) is int or (type(part) is float and math.isfinite(part))
         # dtypes without an infinity convert larger numbers to NaN, or to their largest number
         largest = math.inf
-        if found.dtype.name in NARROW_FLOATS:
-            largest = float(ml_dtypes.finfo(found.dtype).max)  # type: ignore[no-untyped-call]
-        if is_finite and not (math.isfinite(float(found)) and abs(to_float(part)) <= largest):
-            raise ValueError(f"{shown(part)} is out of range for {found.dtype.name}")
+        if parsed.dtype.name in NARROW_FLOATS:
+            largest = float(ml_dtypes.finfo(parsed.dtype).max)  # type: ignore[no-untyped-call]
+        if is_finite and not (math.isfinite(float(parsed)) and abs(to_float(part)) <= largest):
+            raise ValueError(f"{shown(part)} is out of range for {parsed.dtype.name}")
 
 
 def format_fill_value(item: Item | None) -> Any:

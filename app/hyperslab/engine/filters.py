@@ -119,8 +119,8 @@ def pcodec_link(config: CodecConfig, stage: Stage) -> Link:
     from pcodec import standalone  # type: ignore[import-untyped,import-not-found,unused-ignore]  # optional
 
     codec = codec_of(config)
-    known = [np.dtype(f"{kind}{size}") for size in (8, 4, 2) for kind in "uif"]
-    others = [dtype for dtype in known if stage.nbytes % dtype.itemsize == 0 and dtype != stage.dtype]
+    dtypes = [np.dtype(f"{kind}{size}") for size in (8, 4, 2) for kind in "uif"]
+    others = [dtype for dtype in dtypes if stage.nbytes % dtype.itemsize == 0 and dtype != stage.dtype]
 
     def decode_as(data: bytes, target: NDArray, dtype: np.dtype[Any]) -> NDArray:
         items = target.view(dtype)
@@ -337,13 +337,13 @@ def _converted(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
 def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str | None) -> NDArray:
     """Numbers rounded as if the exponent was unlimited; those beyond the largest number are then out of range."""
     exact = (items if items.dtype.kind in "iu" else items.astype(np.float64)).astype(np.longdouble)
-    found, is_finite = items.astype(target), np.isfinite(exact)
-    near = _wide(found)
+    floats, is_finite = items.astype(target), np.isfinite(exact)
+    near = _wide(floats)
     if not np.array_equal(exact[~is_finite], near[~is_finite], equal_nan=True):
         raise ValueError(f"NaN or infinity has no value in {target}")
     if np.array_equal(exact, near, equal_nan=True):
-        return found
-    lower, upper = _neighbours(exact, found)
+        return floats
+    lower, upper = _neighbours(exact, floats)
     most = np.full(1, ml_dtypes.finfo(target).max).astype(target)  # type: ignore[no-untyped-call]
     step = _wide(most) - _wide(_neighbours(np.nextafter(_wide(most), 0), most)[0])
     beyond, size = _wide(most) + step, np.abs(exact)
@@ -363,7 +363,7 @@ def _as_floats(items: NDArray, target: np.dtype[Any], rounding: str, limits: str
     end = np.copysign(np.inf if has_infinity else _wide(most), exact).astype(target)
     rounded = np.where(takes_upper, upper, lower)
     signed = np.where(_wide(rounded) == 0, np.copysign(0.0, exact).astype(target), rounded)
-    return np.where(is_finite & (exact != near), np.where(is_out, end, signed), found)
+    return np.where(is_finite & (exact != near), np.where(is_out, end, signed), floats)
 
 
 def _wide(items: NDArray) -> NDArray:
@@ -386,7 +386,7 @@ def _neighbours(exact: NDArray, found: NDArray) -> tuple[NDArray, NDArray]:
     items = np.arange(256, dtype=np.uint8).view(found.dtype)
     items = items[np.isfinite(_wide(items))]
     items = items[np.argsort(_wide(items), kind="stable")]
-    at = np.searchsorted(_wide(items), exact, "right") - 1
-    if (at < 0).any() and _wide(items)[0] >= 0:
+    below = np.searchsorted(_wide(items), exact, "right") - 1
+    if (below < 0).any() and _wide(items)[0] >= 0:
         raise ValueError(f"a value is out of range for {found.dtype}")
-    return items[at.clip(0)], items[(at + 1).clip(0, len(items) - 1)]
+    return items[below.clip(0)], items[(below + 1).clip(0, len(items) - 1)]

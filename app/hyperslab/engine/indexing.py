@@ -108,7 +108,9 @@ class ChunkProjection:
         regions = self.chunk_region
         if np.ndarray in map(type, regions):
             return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
-        bounds = [(each.start, each.stop, each.step) if isinstance(each, slice) else each for each in regions]
+        bounds = [
+            (region.start, region.stop, region.step) if isinstance(region, slice) else region for region in regions
+        ]
         return _runs_between(tuple(bounds), tuple(chunks), order, gap, limit)
 
 
@@ -144,7 +146,7 @@ class ShardParts:
         for parts in reversed(self.axes):
             size = min(most, len(parts))
             most //= size
-            cuts.append([parts[at : at + size] for at in range(0, len(parts), size)])
+            cuts.append([parts[first : first + size] for first in range(0, len(parts), size)])
         for axes in itertools.product(*reversed(cuts)):
             yield ShardParts(axes, self.strided)
 
@@ -353,7 +355,9 @@ def _runs_between(
     bounds: tuple[int | tuple[int, int | None, int], ...], chunks: tuple[int, ...], order: str, gap: int, limit: int
 ) -> list[Run]:
     """`chunk_runs` of indices and slices, cached, as most chunks of a selection have the same."""
-    regions = [slice(*each) if isinstance(each, tuple) else each for each in bounds]
+    regions = [
+        slice(*bounds_of_axis) if isinstance(bounds_of_axis, tuple) else bounds_of_axis for bounds_of_axis in bounds
+    ]
     return chunk_runs(regions, chunks, order=order, gap=gap, limit=limit)
 
 
@@ -418,8 +422,8 @@ def values_of(field: Field, records: NDArray[Any]) -> NDArray[Any]:
 def put_values(field: Field, records: NDArray[Any], values: NDArray[Any]) -> None:
     """Write back changed values of `values_of`, unless they are a view."""
     if field.part is not None and any(isinstance(axis, ListAxis) for axis in field.part.axes):
-        found = records[field.name]
-        _place(found, _regions(field.part, found.ndim), values)
+        target = records[field.name]
+        _place(target, _regions(field.part, target.ndim), values)
 
 
 def _regions(part: Selection, rank: int) -> list[Region]:
@@ -552,16 +556,16 @@ def split_rows(
         if axis == len(shape):
             yield selection, base, base + cell
             return
-        each = math.prod(shape[axis + 1 :]) * cell
-        fit = max(limit_bytes // each, 1)
-        for a, b in _row_ranges(selection, axis, grid, fit, max(start - base, 0) // each):
-            if base + a * each >= end:
+        row_nbytes = math.prod(shape[axis + 1 :]) * cell
+        fit = max(limit_bytes // row_nbytes, 1)
+        for a, b in _row_ranges(selection, axis, grid, fit, max(start - base, 0) // row_nbytes):
+            if base + a * row_nbytes >= end:
                 return
             part = selection.restrict(axis, a, b)
-            if each > max(limit_bytes, 1):
-                yield from cut(part, axis + 1, base + a * each)
+            if row_nbytes > max(limit_bytes, 1):
+                yield from cut(part, axis + 1, base + a * row_nbytes)
             else:
-                yield part, base + a * each, base + b * each
+                yield part, base + a * row_nbytes, base + b * row_nbytes
 
     if start < end:
         yield from cut(selection, 0, 0)
@@ -585,8 +589,8 @@ def _row_ranges(selection: Selection, axis: int, grid: ChunkGrid, fit: int, firs
 def _chunk_rows(selection: Selection, out_axis: int, grid: ChunkGrid) -> tuple[Callable[[int], int], int]:
     """A function from a position of an output axis to its chunk row, counted from the first, and the length of the
     longest row."""
-    at = selection.output_axes[out_axis]
-    axis, of_grid = selection.axes[at], grid.axes[at]
+    array_axis = selection.output_axes[out_axis]
+    axis, of_grid = selection.axes[array_axis], grid.axes[array_axis]
     assert not isinstance(axis, IndexAxis)
     if isinstance(axis, ListAxis):
         begins = np.flatnonzero(np.diff(of_grid.cells(axis.indices), prepend=-1))

@@ -240,18 +240,20 @@ class ArrayMetadata:
     def chunks_in(self, stored: Coords) -> Iterator[Coords]:
         """Coords of all chunks in a stored object, also of those beyond the edge of the array."""
         counts = [size // chunk for size, chunk in zip(self.stored_grid.chunks, self.chunks, strict=True)]
-        return product(*[range(at * count, at * count + count) for at, count in zip(stored, counts, strict=True)])
+        return product(
+            *[range(coord * count, coord * count + count) for coord, count in zip(stored, counts, strict=True)]
+        )
 
     def origin(self, coords: Coords) -> Coords:
         """The first item of a chunk."""
-        return tuple([at * size for at, size in zip(coords, self.chunks, strict=True)])
+        return tuple([coord * size for coord, size in zip(coords, self.chunks, strict=True)])
 
     def stored_coords(self, coords: Coords) -> Coords:
         """The position in `stored_grid` of a chunk's stored object."""
         if not self.levels:
             return coords
         axes = zip(coords, self.chunks, self.stored_grid.axes, strict=True)
-        return tuple([axis.locate(at * chunk)[0] for at, chunk, axis in axes])
+        return tuple([axis.locate(coord * chunk)[0] for coord, chunk, axis in axes])
 
 
 class GroupMetadata(NamedTuple):

@@ -76,8 +76,8 @@ class MinMax:
         with np.errstate(all="ignore"):
             mean = self._sums / self._counts
             if dtype.kind in "mM":
-                known = np.clip(np.where(self._counts > 0, mean, 0), -_LARGEST, _LARGEST)
-                means = np.rint(known).astype(np.int64).view(dtype)
+                finite = np.clip(np.where(self._counts > 0, mean, 0), -_LARGEST, _LARGEST)
+                means = np.rint(finite).astype(np.int64).view(dtype)
             else:
                 means = mean.astype(dtype)
         means = np.minimum(np.maximum(means, self._low), self._high)  # rounding may exceed them; NaN is kept

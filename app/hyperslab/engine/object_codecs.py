@@ -118,11 +118,16 @@ def _object_link(config: CodecConfig, decode: Decode, stage: Stage, *, nested: b
 
 def _check_packed(data: Buffer) -> None:
     """Raise `ValueError` for more than about `MAX_VALUES` values; nested values follow their container."""
-    at, count, stop = 0, 0, len(data)
-    while stop > MAX_VALUES and at < stop and count <= MAX_VALUES:
-        first = data[at]
+    position, count, stop = 0, 0, len(data)
+    while stop > MAX_VALUES and position < stop and count <= MAX_VALUES:
+        first = data[position]
         width, more = _PACKED_LENGTHS.get(first, (0, 0))
-        at += _PACKED_SIZES.get(first, 1) + width + more + int.from_bytes(data[at + 1 : at + 1 + width], "big")
+        position += (
+            _PACKED_SIZES.get(first, 1)
+            + width
+            + more
+            + int.from_bytes(data[position + 1 : position + 1 + width], "big")
+        )
         count += 1
     _check_values(count)
 

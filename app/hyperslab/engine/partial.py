@@ -114,12 +114,12 @@ class PartialDecoder:
         """Decode ``runs`` from the `ranges` of a stored chunk."""
         source, raw = _source_of(parts), np.empty(self._nbytes, np.uint8) if memory is None else memory
         try:
-            header, at = self._header(head)
+            header, position = self._header(head)
             if not header.stored:
                 frame = BloscFrame(header, head)
                 return self._decode(frame, source, self._blocks(frame, runs), runs, raw)
             for start, stop in self._spans(runs):
-                raw[start:stop] = flat_bytes(source(at + start, at + stop))
+                raw[start:stop] = flat_bytes(source(position + start, position + stop))
         except (ValueError, RuntimeError) as error:
             raise ChunkCorrupt(key, "blosc" if self._is_blosc else None, reason_of(error)) from error
         return self._finished(raw, runs)
@@ -204,8 +204,8 @@ def _pays(header: BloscHeader, frames: int, needed: int) -> bool:
     Time is measured in decoded bytes: LZ4 decodes about 10 per nanosecond, as fast as copying, Zstandard one or two.
     """
     copied = needed * header.cbytes / header.nbytes
-    each, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
-    return header.nbytes - needed > each * frames + copy * copied
+    per_block, copy = (SURGERY_FAST, 1.5) if header.fast else (SURGERY_SLOW, 0.25)
+    return header.nbytes - needed > per_block * frames + copy * copied
 
 
 def _source_of(parts: Sequence[Part]) -> Source:
@@ -214,8 +214,8 @@ def _source_of(parts: Sequence[Part]) -> Source:
     views = [memoryview(data) for _, data in parts]
 
     def source(start: int, stop: int) -> Buffer:
-        at = bisect.bisect_right(starts, start) - 1
-        view = views[at][start - starts[at] : stop - starts[at]] if at >= 0 else b""
+        index = bisect.bisect_right(starts, start) - 1
+        view = views[index][start - starts[index] : stop - starts[index]] if index >= 0 else b""
         if len(view) != stop - start:
             raise ValueError(f"the stored chunk has no bytes {start} to {stop}")
         return view

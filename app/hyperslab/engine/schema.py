@@ -116,8 +116,8 @@ def opens_in_zarr3(document: Mapping[str, Any]) -> bool:
         codec = next((name for name in ids if name in ("vlen-utf8", "vlen-bytes")), None)
         return codec == "vlen-utf8" or (codec == "vlen-bytes" and isinstance(fill, str | None))
     fields = [["", dtype]] if isinstance(dtype, str) else dtype
-    known = r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*"
-    if not all(len(field) == 2 and isinstance(field[1], str) and re.fullmatch(known, field[1]) for field in fields):
+    pattern = r"\|b1|\|[iu]1|[<>]([iuf][248]|c8|c16|U[1-9][0-9]*|[mM]8(\[\w+\])?)|\|[SV][1-9][0-9]*"
+    if not all(len(field) == 2 and isinstance(field[1], str) and re.fullmatch(pattern, field[1]) for field in fields):
         return False
     kind = dtype[1] if isinstance(dtype, str) else "V"
     match kind:

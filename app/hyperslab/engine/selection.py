@@ -80,22 +80,22 @@ class Selection:
 
     def restrict(self, out_axis: int, start: int, stop: int) -> Selection:
         """The part ``[start, stop)`` of the selection along an output axis."""
-        at = self.output_axes[out_axis]
-        match self.axes[at]:
+        array_axis = self.output_axes[out_axis]
+        match self.axes[array_axis]:
             case SliceAxis(first, step):
                 part: Axis = _progression(first + start * step, step, stop - start)
             case ListAxis() as axis:
                 part = ListAxis(axis.indices[start:stop])
-        return Selection((*self.axes[:at], part, *self.axes[at + 1 :]))
+        return Selection((*self.axes[:array_axis], part, *self.axes[array_axis + 1 :]))
 
 
 def normalise(items: Sequence[SelectionItem], shape: tuple[int, ...]) -> Selection:
     """Resolve a selection as numpy does: negative indices count from the end, slices are clipped, missing axes are
     whole. Raises `IndexOutOfRange`, `TooManyIndices`, and `BadSelection` for a second ellipsis or a step of zero."""
-    at = [i for i, item in enumerate(items) if item is Ellipsis]
-    given, split = len(items) - len(at), at[0] if at else len(items)
-    if len(at) > 1:
-        raise BadSelection(format_selection(items), "...", at[1], "only one ellipsis is allowed")
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    given, split = len(items) - len(ellipses), ellipses[0] if ellipses else len(items)
+    if len(ellipses) > 1:
+        raise BadSelection(format_selection(items), "...", ellipses[1], "only one ellipsis is allowed")
     if given > len(shape):
         raise TooManyIndices(given, len(shape))
     whole = (*items[:split], *(slice(None),) * (len(shape) - given), *items[split + 1 :])

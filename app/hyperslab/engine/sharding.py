@@ -58,19 +58,19 @@ class ShardLevel:
     def positions(self, origins: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions in the index of chunks, from their first items ``origins`` in the array or shard, one in each
         row."""
-        counts, at = self.counts, np.zeros(len(origins), np.int64)
+        counts, positions = self.counts, np.zeros(len(origins), np.int64)
         for axis in self.axes:
-            at = at * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
-        return at
+            positions = positions * counts[axis] + origins[:, axis] % self.shape[axis] // self.chunks[axis]
+        return positions
 
     def parse_index(self, data: Buffer, key: str) -> Index:
         """The index from its stored bytes; raises `ChunkCorrupt`."""
         if len(data) != self.index_nbytes:
             raise ChunkCorrupt(key, "sharding_indexed", f"an index of {len(data)} bytes, expected {self.index_nbytes}")
         raw = flat_bytes(_decoded(self._index, data, key, "of the index: ")).view(self._index_order)
-        found: Index = raw.astype(np.uint64).reshape(-1, 2)
-        found.setflags(write=False)
-        return found
+        index: Index = raw.astype(np.uint64).reshape(-1, 2)
+        index.setflags(write=False)
+        return index
 
     def encode_index(self, index: Index) -> bytes:
         """The bytes to store for an index."""
@@ -89,10 +89,10 @@ class ShardLevel:
             at = int(np.argmax(outside))
             reason = f"a chunk of the shard is said to lie at {starts[at]}, {lengths[at]} bytes, beyond its end"
             raise ChunkCorrupt(key, "sharding_indexed", reason)
-        found: list[Extent | None] = [*zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
+        extents: list[Extent | None] = [*zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
         for at in np.flatnonzero(absent).tolist():
-            found[at] = None
-        return found
+            extents[at] = None
+        return extents
 
     def unwrap(self, data: Buffer, key: str) -> Buffer:
         """The shard decoded by the codecs of the whole shard; raises `ChunkCorrupt`."""
@@ -118,7 +118,9 @@ class ShardLevel:
         extents = self.extents(index, stored, len(data), key)
         if int(index[stored, 1].sum()) > self.max_stored_bytes:
             raise ChunkCorrupt(key, "sharding_indexed", "the chunks in it are said to be more than it could hold")
-        return {at: view[slice(*extent)] for at, extent in zip(stored.tolist(), extents, strict=True) if extent}
+        return {
+            position: view[slice(*extent)] for position, extent in zip(stored.tolist(), extents, strict=True) if extent
+        }
 
     def join(self, pieces: Mapping[int, Buffer]) -> list[Buffer]:
         """The parts of a shard of exactly these ``pieces``, in their order; raises `NotRepresentable`."""
@@ -161,7 +163,7 @@ def chunks_in(
     shard = memoryview(level.unwrap(data, key))
     index = level.split(shard, key)
     extents = level.extents(index, level.positions(origins), len(shard), key)
-    found: list[Buffer | None] = [None if each is None else shard[slice(*each)] for each in extents]
+    chunks: list[Buffer | None] = [None if span is None else shard[slice(*span)] for span in extents]
     inner: dict[Extent, list[int]] = {}
     for row, extent in enumerate(extents if deeper else ()):
         if extent is not None:
@@ -169,8 +171,8 @@ def chunks_in(
     for (start, stop), rows in inner.items():
         pieces, _, _ = chunks_in(deeper, origins[rows], shard[start:stop], key)
         for row, piece in zip(rows, pieces, strict=True):
-            found[row] = piece
-    return found, index, len(shard)
+            chunks[row] = piece
+    return chunks, index, len(shard)
 
 
 def merge_shard(

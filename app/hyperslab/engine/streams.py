@@ -81,23 +81,23 @@ def starter(name: str) -> Start | None:
 def _decode_streams(make: MakeStream, data: Buffer, _out: Out, limit: int, *, single: bool = False) -> bytes:
     """Decode concatenated streams, with optional zero padding after each, or if ``single``, one without trailing data.
     The first, nearly always the only one, gets all input at once. [RFC 1950, 1952]"""
-    view, decoded, at, size = memoryview(data), [], 0, len(data)
-    while at < len(view) or not at:
+    view, decoded, position, size = memoryview(data), [], 0, len(data)
+    while position < len(view) or not position:
         stream = make()
         while not stream.eof:
-            part = view[at : at + size]
+            part = view[position : position + size]
             if not part:
                 raise ValueError("the stream ends before its end")
             decoded.append(stream.decompress(part, limit + 1))
             limit -= len(decoded[-1])
             if limit < 0:
                 raise ValueError("the stream makes more bytes than expected")
-            at += len(part) - len(stream.unused_data)
-        if single and at < len(view):
-            raise ValueError(f"{len(view) - at} bytes follow the end of the stream")
+            position += len(part) - len(stream.unused_data)
+        if single and position < len(view):
+            raise ValueError(f"{len(view) - position} bytes follow the end of the stream")
         size = 16 << 10  # limits the copies of unused input
-        while at < len(view) and not view[at]:
-            at += 1
+        while position < len(view) and not view[position]:
+            position += 1
     return decoded[0] if len(decoded) == 1 else b"".join(decoded)
 
 
@@ -110,9 +110,9 @@ def _lzma_stream(config: CodecConfig) -> Any:
 
 
 def _start_stream(make: MakeStream, data: Buffer, out: NDArray[Any]) -> bool:
-    found = make().decompress(data, out.nbytes)
-    if is_whole := len(found) == out.nbytes:
-        out[:] = np.frombuffer(found, np.uint8)
+    decoded = make().decompress(data, out.nbytes)
+    if is_whole := len(decoded) == out.nbytes:
+        out[:] = np.frombuffer(decoded, np.uint8)
     return is_whole
 
 

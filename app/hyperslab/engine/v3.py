@@ -58,11 +58,11 @@ def parse_document(data: bytes | memoryview, key: str, kept: KeptValue | None = 
     """The node described by the bytes of a ``zarr.json``; raises `BadMetadata` and `CodecRefused`. ``kept``: attributes
     that an earlier version had."""
     value = None if kept is None else kept.parse(bytes(data), "attributes")
-    found = from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES) if value is None else value, key)
-    if found.array is None or len(data) < _LARGE:
-        return found
-    kept = KeptValue(found.members.get("attributes")) if value is None else kept
-    return replace(found, array=replace(found.array, attributes=kept))
+    document = from_document(parse_object(data, key, limit=MAX_CONSOLIDATED_BYTES) if value is None else value, key)
+    if document.array is None or len(data) < _LARGE:
+        return document
+    kept = KeptValue(document.members.get("attributes")) if value is None else kept
+    return replace(document, array=replace(document.array, attributes=kept))
 
 
 def describes_node(data: bytes | memoryview) -> bool:
@@ -80,13 +80,13 @@ def from_document(value: Any, key: str) -> Document:
     read.require("zarr_format", "node_type")
     read("zarr_format", lambda value: one_of((3,), value))
     kind = read("node_type", lambda value: _node_type(value, read.document))
-    known = {"zarr_format", "node_type", "attributes"}
+    members = {"zarr_format", "node_type", "attributes"}
     if kind == "array":
-        known |= {*ARRAY_MEMBERS, "dimension_names", "storage_transformers"}
+        members |= {*ARRAY_MEMBERS, "dimension_names", "storage_transformers"}
     if kind == "group" or read.document.get(_CONSOLIDATED) is None:  # releases of zarr-python write null for arrays
-        known.add(_CONSOLIDATED)
+        members.add(_CONSOLIDATED)
     for name, member in read.document.items():
-        if name not in known and not (isinstance(member, dict) and member.get("must_understand") is False):
+        if name not in members and not (isinstance(member, dict) and member.get("must_understand") is False):
             raise BadMetadata(key, name, "is unknown, and nothing says that it may be ignored (must_understand: false)")
     given = read.document.get("attributes")
     attributes: Mapping[str, Any] = {}
@@ -139,8 +139,8 @@ def _array(read: Members, key: str) -> ArrayMetadata:
     filters, compressor = chain.split()
     grid = stored_grid = ChunkGrid(shape, outer, separator, prefix, edges)
     if levels:  # inner chunks are regular, and divide each shard
-        for chunk, each in zip(chain.shape, edges, strict=False):
-            if wrong := next((edge for edge in each if edge % chunk), None):
+        for chunk, lengths in zip(chain.shape, edges, strict=False):
+            if wrong := next((edge for edge in lengths if edge % chunk), None):
                 raise BadMetadata(key, "codecs", f"chunk_shape: {chunk} does not divide the shard that ends at {wrong}")
         grid = ChunkGrid(shape, chain.shape, separator, prefix)
     elif edges:
@@ -192,7 +192,7 @@ def _consolidated(value: Any) -> Mapping[str, Any] | None:
         return None
     if not isinstance(value, dict) or value.get("kind") != "inline" or not isinstance(value.get("metadata"), dict):
         raise ValueError(f"expected an object of kind 'inline' with metadata, found {shown(value)}")
-    return {f"{path}/zarr.json" if path else "zarr.json": found for path, found in value["metadata"].items()}
+    return {f"{path}/zarr.json" if path else "zarr.json": document for path, document in value["metadata"].items()}
 
 
 def _chunk_grid(
@@ -215,8 +215,8 @@ def _chunk_grid(
     lengths = configuration.get("chunk_shapes")
     if not isinstance(lengths, list) or len(lengths) != len(shape):
         raise ValueError(f"chunk_shapes: expected lengths for {len(shape)} axes, found {shown(lengths)}")
-    axes = [_edges(each, size) for each, size in zip(lengths, shape, strict=True)]
-    edges = tuple([each for _, each in axes])
+    axes = [_edges(along, size) for along, size in zip(lengths, shape, strict=True)]
+    edges = tuple([along for _, along in axes])
     return parse_chunks([longest for longest, _ in axes], shape, itemsize), edges if any(edges) else ()
 
 
@@ -232,19 +232,19 @@ def _edges(value: Any, size: int) -> tuple[int, tuple[int, ...]]:
         value = [[value, size or 1]]
     if not isinstance(value, list) or not value:
         raise ValueError(f"chunk_shapes: expected a length or a list of lengths, found {shown(value)}")
-    runs = [(each, 1) if type(each) is int else each for each in value]
+    runs = [(item, 1) if type(item) is int else item for item in value]
     for run in runs:
         if not isinstance(run, (tuple, list)) or [*map(type, run)] != [int, int] or min(run) < 1:
             raise ValueError(f"chunk_shapes: expected a length or [length, count], found {shown(run)}")
     if sum(length * count for length, count in runs) < size:
         raise ValueError(f"chunk_shapes: the chunks end before the axis does, at {size}")
     needed: list[tuple[int, int]] = []
-    at = 0
+    position = 0
     for length, count in runs:
-        if at >= size:
+        if position >= size:
             break
-        needed.append((length, count if count == 1 else min(count, -(-(size - at) // length))))
-        at += length * needed[-1][1]
+        needed.append((length, count if count == 1 else min(count, -(-(size - position) // length))))
+        position += length * needed[-1][1]
     lengths = {length for length, _ in needed} or {runs[0][0]}
     if len(lengths) == 1:
         return lengths.pop(), ()

@@ -114,7 +114,7 @@ class _Parser:
             raise self.wrong(member, f"expected a list of codecs, found {shown(value)}")
         # an optional codec is refused too: without it, all values would be wrong
         places = [f"{member}[{index}]" for index in range(len(value))]
-        named = [(*self._named(each, place), place) for each, place in zip(value, places, strict=True)]
+        named = [(*self._named(item, place), place) for item, place in zip(value, places, strict=True)]
         at = next((index for index, (name, _, _) in enumerate(named) if name in TO_BYTES), None)
         if at is None:
             raise self.wrong(member, "no codec turns items into bytes, such as 'bytes'")
@@ -227,9 +227,9 @@ class _Parser:
                 raise self.wrong(member, f"expected sizes or lists of axes, found {shown(sizes)}")
         if free >= 0:
             shape[free] = math.prod(stored) // math.prod(shape)
-        for at, size in enumerate(sizes or ()):
+        for place, size in enumerate(sizes or ()):
             if isinstance(size, list) and size:
-                fits &= math.prod(shape[:at]) == math.prod(stored[: size[0]])
+                fits &= math.prod(shape[:place]) == math.prod(stored[: size[0]])
         if math.prod(shape) != math.prod(stored) or not fits:
             raise self.wrong(member, f"{shown(sizes)} does not hold the items of {[*stored]}")
         return tuple(shape)
@@ -276,12 +276,12 @@ class _Parser:
     def _numbers(self, member: str) -> str:
         """numpy's type string of the data type; raises unless it is numeric."""
         try:
-            found = dtype_of(self.data_type)
+            dtype = dtype_of(self.data_type)
         except ValueError as error:
             raise self.wrong(f"{member}.data_type", str(error)) from None
-        if not isinstance(found.json, str) or found.numpy.hasobject:
+        if not isinstance(dtype.json, str) or dtype.numpy.hasobject:
             raise self.wrong(member, f"takes numbers, not {shown(self.data_type)}")
-        return found.json
+        return dtype.json
 
     def _packbits(self, configuration: Mapping[str, Any], member: str) -> CodecConfig:
         numbers, nbytes = self._numbers(member), dtype_of(self.data_type).itemsize
@@ -324,8 +324,8 @@ class _Parser:
         """Codecs of known size for an index, and whether it is big-endian: ``bytes``, preceded by transposes and
         followed by checksums."""
         chain = self.parse(value, member)
-        known = ("transpose", "crc32c", "crc32", "adler32")
-        if chain.shards or any(config["id"] not in known for config in chain.configs):
+        allowed = ("transpose", "crc32c", "crc32", "adler32")
+        if chain.shards or any(config["id"] not in allowed for config in chain.configs):
             raise self.wrong(member, "the encoded size of the index has to be known: expected bytes, and a checksum")
         reverse = {"id": "transpose", "order": tuple(reversed(range(len(self.shape)))), "shape": self.shape}
         return ((reverse, *chain.configs) if chain.fortran else chain.configs), chain.big
@@ -346,16 +346,16 @@ class _Parser:
 
 def _with_shapes(configs: Sequence[CodecConfig], shape: tuple[int, ...]) -> list[CodecConfig]:
     """The configurations, with the input shape of each transpose; ``shape`` is that of the first."""
-    found: list[CodecConfig] = []
+    shaped: list[CodecConfig] = []
     for config in configs:
         if config["id"] == "reshape":
             shape = config["shape"]
         elif config["id"] == "transpose":
-            found.append({**config, "shape": shape})
+            shaped.append({**config, "shape": shape})
             shape = tuple([shape[axis] for axis in config["order"]])
         else:
-            found.append(config)
-    return found
+            shaped.append(config)
+    return shaped
 
 
 # --- from Zarr v2 ----------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False)
         **{name: {"elementsize": itemsize} for name in ("shuffle", "numcodecs.shuffle")},
         "sharding_indexed": {"index_codecs": [*INDEX_CODECS], "index_location": "end"},
     }
-    found: list[NamedConfig] = []
+    configs: list[NamedConfig] = []
     for codec in codecs:
         name, configuration = named_configuration(codec, "a codec", optional=True)
         members = {**defaults.get(name, {}), **configuration}
@@ -416,8 +416,8 @@ def completed(codecs: Any, dtype: DataType, rank: int, *, ordered: bool = False)
             members["order"] = [*range(rank)] if members["order"] == "C" else [*reversed(range(rank))]
         if name not in V3_CODECS and name in (*_OF_BYTES, *TO_ITEMS, *FROM_ITEMS):
             name = f"numcodecs.{name}"
-        found.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})
-    return found
+        configs.append({"name": name, "configuration": members} if members or name not in BARE else {"name": name})
+    return configs
 
 
 def check_filters(items: np.dtype[Any], configs: Sequence[CodecConfig]) -> None:
@@ -458,15 +458,15 @@ def codecs_of(
         what = "records" if dtype.fields else f"what {to_items[0]!r} filters"
         raise ValueError(f"zarr-python 3 reads {what} in little-endian order alone")
     check_filters(dtype.numpy, configs)
-    found: list[NamedConfig] = []
+    chain: list[NamedConfig] = []
     if order == "F" and rank > 1:
-        found.append({"name": "transpose", "configuration": {"order": [*reversed(range(rank))]}})
+        chain.append({"name": "transpose", "configuration": {"order": [*reversed(range(rank))]}})
     serialize = {"name": "bytes", "configuration": {"endian": endian}} if endian else {"name": "bytes"}
     itemsize, are_items = dtype.itemsize, True
     for config in configs:
         name, members = config["id"], {member: value for member, value in config.items() if member != "id"}
         if are_items and name in TO_ITEMS:
-            found.append({"name": f"numcodecs.{name}", "configuration": members})
+            chain.append({"name": f"numcodecs.{name}", "configuration": members})
             items = np.dtype("u1") if name == "packbits" else _stored_as(complete(config))
             if items is not None:
                 itemsize = items.itemsize
@@ -474,14 +474,14 @@ def codecs_of(
                     raise ValueError(f"zarr-python 3 reads what {name!r} stores in little-endian order alone")
             continue
         if are_items and name in _OBJECT_CODECS:
-            found.append({"name": name, "configuration": {}})
+            chain.append({"name": name, "configuration": {}})
         elif are_items and name in FROM_ITEMS and order == "C":
-            found.append({"name": f"numcodecs.{name}", "configuration": members})
+            chain.append({"name": f"numcodecs.{name}", "configuration": members})
         else:
-            found += [serialize] if are_items else []
-            found.append(_codec_of_bytes(complete(config), itemsize))
+            chain += [serialize] if are_items else []
+            chain.append(_codec_of_bytes(complete(config), itemsize))
         itemsize, are_items = 1, False
-    return [*found, serialize] if are_items else found
+    return [*chain, serialize] if are_items else chain
 
 
 def _stored_as(config: CodecConfig) -> np.dtype[Any] | None:

@@ -259,16 +259,17 @@ class Store(ABC):
                 if requests[0][1] - requests[0][0] > MAX_BYTES:
                     break
             parts = list(self._map(lambda request: self.get_part(key, *request), requests))
-            found = [part for part in parts if part is not None]
-            if not found:
+            found_parts = [part for part in parts if part is not None]
+            if not found_parts:
                 return None
             versions = {None if part is None else part.entry.version for part in parts}
             if version is not None and versions != {version}:
                 raise VersionConflict(key, next(iter(versions - {version})))
             if len(versions) == 1:
-                found.reverse()  # a range is in the last part that begins before it
+                found_parts.reverse()  # a range is in the last part that begins before it
                 return [
-                    next((part.between(*bounds) for part in found if part.start <= bounds[0]), b"") for bounds in ranges
+                    next((part.between(*bounds) for part in found_parts if part.start <= bounds[0]), b"")
+                    for bounds in ranges
                 ]
         raise ChangedWhileRead(f"{key!r} changed again and again while it was read")
 
@@ -428,13 +429,13 @@ class Store(ABC):
                 return error
 
         attempted = dict(zip(keys, self._map(attempt, keys), strict=True))
-        found = {key: value for key, value in attempted.items() if not isinstance(value, StoreDenied)}
-        nodes = {key.rpartition("/")[0] for key, value in found.items() if value is not None}
+        values = {key: value for key, value in attempted.items() if not isinstance(value, StoreDenied)}
+        nodes = {key.rpartition("/")[0] for key, value in values.items() if value is not None}
         for key, value in attempted.items():
             absent = self.hides_absence and (denied_is_absent or key.rpartition("/")[0] in nodes)
             if isinstance(value, StoreDenied) and not (absent and not self._is_listed(key)):
                 raise value
-        return [found.get(key) for key in keys]
+        return [values.get(key) for key in keys]
 
     def _is_listed(self, key: str) -> bool:  # noqa: ARG002
         """Whether a listing shows a key that was denied; False without one."""

@@ -103,7 +103,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
     if options.get("conditional_put", "auto") not in choices:
         raise BadDefinition("options.conditional_put", "expected auto, true or false")
     config = replace(config, options=options)
-    at = urlsplit(options.get("endpoint") or options.get("base_url") or "")
+    endpoint = urlsplit(options.get("endpoint") or options.get("base_url") or "")
     place = f"bucket {urlsplit(config.url).netloc!r}"
     in_order = kind == "s3" and not flag(options, "s3_express", False)
     return Connection(
@@ -116,7 +116,7 @@ def connect(config: StoreConfig, width: int) -> Connection:
         missing=missing_statuses(options),
         in_order=in_order,
         signs=kind == "s3" and not {"anonymous", "skip_signature", *_TRANSPORT} & options.keys(),
-        place=f"{place} at {at.scheme}://{at.netloc.rpartition('@')[2]}" if at.netloc else place,
+        place=f"{place} at {endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}" if endpoint.netloc else place,
         listing_url=partial(_listing_url, config) if in_order and not _TRANSPORT & options.keys() else None,
     )
 
@@ -146,11 +146,11 @@ def _listing_url(config: StoreConfig, query: str) -> str:
 def _environment_options(kind: Kind) -> dict[str, str]:
     """Options from environment variables."""
     named = {option: map(os.environ.get, names) for option, names in _ENVIRONMENT[kind].items()}
-    found = {option: value for option, values in named.items() if (value := next(filter(None, values), None))}
-    if "base_url" in found:  # as in Google's libraries: may be a bare host, and emulators get no credentials
-        host = found["base_url"]
-        found |= {"base_url": host if "://" in host else f"http://{host}", "skip_signature": "true"}
-    return found
+    chosen = {option: value for option, values in named.items() if (value := next(filter(None, values), None))}
+    if "base_url" in chosen:  # as in Google's libraries: may be a bare host, and emulators get no credentials
+        host = chosen["base_url"]
+        chosen |= {"base_url": host if "://" in host else f"http://{host}", "skip_signature": "true"}
+    return chosen
 
 
 def _base(url: str) -> str:

@@ -92,8 +92,8 @@ class ConditionalPuts:
                 in_doubt = in_doubt or (retryable and not was_not_applied(error))
                 if last or not retryable:
                     with suppress(StoreError):  # the first failure is the one to report
-                        current, found = self._current(key, path) if in_doubt else (None, None)
-                        if current is not None and found == token:  # an earlier attempt was applied
+                        current, stored = self._current(key, path) if in_doubt else (None, None)
+                        if current is not None and stored == token:  # an earlier attempt was applied
                             return current
                     raise translate(self.store, key, error, self.connection.place) from error
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -112,8 +112,8 @@ class ConditionalPuts:
 
     def _resolve_conflict(self, key: str, path: str, token: str, doubt: Exception | None) -> str:
         """The version if an earlier attempt of the same put was applied; else raises, ``doubt`` as `errors.InDoubt`."""
-        current, found = self._current(key, path)
-        if current is not None and found == token:
+        current, stored = self._current(key, path)
+        if current is not None and stored == token:
             return current
         if doubt is not None:
             reason = "an answer was lost and another writer came: whether this write was stored is not known"
@@ -183,16 +183,16 @@ class ConditionalDeletes:
         version = version_of(self._connection, meta)  # type: ignore[arg-type]
         if version.strip('"') == "41eedaba3b9bb3dc7c9ed8598ae07999":  # the MD5 of TOMBSTONE, its ETag on S3
             return True
-        found = self._known.get((path, version))
-        if found is None:
+        is_tombstone = self._known.get((path, version))
+        if is_tombstone is None:
             try:
-                found = bytes(obstore.get(self._connection.retrying, path).bytes()) == TOMBSTONE
+                is_tombstone = bytes(obstore.get(self._connection.retrying, path).bytes()) == TOMBSTONE
             except FileNotFoundError:
                 return True  # deleted meanwhile
             if len(self._known) >= 100_000:
                 self._known.clear()
-            self._known[path, version] = found
-        return found
+            self._known[path, version] = is_tombstone
+        return is_tombstone
 
     def close(self) -> None:
         self._http.clear()

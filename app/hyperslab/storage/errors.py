@@ -34,21 +34,21 @@ _NETWORK: Final = {
 
 def status_of(error: Exception) -> int:
     """The HTTP status of an error; 0 without a response."""
-    found = re.search(r"status code: (\d{3})", str(error))
-    return int(found.group(1)) if found else 0
+    match = re.search(r"status code: (\d{3})", str(error))
+    return int(match.group(1)) if match else 0
 
 
 def code_of(error: Exception) -> str:
     """The store's error code, such as ``SlowDown``, also of a key in a bulk delete; "" if there is none."""
     text = str(error)
-    found = re.search(r"<Code>\s*(\w{1,64})\s*</Code>", text) or re.search(r"\(code: (\w{1,64})\)$", text, re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(r"<Code>\s*(\w{1,64})\s*</Code>", text) or re.search(r"\(code: (\w{1,64})\)$", text, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
 def network_kind_of(error: Exception) -> str:
     """Kind of a network error, such as ``Timeout`` or ``Connect``; "" if there was a response."""
-    found = re.search(r"HttpError \{\s*kind: (\w+)", str(error))
-    return found.group(1) if found else ""
+    match = re.search(r"HttpError \{\s*kind: (\w+)", str(error))
+    return match.group(1) if match else ""
 
 
 def means_no_bucket(error: Exception) -> bool:

@@ -113,10 +113,10 @@ class Fence:
                 name = names.pop() or "."
                 if name == "..":
                     raise BadPath(path, "it leads out of the store")
-                found = _open_unless_link(name, DIRECTORY if names else flags, held[-1] if walked else root)
-                if found is not None:
+                opened = _open_unless_link(name, DIRECTORY if names else flags, held[-1] if walked else root)
+                if opened is not None:
                     walked.append(name)
-                    held.append(found)
+                    held.append(opened)
                     continue
                 links += 1
                 if links > 40:
@@ -198,14 +198,14 @@ def identity_of(stat: os.stat_result) -> Identity:
 def _open_unless_link(name: str, flags: int, directory: int) -> int | None:
     """A descriptor of a name in a directory; None if it is a symbolic link."""
     try:
-        found = os.open(name, flags | NO_FOLLOW, dir_fd=directory)
+        descriptor = os.open(name, flags | NO_FOLLOW, dir_fd=directory)
     except FileNotFoundError:
         raise
     except OSError:  # which one it is for a link depends on the system
         if modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             return None
         raise
-    if flags & PATH and modes.S_ISLNK(os.fstat(found).st_mode):  # these flags open the link itself
-        os.close(found)
+    if flags & PATH and modes.S_ISLNK(os.fstat(descriptor).st_mode):  # these flags open the link itself
+        os.close(descriptor)
         return None
-    return found
+    return descriptor

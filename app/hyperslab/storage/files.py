@@ -131,7 +131,7 @@ class FileWriter:
             if (stored := os.fstat(descriptor).st_mtime_ns) != now:
                 # resolutions of file systems in nanoseconds
                 steps = (1, 100, 1_000, 1_000_000, 10_000_000, _SECOND, 2 * _SECOND)
-                resolution = max(each for each in steps if stored % each == 0)
+                resolution = max(step for step in steps if stored % step == 0)
                 self.coarse |= resolution >= _SECOND
                 self._stamp_by_clock(descriptor, resolution)
             if self._durable:

@@ -62,8 +62,8 @@ class FsspecStore(Store):
             self._do("", self._fs.makedirs, self._root, exist_ok=True)
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        found = self._read_steadily(key, lambda path, entry: self._whole(path, entry, max_bytes))
-        return None if found is None else Stored(found[0], found[1].version)
+        stored = self._read_steadily(key, lambda path, entry: self._whole(path, entry, max_bytes))
+        return None if stored is None else Stored(stored[0], stored[1].version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         def read(path: str, entry: Entry) -> Part:
@@ -73,8 +73,8 @@ class FsspecStore(Store):
             end = min(stop, entry.size or stop)
             return Part(entry, start, bytes(self._fs.cat_file(path, start, end)) if start < end else b"")
 
-        found = self._read_steadily(key, read)
-        return None if found is None else found[0]
+        stored = self._read_steadily(key, read)
+        return None if stored is None else stored[0]
 
     def stat(self, key: str) -> Entry | None:
         info = self._find(key, self._fs.info, self._path(key))

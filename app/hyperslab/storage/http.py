@@ -112,10 +112,10 @@ class HttpStore(Store):
             except StoreDenied as error:  # hides none of its neighbours
                 return Unserved.at("", key, error.reason)
 
-        found = [*self._map(stat, [prefix + name for name in names if not name.endswith("/")])]
+        entries = [*self._map(stat, [prefix + name for name in names if not name.endswith("/")])]
         folders = (name.rstrip("/") for name in names if name.endswith("/"))
-        unserved += [each for each in found if isinstance(each, Unserved)]
-        return Listing.of((each for each in found if isinstance(each, Entry)), folders, unserved)
+        unserved += [each for each in entries if isinstance(each, Unserved)]
+        return Listing.of((each for each in entries if isinstance(each, Entry)), folders, unserved)
 
     def check(self) -> None:
         """Read one key. 403 is no failure, as some servers answer it for missing keys."""

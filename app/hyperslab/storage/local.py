@@ -95,20 +95,20 @@ class LocalStore(Store):
         return f"file://{self._fence.root}"
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        found = self._read(key, lambda stat: ((0, stat.st_size),), max_bytes=max_bytes)
-        return None if found is None else Stored(found[1][0], version_of(found[0]))
+        data = self._read(key, lambda stat: ((0, stat.st_size),), max_bytes=max_bytes)
+        return None if data is None else Stored(data[1][0], version_of(data[0]))
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
-        found = self._read(key, lambda _: ((start, stop),))
-        return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
+        data = self._read(key, lambda _: ((start, stop),))
+        return None if data is None else Part(entry_of(key, data[0]), start, data[1][0])
 
     def get_part_at_once(self, key: str, start: int, stop: int) -> Part | None:
-        found = self._read(key, lambda _: ((start, stop),), _read_at_once)
-        return None if found is None else Part(entry_of(key, found[0]), start, found[1][0])
+        data = self._read(key, lambda _: ((start, stop),), _read_at_once)
+        return None if data is None else Part(entry_of(key, data[0]), start, data[1][0])
 
     def get_tail(self, key: str, nbytes: int) -> Part | None:
-        found = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
-        return None if found is None else Part(entry_of(key, found[0]), max(0, found[0].st_size - nbytes), found[1][0])
+        data = self._read(key, lambda stat: ((max(0, stat.st_size - nbytes), stat.st_size),))
+        return None if data is None else Part(entry_of(key, data[0]), max(0, data[0].st_size - nbytes), data[1][0])
 
     def get_ranges(
         self, key: str, ranges: Sequence[Range], version: str | None = None
@@ -118,8 +118,8 @@ class LocalStore(Store):
                 raise VersionConflict(key, version_of(stat))
             return ranges
 
-        found = self._read(key, checked)
-        return None if found is None else [*found[1]]
+        data = self._read(key, checked)
+        return None if data is None else [*data[1]]
 
     def stat(self, key: str) -> Entry | None:
         try:
@@ -131,14 +131,14 @@ class LocalStore(Store):
 
     def versions(self, prefix: str, keys: Sequence[str]) -> list[str | None]:  # noqa: ARG002
         """Opens a directory once for consecutive keys in it."""
-        found: list[str | None] = []
+        versions: list[str | None] = []
         with closing(Siblings(self._fence)) as directories:
             for directory, inside in groupby(keys, lambda key: key.rpartition("/")[0]):
                 try:
                     folder = directories.open(directory)
                 except OSError as error:
                     self._absent(f"{directory}/", error)
-                    found += [None for _ in inside]
+                    versions += [None for _ in inside]
                     continue
                 start = len(directory) + 1 if directory else 0
                 try:
@@ -146,15 +146,15 @@ class LocalStore(Store):
                         try:
                             stat = os.stat(key[start:], dir_fd=folder, follow_symlinks=False)
                         except FileNotFoundError:  # the open folder shows that the root exists
-                            found.append(None)
+                            versions.append(None)
                         except OSError as error:
                             self._absent(key, error)
-                            found.append(None)
+                            versions.append(None)
                         else:  # `_version` follows a link
-                            found.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
+                            versions.append(version_of(stat) if modes.S_ISREG(stat.st_mode) else self._version(key))
                 finally:
                     os.close(folder)
-        return found
+        return versions
 
     def document_versions(
         self,
@@ -277,7 +277,7 @@ class LocalStore(Store):
                 if max_bytes is not None and size > max_bytes:
                     raise StoredTooLarge(key, size, max_bytes)
                 wanted = [(start, max(start, min(stop, size))) for start, stop in ranges(before)]
-                found = (
+                data = (
                     [(read or _read)(descriptor, *wanted[0])] if len(wanted) == 1 else _read_several(descriptor, wanted)
                 )
                 after = os.fstat(descriptor)
@@ -290,7 +290,7 @@ class LocalStore(Store):
             # a file without a link has changed only in that another one is in its place
             is_same = before.st_ctime_ns == after.st_ctime_ns or not after.st_nlink
             if is_same and before.st_mtime_ns == after.st_mtime_ns and size == after.st_size:
-                return before, found
+                return before, data
             time.sleep(0.01)
         raise ChangedWhileRead(f"another program is rewriting {key!r} in place")
 
@@ -333,12 +333,12 @@ class LocalStore(Store):
         raise StoreError(self.name, key, "its folder was removed again and again while it was written")
 
     def _put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
-        log, at = self.open_log(key, create=True), 0
+        log, position = self.open_log(key, create=True), 0
         assert log is not None
         log.write(0, [])
         for piece in pieces:
-            log.write(at, [(at, piece)])
-            at += len(piece)
+            log.write(position, [(position, piece)])
+            position += len(piece)
 
     def _publish(self, key: str, folder: int, temporary: str, name: str, if_version: str | Absent | None) -> None:
         """Compare versions and rename, under an exclusive lock if there is a condition, else a shared one."""
@@ -375,7 +375,7 @@ class LocalStore(Store):
     def delete_each(self, keys: Sequence[str], check: Check) -> None:
         for directory, inside in groupby(sorted(keys), lambda key: key.rpartition("/")[0]):
             inner = [*inside]
-            for batch in (inner[at : at + 1000] for at in range(0, len(inner), 1000)):
+            for batch in (inner[first : first + 1000] for first in range(0, len(inner), 1000)):
                 check()
                 self._changed(batch[0], partial(self._unlink, directory, batch))
                 for key in batch[1:]:
@@ -429,14 +429,14 @@ def _read_several(descriptor: int, ranges: Sequence[Range]) -> list[memoryview]:
     plane of raw chunks in shards, over HTTP, 2.2 times as long.
     """
     memory = np.empty(sum([stop - start for start, stop in ranges]), np.uint8).data
-    found = list[memoryview]()
+    parts = list[memoryview]()
     for start, stop in ranges:
         part, memory = memory[: stop - start], memory[stop - start :]
         done = 0
         while done < len(part) and (count := os.preadv(descriptor, [part[done:]], start + done)):
             done += count
-        found.append(part[:done])
-    return found
+        parts.append(part[:done])
+    return parts
 
 
 def _read_at_once(descriptor: int, start: int, stop: int) -> memoryview:

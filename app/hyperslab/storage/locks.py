@@ -97,8 +97,8 @@ class FileLocks:
         """Remove up to a thousand lock files that nobody holds; they are recreated on demand."""
         self._used.clear()
         with suppress(OSError, BadPath), self._fence.opened(self._directory, READ_DIRECTORY) as folder:
-            with os.scandir(folder) as found:
-                names = [item.name for item in islice(found, 1_000)]
+            with os.scandir(folder) as entries:
+                names = [item.name for item in islice(entries, 1_000)]
             for name in names:
                 with suppress(OSError):
                     self._remove(name, folder)

@@ -121,8 +121,8 @@ class ObjectStore(Store):
         return replace(self._capabilities, conditional_delete=self._conditional is False)
 
     def get(self, key: str, max_bytes: int = MAX_BYTES) -> Stored | None:
-        found = self._ask(key, lambda: self._read(key, None, max_bytes))
-        return None if found is None else Stored(found.data, found.entry.version)
+        stored = self._ask(key, lambda: self._read(key, None, max_bytes))
+        return None if stored is None else Stored(stored.data, stored.entry.version)
 
     def get_part(self, key: str, start: int, stop: int) -> Part | None:
         """One request, except for values that end before ``start`` and servers without ranges."""
@@ -145,7 +145,7 @@ class ObjectStore(Store):
         of the run is requested by HEAD.
         """
         single = distinct = sorted(set(keys))
-        found: dict[str, str | None] = {}
+        versions_by_key: dict[str, str | None] = {}
         if len(distinct) > _FEW and self._pool is not None and self._connection.in_order and self._connection.listable:
             runs = [distinct[i : i + _PAGE] for i in range(0, len(distinct), _PAGE)]
             listings = [self._pool.submit(self._list_run, prefix, run) for run in runs]
@@ -154,10 +154,10 @@ class ObjectStore(Store):
             single = []
             for run, listing, head in zip(runs, listings, heads, strict=True):
                 listed, rest = listing.result()
-                found |= {**listed, run[0]: head.result()}
+                versions_by_key |= {**listed, run[0]: head.result()}
                 single += rest
-        found |= zip(single, self._map(self._version, single), strict=True)
-        return [found.get(key) for key in keys]
+        versions_by_key |= zip(single, self._map(self._version, single), strict=True)
+        return [versions_by_key.get(key) for key in keys]
 
     def leaves_tombstones(self) -> bool:
         return self._detect() and not self._deletes.are_honoured()
@@ -184,13 +184,13 @@ class ObjectStore(Store):
             listed = self._call(prefix, lambda: obstore.list_with_delimiter(self._client, below))
         except BadPath as error:
             pages = [*self._raw_pages(prefix, error, None, deeper=False)]
-            found = [meta for page in pages for meta in page.objects]
+            metas = [meta for page in pages for meta in page.objects]
             names = [name for page in pages for name in page.prefixes]
             flawed = {key: flaw for page in pages for key, flaw in page.flawed.items()}
         else:
-            found = [meta for meta in listed["objects"] if meta["path"] != below]
+            metas = [meta for meta in listed["objects"] if meta["path"] != below]
             names = [path.rstrip("/").rpartition("/")[2] for path in listed["common_prefixes"]]
-        sound = [meta for meta in found if not _is_flawed(meta, flawed)]
+        sound = [meta for meta in metas if not _is_flawed(meta, flawed)]
         entries = [self._entry(meta) for meta in sound if not self._deletes.is_tombstone(meta["path"], meta)]
         flawed |= {f"{self._path(prefix)}{name}/": flaw for name in names if (flaw := flaw_of(name))}
         return Listing.of(
@@ -212,8 +212,8 @@ class ObjectStore(Store):
             last = page.prefixes[-1] if page.prefixes else last
         shorter = {last[:end] for end, letter in enumerate(last) if letter < "/" and len(names) > count} - names
         names.update(name for name in shorter if name >= first and any(self._pages(f"{prefix}{name}/")))
-        found = sorted(names)
-        return Folders(found[:count], found[count] if len(found) > count else None, self._unserved(flawed))
+        chosen = sorted(names)
+        return Folders(chosen[:count], chosen[count] if len(chosen) > count else None, self._unserved(flawed))
 
     def list_prefix(self, prefix: str, unserved: list[Unserved] | None = None) -> Iterator[Entry]:
         return (entry for entry, removed in self.list_all(prefix, unserved) if not removed)
@@ -360,8 +360,8 @@ class ObjectStore(Store):
                 self._delete_paths(prefix, [self._path(key) for key in keys_to_delete])
             count += sum(not has_hidden_segment(key) for key in keys_to_delete)
         if keep is not None:
-            for each in unserved:
-                keep(each.path, False)
+            for thing in unserved:
+                keep(thing.path, False)
         return count
 
     def _is_listed(self, key: str) -> bool:
@@ -383,16 +383,16 @@ class ObjectStore(Store):
     def _list_run(self, prefix: str, run: Sequence[str]) -> tuple[dict[str, str | None], Sequence[str]]:
         """Versions by key from a listing after the first key of a run, and the keys left to single requests."""
         keys, done = set(run), 1
-        found: dict[str, str | None] = {}
+        versions: dict[str, str | None] = {}
         for page in self._pages(prefix, run[0]):
             for meta in page:
                 if (key := self._key(meta["path"])) in keys and not self._deletes.is_tombstone(meta["path"], meta):
-                    found[key] = version_of(self._connection, meta)
+                    versions[key] = version_of(self._connection, meta)
             reached = bisect_right(run, self._key(page[-1]["path"]))
             if reached == len(run) or reached - done < _FEW:
-                return found, run[reached:]
+                return versions, run[reached:]
             done = reached
-        return found, []
+        return versions, []
 
     def _pages(
         self, prefix: str, after: str | None = None, unserved: list[Unserved] | None = None
@@ -471,12 +471,14 @@ class ObjectStore(Store):
         deleted, unserved = 0, list[Unserved]()
         for page in self._pages(prefix, unserved=unserved):
             listed = [self._entry(meta) for meta in page if not self._deletes.is_tombstone(meta["path"], meta)]
-            entries = [each for each in listed if self._is_doomed(each.key, prefix, keep)]
+            entries = [candidate for candidate in listed if self._is_doomed(candidate.key, prefix, keep)]
             done = self._map(delete, entries)
-            deleted += sum(ok and not has_hidden_segment(each.key) for each, ok in zip(entries, done, strict=True))
+            deleted += sum(
+                ok and not has_hidden_segment(candidate.key) for candidate, ok in zip(entries, done, strict=True)
+            )
         if keep is not None:
-            for each in unserved:
-                keep(each.path, False)
+            for candidate in unserved:
+                keep(candidate.path, False)
         return deleted
 
     @staticmethod
@@ -546,7 +548,7 @@ class ObjectStore(Store):
 def _encodings(result: GetResult) -> list[str]:
     """The content encodings that an object was stored with; ``aws-chunked`` is one of requests, left by mistake."""
     names = str(result.attributes.get("Content-Encoding", "")).lower().split(",")
-    return [name for each in names if (name := each.strip()) not in ("", "identity", "aws-chunked")]
+    return [name for coding in names if (name := coding.strip()) not in ("", "identity", "aws-chunked")]
 
 
 def _broken(key: str, encoding: str, reason: str) -> BrokenData:
@@ -560,6 +562,6 @@ def _is_flawed(meta: ObjectMeta, flawed: dict[str, str]) -> bool:
     path = meta["path"]
     if "\\" not in path:
         return False
-    at, end = path.index("\\"), path.find("/", path.index("\\"))
-    flawed[path if end < 0 else path[: end + 1]] = flaw_of(path[at]) or ""
+    backslash, end = path.index("\\"), path.find("/", path.index("\\"))
+    flawed[path if end < 0 else path[: end + 1]] = flaw_of(path[backslash]) or ""
     return True

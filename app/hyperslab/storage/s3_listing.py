@@ -85,15 +85,15 @@ def _page(root: ElementTree.Element, space: str, prefix: str) -> ListedPage:
 
     def is_sound(path: str) -> bool:
         segments = path[len(prefix) :].split("/")
-        for at, name in enumerate(segments):
+        for index, name in enumerate(segments):
             if flaw := flaw_of(name) or ("a tab is in its name" if "\t" in name else None):
-                page.flawed[prefix + "/".join(segments[: at + 1]) + "/" * (at + 1 < len(segments))] = flaw
+                page.flawed[prefix + "/".join(segments[: index + 1]) + "/" * (index + 1 < len(segments))] = flaw
                 return False
         return True
 
     for item in root.iterfind(f"{space}Contents"):
-        found = {name: item.findtext(space + name) or "" for name in ("Key", "Size", "ETag", "LastModified")}
-        key = unquote_plus(found["Key"])
+        texts = {name: item.findtext(space + name) or "" for name in ("Key", "Size", "ETag", "LastModified")}
+        key = unquote_plus(texts["Key"])
         if key == prefix:  # the "folder" object
             continue
         path = key.removesuffix("/")  # another "folder", as obstore has it
@@ -101,9 +101,9 @@ def _page(root: ElementTree.Element, space: str, prefix: str) -> ListedPage:
             page.objects.append(
                 {
                     "path": path,
-                    "size": int(found["Size"]),
-                    "e_tag": found["ETag"] or None,
-                    "last_modified": datetime.fromisoformat(found["LastModified"]),
+                    "size": int(texts["Size"]),
+                    "e_tag": texts["ETag"] or None,
+                    "last_modified": datetime.fromisoformat(texts["LastModified"]),
                     "version": None,
                 }
             )

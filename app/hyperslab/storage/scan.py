@@ -115,8 +115,8 @@ class Scanner:
         """`Store.denied_folders`."""
         deeper = list[str]()
         try:
-            with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
-                items = [*found]
+            with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as entries:
+                items = [*entries]
                 if items and not os.access(".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=True):
                     yield prefix, True
                 deeper = [item.name for item in items if item.is_dir(follow_symlinks=False)]
@@ -158,15 +158,15 @@ class Scanner:
 
     def _above(self, prefix: str) -> tuple[Identity, ...]:
         """Identities of a directory and its parents by path, not by link target."""
-        return tuple(identity_of(self._fence.stat(each)) for each in prefixes(prefix.rpartition("/")[0]))
+        return tuple(identity_of(self._fence.stat(above)) for above in prefixes(prefix.rpartition("/")[0]))
 
     def _entries(
         self, prefix: str, above: tuple[Identity, ...], deeper: dict[str, Identity], unserved: list[Unserved]
     ) -> Iterator[Entry]:
         """The files in a directory, through links; the directories in it that are not ``above`` go to ``deeper``, what
         has no key to ``unserved``."""
-        with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as found:
-            for item in found:
+        with self._fence.opened(prefix, READ_DIRECTORY) as folder, os.scandir(folder) as entries:
+            for item in entries:
                 if is_hidden(item.name):
                     self._discard_abandoned(item, folder)
                     continue
@@ -204,14 +204,14 @@ class Scanner:
         """The names in a directory. Those of a large one are remembered for some seconds, while its times stay as they
         are."""
         with self._fence.opened(prefix, READ_DIRECTORY) as folder:
-            stat, known, now = os.fstat(folder), self._known.get(prefix), time.monotonic()
+            stat, names_known, now = os.fstat(folder), self._known.get(prefix), time.monotonic()
             state = (*identity_of(stat), stat.st_mtime_ns, stat.st_ctime_ns)
-            if known is not None and known.state == state and now - known.since < _REMEMBERED:
-                return known
+            if names_known is not None and names_known.state == state and now - names_known.since < _REMEMBERED:
+                return names_known
             settled = time.time() - max(stat.st_mtime, stat.st_ctime) > _SETTLED
             listed, convertible = _Names(state, now, [], set(), []), dict[str, str]()
-            with os.scandir(folder) as found:
-                for item in found:
+            with os.scandir(folder) as entries:
+                for item in entries:
                     if is_hidden(item.name):
                         self._discard_abandoned(item, folder)
                     elif flaw := flaw_of(item.name, prefix):
@@ -230,7 +230,7 @@ class Scanner:
         if settled and len(listed.names) > _MANY:
             with self._lock:
                 self._known.pop(prefix, None)
-                while sum(len(each.names) for each in self._known.values()) > 500_000:
+                while sum(len(listing.names) for listing in self._known.values()) > 500_000:
                     del self._known[next(iter(self._known))]
                 self._known[prefix] = listed
         return listed
@@ -247,8 +247,8 @@ class Scanner:
         """Delete the contents of an open directory; returns the number of keys."""
         count = 0
         deeper: list[str] = []
-        with os.scandir(folder) as found:
-            for item in found:
+        with os.scandir(folder) as entries:
+            for item in entries:
                 if item.is_dir(follow_symlinks=False):
                     deeper.append(item.name)
                 elif keep is None or is_hidden(item.name) or not keep(prefix + item.name, item.is_symlink()):

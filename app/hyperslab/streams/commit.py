@@ -46,11 +46,11 @@ class Committer:
         wanted = array.levels[level]
         node = self.catalog.remembered(wanted.path)
         try:
-            known = node.documents.get(node.document_key) if isinstance(node, ArrayNode) else None
+            version = node.documents.get(node.document_key) if isinstance(node, ArrayNode) else None
             if (
                 not isinstance(node, ArrayNode)
-                or known is None
-                or node.mount.store.versions(node.prefix, [node.document_key]) != [known]
+                or version is None
+                or node.mount.store.versions(node.prefix, [node.document_key]) != [version]
             ):
                 node = self.catalog.open_array(wanted.path, fresh=True)
         except (NodeNotFound, WrongKind) as error:
@@ -115,8 +115,8 @@ class Committer:
                 node = self.catalog.open_array(level.path, fresh=True)
                 done = Mark.of(node) is not None
             else:
-                node, known = self.open(array, mark.level)
-                done = known.rows >= mark.rows and not final
+                node, stored = self.open(array, mark.level)
+                done = stored.rows >= mark.rows and not final
             metadata: ArrayMetadata = node.metadata.with_shape(level.stored_shape(mark.rows))
             beyond = [LARGEST if axis == level.append_axis else n for axis, n in enumerate(metadata.shape)]
             metadata = with_own(metadata, extent=None if final else beyond, stream=None if final else asdict(mark))
@@ -174,8 +174,8 @@ class Committer:
                 writer.replace(coords, changes)
 
         shard = 0 if level.shards is None else math.prod(level.shards) * level.dtype.itemsize
-        for each in [[one] for one in plan.objects()] if shard > LARGE_SHARD else [plan.objects()]:
-            writer.write_each(each, write)
+        for batch in [[one] for one in plan.objects()] if shard > LARGE_SHARD else [plan.objects()]:
+            writer.write_each(batch, write)
 
     def _remove_orphans(self, writer: ChunkWriter, array: StreamArray) -> None:
         """Remove chunks that were written after another replica had discarded the stream."""

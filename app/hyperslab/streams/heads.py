@@ -79,8 +79,8 @@ class MemoryRows:
         inside = start - self.begin
         if inside >= 0:
             return self.data[inside : inside + count]
-        found = self.before.read(start, min(count, -inside))
-        return found if len(found) == count else np.concatenate([found, self.data[: count + inside]])
+        rows_before = self.before.read(start, min(count, -inside))
+        return rows_before if len(rows_before) == count else np.concatenate([rows_before, self.data[: count + inside]])
 
 
 class CachedRows:
@@ -128,11 +128,11 @@ class FirstHead:
         inner = (0, *level.inner[:-2]) if outer else ()
         for index in np.ndindex(*shape[:-2]):
             frame = 0
-            for axis, at in enumerate(index):
-                frame = frame * inner[axis] + outer[axis].start + at
+            for axis, position in enumerate(index):
+                frame = frame * inner[axis] + outer[axis].start + position
             start = frame * array.frame_nbytes + lines.start * width * itemsize
-            found = self.rows.read(start, height * width * itemsize).view(array.dtype)
-            plane = found.reshape(height, width)[:, columns]
+            data = self.rows.read(start, height * width * itemsize).view(array.dtype)
+            plane = data.reshape(height, width)[:, columns]
             if plane.size == into.size and not is_given:  # a view, not a copy
                 return plane.reshape(shape).transpose(level.order)
             into[index] = plane
@@ -164,10 +164,10 @@ class LevelHead:
             values = above.head.read(tuple(wanted))
         else:
             values = self.reader.read(make_plan(above, normalise(wanted, above.metadata.shape)))[0]
-        found = reduce(values, self.method, halved)
+        reduced = reduce(values, self.method, halved)
         if out is not None:
-            out[...] = found
-        return found
+            out[...] = reduced
+        return reduced
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,12 +182,12 @@ class StreamArray:
                 return None
             return math.prod([-(-extent // size) for extent, size in zip(shape, sizes, strict=True)])
 
-        found = list[dict[str, Any]]()
+        documents = list[dict[str, Any]]()
         for level in self.levels:
             shape = level.stored_shape(level.rows(rows or 0, final=True))
             chunks = level.as_stored(level.chunks)
             shards = None if level.shards is None else level.as_stored(level.shards)
-            found.append(
+            documents.append(
                 {
                     "path": level.path,
                     "shape": [
@@ -199,7 +199,7 @@ class StreamArray:
                     "shard_count": count(shape, shards),
                 }
             )
-        return found
+        return documents
 
 
 @dataclass(frozen=True, slots=True, eq=False)

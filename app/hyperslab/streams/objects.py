@@ -54,7 +54,7 @@ class Head:
         return {piece.name for piece in self.pieces if piece.name is not None}
 
     def to_bytes(self) -> bytes:
-        members = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "data"}
+        members = {member.name: getattr(self, member.name) for member in fields(self) if member.name != "data"}
         text = distinct(dump_json(members))
         return b"".join((_LENGTH.pack(len(text)), text, self.data))
 
@@ -131,7 +131,9 @@ class ObjectTail(Tail):
             kept += data
             if len(kept) > _IN_HEAD:  # all of it moves to a segment
                 added = self._put_segment(kept)
-                pieces = [each._replace(name=added) if each.reason is each.name is None else each for each in pieces]
+                pieces = [
+                    piece._replace(name=added) if piece.reason is piece.name is None else piece for piece in pieces
+                ]
                 kept = b""
             last = pieces[-1] if pieces else None
             joins = last is not None and last.name == added and last.reason is None
@@ -154,7 +156,7 @@ class ObjectTail(Tail):
         self._replace(replace(self._head, pieces=(*self._head.pieces, piece)))
 
     def cut(self, end: int) -> None:
-        pieces = [each._replace(stop=min(each.stop, end)) for each in self._head.pieces if each.start < end]
+        pieces = [piece._replace(stop=min(piece.stop, end)) for piece in self._head.pieces if piece.start < end]
         self._replace(replace(self._head, pieces=tuple(pieces)))
 
     def drop(self, begin: int) -> None:
@@ -164,11 +166,11 @@ class ObjectTail(Tail):
         before, pieces, data = self._head.segments, list[Piece](), b""
         for start, stop, name, position, reason in self._head.pieces:
             if stop > begin:
-                at = position + max(0, begin - start)
+                offset = position + max(0, begin - start)
                 if name is reason is None:
-                    kept = self._head.data[at : position + stop - start]
-                    data, at = data + kept, len(data)
-                pieces.append(Piece(max(start, begin), stop, name, at, reason))
+                    kept = self._head.data[offset : position + stop - start]
+                    data, offset = data + kept, len(data)
+                pieces.append(Piece(max(start, begin), stop, name, offset, reason))
         self._replace(replace(self._head, begin=begin, pieces=tuple(pieces), data=data))
         self._remove(before - self._head.segments)
 
@@ -203,7 +205,7 @@ class ObjectTail(Tail):
         cache, key, stop = self._tails.segments, self.array.tails + piece.name, position + len(out)
         if cache.limit < _WORTH_CACHING:
             part = self._store.get_part(key, position, stop)
-            found = np.frombuffer(b"" if part is None else part.between(position, stop), np.uint8)
+            values = np.frombuffer(b"" if part is None else part.between(position, stop), np.uint8)
         else:
 
             def load() -> tuple[NDArray, str, int]:
@@ -212,10 +214,10 @@ class ObjectTail(Tail):
                     raise ChangedWhileRead("the rows have moved to chunks meanwhile")
                 return np.frombuffer(stored.data, np.uint8), "", len(stored.data)
 
-            found = cache.load((self._store.name, key), "", load).value[position:stop]
-        if len(found) != len(out):
+            values = cache.load((self._store.name, key), "", load).value[position:stop]
+        if len(values) != len(out):
             raise ChangedWhileRead("the rows have moved to chunks meanwhile")
-        out[:] = found
+        out[:] = values
 
     def _put_segment(self, data: bytes | memoryview) -> str:
         name = self._put_new(self.array.tails, data)
@@ -264,8 +266,8 @@ class ObjectTails:
 
         try:
             if version is not None:
-                head, found, _ = self.heads.load((store.name, array.head), version, load)
-                return ObjectTail(self, store, array, head, found)
+                head, segments, _ = self.heads.load((store.name, array.head), version, load)
+                return ObjectTail(self, store, array, head, segments)
         except Vanished:
             pass
         return ObjectTail(self, store, array, Head(), ABSENT)

@@ -51,7 +51,7 @@ def image(array: Image, name: str, halvings: Sequence[Sequence[int]], zarr_forma
 
 def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any]:
     """Attributes of the group of a plate. ``name``: used if the settings have none. [OME-Zarr: plate metadata]"""
-    rows, columns = ({name: at for at, name in enumerate(names)} for names in (settings.rows, settings.columns))
+    rows, columns = ({name: index for index, name in enumerate(names)} for names in (settings.rows, settings.columns))
     counts = [Counter(field.acquisition for field in well.fields) for well in settings.wells]
     document: dict[str, Any] = {
         **({"version": "0.4"} if zarr_format == 2 else {}),
@@ -60,8 +60,12 @@ def plate(settings: PlateSettings, name: str, zarr_format: int) -> dict[str, Any
         "columns": [{"name": column} for column in settings.columns],
         "field_count": max((len(well.fields) for well in settings.wells), default=0),
         "wells": [
-            {"path": f"{each.row}/{each.column}", "rowIndex": rows[each.row], "columnIndex": columns[each.column]}
-            for each in settings.wells
+            {
+                "path": f"{settings_of_well.row}/{settings_of_well.column}",
+                "rowIndex": rows[settings_of_well.row],
+                "columnIndex": columns[settings_of_well.column],
+            }
+            for settings_of_well in settings.wells
         ],
     }
     if settings.acquisitions:
@@ -103,7 +107,7 @@ def warnings(array: ArraySettings) -> tuple[str, ...]:
     dimensions = [array.dimensions[axis] for axis in stored_order(array)]
     types = [dimension.type for dimension in dimensions]
     rest = [kind for kind in types if kind != "space"]
-    found = {
+    texts = {
         f"OME-Zarr has 2 to 5 axes, not {len(types)}": not 2 <= len(types) <= 5,
         f"OME-Zarr has 2 or 3 axes of type space, not {types.count('space')}": types.count("space") > 3,
         "OME-Zarr has one axis of type time at most": types.count("time") > 1,
@@ -111,7 +115,7 @@ def warnings(array: ArraySettings) -> tuple[str, ...]:
         "OME-Zarr orders axes by type: time, then channel or another, then space": types
         != sorted(types, key=lambda kind: {"time": 0, "space": 2}.get(kind, 1)),
     }
-    return tuple([text for text, holds in found.items() if holds])
+    return tuple([text for text, holds in texts.items() if holds])
 
 
 def _versioned(attributes: dict[str, Any], zarr_format: int) -> dict[str, Any]:

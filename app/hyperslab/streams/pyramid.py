@@ -127,9 +127,9 @@ def _mode(items: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     steps = [(slice(0, None, 2), slice(1, None, 2)) if axis in axes else (slice(None),) for axis in range(items.ndim)]
     candidates = [items[index] for index in itertools.product(*steps)]
     for end in range(len(candidates) - 1, 0, -1):
-        for at in range(end):
-            one, other = candidates[at], candidates[at + 1]
-            candidates[at], candidates[at + 1] = np.minimum(one, other), np.maximum(one, other)
+        for row in range(end):
+            one, other = candidates[row], candidates[row + 1]
+            candidates[row], candidates[row + 1] = np.minimum(one, other), np.maximum(one, other)
     best = candidates[0].copy()
     longest = np.ones(best.shape, np.uint8)
     run = longest.copy()

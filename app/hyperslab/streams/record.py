@@ -104,8 +104,8 @@ class Stream:
         if not key and len(arrays) == 1:
             return self.plan.arrays[0]
         if key is None or key not in arrays:
-            known = ", ".join([repr(name) for name, _ in zip(arrays, range(8), strict=False)])
-            raise BadParameter("key", key, f"the key of an array of the stream, such as {known}")
+            names = ", ".join([repr(name) for name, _ in zip(arrays, range(8), strict=False)])
+            raise BadParameter("key", key, f"the key of an array of the stream, such as {names}")
         return arrays[key]
 
 
@@ -179,9 +179,9 @@ class Records:
     def plan(self, mount: MountedStore, prefix: str, stream: str) -> StreamPlan | None:
         """The plan of a stream, by its id; None if its settings are gone. Raises `BadMetadata`."""
         name = (mount.name, prefix, stream)
-        known = self._plans.get(name, "")
-        if known is not None:
-            return known
+        version = self._plans.get(name, "")
+        if version is not None:
+            return version
         key = f"{prefix}{FOLDER}/{stream}.json"
         stored = mount.store.get(key, _LARGEST)
         if stored is None:
@@ -191,8 +191,8 @@ class Records:
             if isinstance(document, dict) and document.get("ack") == "memory":  # of a version that had it
                 document["ack"] = "tail"
             settings = parse_settings(document)
-            found = StreamPlan.of(settings, mount.path(prefix), stream)
+            planned = StreamPlan.of(settings, mount.path(prefix), stream)
         except (ValueError, HyperslabError) as error:
             raise BadMetadata(key, None, str(error)) from error
-        self._plans.put(name, "", found, 8 * len(stored.data) + 1024)
-        return found
+        self._plans.put(name, "", planned, 8 * len(stored.data) + 1024)
+        return planned

@@ -153,20 +153,20 @@ class Streams:
         path = mount.path(prefix)
         plan = StreamPlan.of(settings, path, secrets.token_hex(8))
         with self._stream_lock(mount, prefix):
-            found = self._records.find(mount, prefix)
-            if found is not None and found.record.state == "discarding":
-                self._remove(found)
-                found = None
-            if found is not None and if_exists != "replace":
-                return self._resume(found, plan, if_exists, dry_run=dry_run)
+            stored = self._records.find(mount, prefix)
+            if stored is not None and stored.record.state == "discarding":
+                self._remove(stored)
+                stored = None
+            if stored is not None and if_exists != "replace":
+                return self._resume(stored, plan, if_exists, dry_run=dry_run)
             conflicting = [*self._conflicting(plan)]
             for node in conflicting if if_exists != "replace" else ():
                 raise NodeExists(node.path, node.kind)
             planned = _dry_run(plan, self._sessions.limit)
             if dry_run:
                 return planned
-            if found is not None:
-                self._remove(found)
+            if stored is not None:
+                self._remove(stored)
             self._sessions.remove(path)  # of one that was deleted with its group
             for node in conflicting:
                 with suppress(NodeNotFound):
@@ -197,12 +197,12 @@ class Streams:
         """The state of a stream, as a JSON document. Raises `StreamNotFound`."""
         stream = self._open(path, writing=False)
         record, plan, arrays = stream.record, stream.plan, dict[str, Any]()
-        found = [self._writers.of(stream, array).fence.read() for array in plan.arrays]
-        for progress, missing in zip(found, self._writers.missing(stream, *found), strict=True):
+        ends = [self._writers.of(stream, array).fence.read() for array in plan.arrays]
+        for progress, missing in zip(ends, self._writers.missing(stream, *ends), strict=True):
             key = progress.array.key
             arrays[key] = {**progress.document(missing), "padded": record.array(key).padded}
         state = {"opening": "open", "finishing": "open"}.get(record.state, record.state)
-        if state in ("open", "closed") and all(each["error"] is not None for each in arrays.values()):
+        if state in ("open", "closed") and all(document["error"] is not None for document in arrays.values()):
             state = "failed"
         session = self._sessions.get(stream.path)
         memory = {"bound": _bound(plan, self._sessions.limit), "used": 0 if session is None else session.memory.bound}
@@ -325,18 +325,18 @@ class Streams:
 
     def _find(self, path: str) -> Node | BrokenNode | None:
         try:
-            found = self._catalog.open_even_broken(path)
+            node = self._catalog.open_even_broken(path)
         except NodeNotFound:
             return None
-        return None if isinstance(found, GroupNode) and found.implicit else found
+        return None if isinstance(node, GroupNode) and node.implicit else node
 
     def _conflicting(self, plan: StreamPlan) -> Iterator[Node | BrokenNode]:
         """Nodes at the paths of the stream's own, except for plain groups, which are shared."""
         for path in [*plan.groups, *plan.level_paths]:
-            found = self._find(path)
-            shared = isinstance(found, GroupNode) and path in plan.groups and not plan.groups[path]
-            if found is not None and not shared:
-                yield found
+            node = self._find(path)
+            shared = isinstance(node, GroupNode) and path in plan.groups and not plan.groups[path]
+            if node is not None and not shared:
+                yield node
 
     def _create_nodes(self, stream: Stream) -> None:
         """Create all nodes that do not exist, and mark the arrays; again after a lost answer."""

@@ -100,8 +100,8 @@ class Session:
     def take_buffers(self, nbytes: int) -> list[memoryview]:
         """Two buffers of at least ``nbytes``: those of an earlier request if it has returned them to ``buffers``."""
         with self.changed:
-            found, self.buffers = [each for each in self.buffers if len(each) >= nbytes], []
-        return found or [np.empty(nbytes, np.uint8).data for _ in range(2)]
+            buffers, self.buffers = [each for each in self.buffers if len(each) >= nbytes], []
+        return buffers or [np.empty(nbytes, np.uint8).data for _ in range(2)]
 
 
 class Sessions:
@@ -179,7 +179,7 @@ class Sessions:
                 if not sessions:
                     self._watch = None
                     return
-            for path, session in [(path, each) for path, each in sessions.items() if each.has_expired]:
+            for path, session in [(path, item) for path, item in sessions.items() if item.has_expired]:
                 again = _LONGEST_LOOK  # also if the store fails
                 with suppress(HyperslabError):
                     again = self._expire(path)

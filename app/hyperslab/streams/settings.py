@@ -220,7 +220,7 @@ class WellSettings(Document):
     def _check(self) -> Self:
         if not self.fields:
             raise Misfit("fields", "a well has at least one field")
-        _check_distinct("fields", [each.key.lower() for each in self.fields])
+        _check_distinct("fields", [field.key.lower() for field in self.fields])
         return self
 
 
@@ -237,15 +237,19 @@ class PlateSettings(Document):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _check_distinct("acquisitions", [acquisition.id for acquisition in self.acquisitions])
-        known = {acquisition.id for acquisition in self.acquisitions}
+        acquisitions = {acquisition.id for acquisition in self.acquisitions}
         for number, well in enumerate(self.wells):
             for name, names in (("row", self.rows), ("column", self.columns)):
                 if getattr(well, name) not in names:
                     reason = f"the plate has no {name} {shown(getattr(well, name))}"
                     raise Misfit(f"wells.{number}.{name}", reason)
-            for index, each in enumerate(well.fields):
-                if len(known) > 1 if each.acquisition is None else each.acquisition not in (known or {0}):
-                    reason = f"expected the id of an acquisition of the plate, found {shown(each.acquisition)}"
+            for index, field in enumerate(well.fields):
+                if (
+                    len(acquisitions) > 1
+                    if field.acquisition is None
+                    else field.acquisition not in (acquisitions or {0})
+                ):
+                    reason = f"expected the id of an acquisition of the plate, found {shown(field.acquisition)}"
                     raise Misfit(f"wells.{number}.fields.{index}.acquisition", reason)
         _check_distinct("wells", [(well.row, well.column) for well in self.wells])
         return self
@@ -308,9 +312,9 @@ def all_arrays(settings: StreamSettings) -> Iterator[tuple[str, str, ArraySettin
         yield f"arrays.{number}", array.key, array
     for p, plate in enumerate(settings.plates):
         for w, well in enumerate(plate.wells):
-            for f, found in enumerate(well.fields):
+            for f, field in enumerate(well.fields):
                 at = f"plates.{p}.wells.{w}.fields.{f}.array"
-                yield at, join(plate.key, well.row, well.column, found.key), found.array
+                yield at, join(plate.key, well.row, well.column, field.key), field.array
 
 
 def dtype_of(array: ArraySettings) -> DataType:
@@ -341,8 +345,8 @@ def _difference(one: Any, other: Any, at: str) -> str | None:
         pairs = [(str(index), *pair) for index, pair in enumerate(zip(one, other, strict=True))]
     else:
         return None if one == other else at
-    found = (_difference(a, b, f"{at}.{name}" if at else name) for name, a, b in pairs)
-    return next((path for path in found if path is not None), None)
+    differences = (_difference(a, b, f"{at}.{name}" if at else name) for name, a, b in pairs)
+    return next((path for path in differences if path is not None), None)
 
 
 def _check_hierarchy(settings: StreamSettings) -> None:

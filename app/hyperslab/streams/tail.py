@@ -185,8 +185,8 @@ class TailLog:
                 if head == self._torn and not self._is_whole(head, position):
                     break
                 if kind == CUT:
-                    kept = [each for each in self.pieces if each.start < stop]
-                    self.pieces = [*kept[:-1], *[each._replace(stop=stop) for each in kept[-1:]]]
+                    kept = [piece for piece in self.pieces if piece.start < stop]
+                    self.pieces = [*kept[:-1], *[piece._replace(stop=stop) for piece in kept[-1:]]]
                 else:
                     reason = self._bytes(position, min(nbytes, 4096)).decode(errors="replace") if kind else None
                     self.pieces.append(Piece(start, stop, None, position, reason))
@@ -208,9 +208,9 @@ class TailLog:
         return self._bytes(piece.position, piece.stop - piece.start)
 
     def _bytes(self, position: int, nbytes: int) -> bytes:
-        found = bytearray(nbytes)
-        self.log.read_into(position, memoryview(found))
-        return bytes(found)
+        data = bytearray(nbytes)
+        self.log.read_into(position, memoryview(data))
+        return bytes(data)
 
     def _is_whole(self, head: bytes, position: int) -> bool:
         """Whether a payload has the checksum of its header."""

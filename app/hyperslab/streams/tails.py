@@ -52,8 +52,8 @@ class FolderTail(Tail):
 
     def put_note(self, frame: int, note: bytes) -> None:
         group = frame // _FRAMES
-        known = None if note else self._tails.log(self._store, self.array.notes, group)
-        if note or (known is not None and frame in _entries(known, known.pieces[-1:])):
+        existing = None if note else self._tails.log(self._store, self.array.notes, group)
+        if note or (existing is not None and frame in _entries(existing, existing.pieces[-1:])):
             log, entry = self._tails.writable_log(self._store, self.array.notes, group), _INDEX.pack(frame) + note
             log.append(DATA, log.end + len(entry), entry)
 
@@ -67,7 +67,7 @@ class FolderTail(Tail):
         self._log(end // self.group).append(CUT, end)
 
     def drop(self, begin: int) -> None:
-        for group in [each for each in self._logs if (each + 1) * self.group <= begin]:
+        for group in [number for number in self._logs if (number + 1) * self.group <= begin]:
             self._tails.remove(self._store, self.array, group)
 
     def notes(self, start: int, stop: int) -> Iterator[list[tuple[int, bytes]]]:
@@ -142,23 +142,23 @@ class Tails:
         """The log of a group of rows or of metadata of frames, up to date; None if there is none, unless ``create``."""
         name = (store.name, create, prefix, group)
         with self._lock:
-            found = self._logs.get(name)
-            if found is not None:
+            opened = self._logs.get(name)
+            if opened is not None:
                 self._logs.move_to_end(name)
-        if found is None:
+        if opened is None:
             log = store.open_log(f"{prefix}{group}", create=create)
             if log is None:
                 return None
-            found = TailLog(log, begin)
+            opened = TailLog(log, begin)
             with self._lock:
-                found = self._logs.setdefault(name, found)
+                opened = self._logs.setdefault(name, opened)
                 # another process may have deleted older ones, whose disk space is freed when they are closed
-                for other in [each for each in self._logs if each[:3] == name[:3] and each[3] + 2 < group]:
+                for other in [name_of for name_of in self._logs if name_of[:3] == name[:3] and name_of[3] + 2 < group]:
                     del self._logs[other]
                 while len(self._logs) > _MAX_OPEN:
                     self._logs.popitem(last=False)
-        found.refresh()
-        return found
+        opened.refresh()
+        return opened
 
     def _close(self, store: Store, array: StreamArray, group: int) -> None:
         with self._lock:

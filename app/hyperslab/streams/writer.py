@@ -83,7 +83,7 @@ class Writers:
         while progress was read: they are noted there before."""
         record = self.records.get(stream.mount, stream.prefix)
         now = record if record is not None and record.id == stream.record.id else stream.record
-        noted = [[*each.missing, *now.array(each.array.key).missing] for each in found]
+        noted = [[*older.missing, *now.array(older.array.key).missing] for older in found]
         return [merge([(start, stop) for start, stop, _ in ranges], gap=0) for ranges in noted]
 
     def fence(self, stream: Stream, *, closed: bool = False) -> None:
@@ -197,8 +197,8 @@ class ArrayFence:
             end = self.shared.sessions.open(self.stream.plan).ends.get(self.array.number, 0)
 
             def failed(record: Record) -> Record:
-                known = record.array(self.array.key)
-                return record.with_array(self.array.key, error=known.error or reason, stored=max(known.stored, end))
+                array = record.array(self.array.key)
+                return record.with_array(self.array.key, error=array.error or reason, stored=max(array.stored, end))
 
             with suppress(HyperslabError):  # the disk may be full
                 self.change(failed)
@@ -283,8 +283,8 @@ class ArrayCommits:
         """Add ranges of missing frames to the record, which is returned."""
 
         def noted(record: Record) -> Record:
-            known = record.array(self._array.key).missing
-            return record.with_array(self._array.key, missing=sorted({*known, *ranges})) if ranges else record
+            missing = record.array(self._array.key).missing
+            return record.with_array(self._array.key, missing=sorted({*missing, *ranges})) if ranges else record
 
         return self._fence.change(noted)
 
@@ -391,7 +391,7 @@ class ArrayWriter:
         stop = self.fence.read().end // self.array.frame_nbytes if stop is None else stop
         name = dump_json(self.array.key)
         for notes in self.fence.open_tail().notes(start, stop):
-            yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *each) for each in notes])
+            yield b"".join([b'{"key":%b,"frame":%d,"metadata":%b}\n' % (name, *note) for note in notes])
 
     def _append(self, fragment: Fragment, known: Progress) -> Progress:
         """Store a fragment at the end. If the tail of the ``known`` progress is the newest, it is not read again: a
@@ -471,7 +471,7 @@ class ArrayWriter:
             return False
         if fragment.note:
             notes = self.fence.open_tail().notes(first, first + 1)
-            if [note for found in notes for _, note in found] != [fragment.note]:
+            if [note for stored in notes for _, note in stored] != [fragment.note]:
                 return False
         sent, done = np.frombuffer(fragment.data, np.uint8), fragment.at
         level = array.levels[0]
@@ -481,13 +481,13 @@ class ArrayWriter:
                 node = replace(self._shared.catalog.open_array(level.path, fresh=True), head=None)
                 plan = make_plan(node, normalise(array.stored_box(frame), node.metadata.shape))
                 values = self._shared.reader.read(plan)[0].transpose(np.argsort(level.order)).reshape(array.frame_shape)
-                found = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
+                stored = np.ascontiguousarray(values).reshape(-1).view(np.uint8)[inside : inside + fragment.stop - done]
             else:
-                found = progress.tail.read(done, fragment.stop - done)
+                stored = progress.tail.read(done, fragment.stop - done)
             begin = done - fragment.at
-            if not np.array_equal(found, sent[begin : begin + len(found)]):
+            if not np.array_equal(stored, sent[begin : begin + len(stored)]):
                 return False
-            done += len(found)
+            done += len(stored)
         return True
 
 

@@ -89,8 +89,10 @@ def named_lut(name: str) -> Table:
 def did_you_mean(name: str) -> str:
     """What may have been meant by a misspelt name, as a question; else where the names are."""
     bare = name.lower().removesuffix("_r")
-    lower = {known.lower(): known for known in COLORMAPS}
-    close = difflib.get_close_matches(bare, lower, n=1) or [known for known in lower if bare and known.startswith(bare)]
+    lower = {colormap.lower(): colormap for colormap in COLORMAPS}
+    close = difflib.get_close_matches(bare, lower, n=1) or [
+        colormap for colormap in lower if bare and colormap.startswith(bare)
+    ]
     suffix = "_r" if name.lower().endswith("_r") else ""
     return f": did you mean {lower[close[0]]}{suffix}?" if close else ", of those in info.json, each also with _r"
 
@@ -128,8 +130,8 @@ def label_colours(labels: Numbers, chosen: Mapping[float, RGBA] | None = None, *
             with np.errstate(over="ignore"):
                 chosen = {labels.dtype.type(value).item(): chosen[value] for value in sorted(chosen)}
         own = [chosen.get(label) for label in labels.tolist()]  # Python compares integers and floats exactly
-        found = [colour is not None for colour in own]
-        colours[found] = np.array([colour for colour in own if colour is not None], np.uint8).reshape(-1, 4)
+        has_own = [colour is not None for colour in own]
+        colours[has_own] = np.array([colour for colour in own if colour is not None], np.uint8).reshape(-1, 4)
     return colours
 
 

@@ -150,25 +150,25 @@ def make_frame(image: Image, query: TileQuery) -> Frame:
 def default_plane(axes: Sequence[Axis]) -> tuple[int, int]:
     """The last two spatial axes, else the last two that are not channels; but columns run along x and rows along y,
     whatever the order of axes, so that a third axis of space is not one of them."""
-    found = [*range(len(axes))]
+    plane = [*range(len(axes))]
     for types in ({"space"}, {"space", None}, {"space", "time", None}):
         chosen = [i for i, axis in enumerate(axes) if axis.type in types]
         if len(chosen) >= 2:
-            found = chosen
+            plane = chosen
             break
-    across = next((i for i in reversed(found) if axes[i].name.lower() in _ACROSS), None)
-    down = next((i for i in reversed(found) if axes[i].name.lower() in _DOWN), None)
-    rest = [i for i in found if i not in (across, down)]
+    across = next((i for i in reversed(plane) if axes[i].name.lower() in _ACROSS), None)
+    down = next((i for i in reversed(plane) if axes[i].name.lower() in _DOWN), None)
+    rest = [i for i in plane if i not in (across, down)]
     if across is None and down is None:
-        return found[-2], found[-1]
+        return plane[-2], plane[-1]
     return (rest[-1] if down is None else down), (rest[-1] if across is None else across)
 
 
 def _find_axes(image: Image, names: tuple[str, ...], parameter: str) -> list[int]:
     """Indices of axes by name; a comma in a name is percent-encoded twice in the URL."""
-    known = {axis.name for axis in image.axes}
-    found = (name if name in known else unquote(name) for name in names)
-    return [_find_axis(image, name, parameter, ",".join(names)) for name in found]
+    axes = {axis.name for axis in image.axes}
+    decoded_names = (name if name in axes else unquote(name) for name in names)
+    return [_find_axis(image, name, parameter, ",".join(names)) for name in decoded_names]
 
 
 def _find_axis(image: Image, name: str, parameter: str, value: object) -> int:

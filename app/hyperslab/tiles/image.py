@@ -99,7 +99,7 @@ class Image:
     def level_extent(self, level: Level) -> tuple[int, ...]:
         """Shape of the array of a level without cells beyond the end of the finest level."""
         parts = zip(self.axes, level.array.metadata.shape, level.factors, level.offsets, strict=False)
-        return tuple([min(size, max(1, ceil((axis.size - start) / each))) for axis, size, each, start in parts])
+        return tuple([min(size, max(1, ceil((axis.size - start) / factor))) for axis, size, factor, start in parts])
 
 
 _RGB_LABEL = re.compile(r"((ch|chan|channel)?[ _:]*\d*)|[rgba]|red|green|blue|alpha", re.IGNORECASE)

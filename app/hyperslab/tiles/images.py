@@ -159,8 +159,8 @@ class Images:
         assert group.mount is not None  # the root of all stores has no attributes
         problems = [*ome.problems]
         opened: list[tuple[Dataset, ArrayNode]] = []
-        found = group.mount.each(open_array, multiscale.datasets)
-        for i, (dataset, array) in enumerate(zip(multiscale.datasets, found, strict=True)):
+        arrays = group.mount.each(open_array, multiscale.datasets)
+        for i, (dataset, array) in enumerate(zip(multiscale.datasets, arrays, strict=True)):
             problem = array if isinstance(array, Exception) else _mismatch(array, opened[0][1]) if opened else None
             if problem is None and isinstance(array, ArrayNode):
                 opened.append((dataset, array))
@@ -230,13 +230,13 @@ class Images:
                 return error
 
         assert group.mount is not None  # the root of all stores has no attributes
-        found = dict(zip(names, group.mount.each(look, names[:_MEASURED]), strict=False))
-        problems += [f"image {name!r}: {error}" for name, error in found.items() if isinstance(error, Exception)]
-        images = {name: image for name, image in found.items() if isinstance(image, Image)}
-        if len(names) == len(found) and len(images) == 1:
+        sizes = dict(zip(names, group.mount.each(look, names[:_MEASURED]), strict=False))
+        problems += [f"image {name!r}: {error}" for name, error in sizes.items() if isinstance(error, Exception)]
+        images = {name: image for name, image in sizes.items() if isinstance(image, Image)}
+        if len(names) == len(sizes) and len(images) == 1:
             (image,) = images.values()
             return replace(image, problems=(*image.problems, *problems))
-        rest = [name for name in names[len(found) :] if not set(name.split("/")) & {"", ".", ".."}]
+        rest = [name for name in names[len(sizes) :] if not set(name.split("/")) & {"", ".", ".."}]
         if not images and not rest:
             raise BadMetadata(group.attributes_key, "bioformats2raw.layout", "; ".join(problems))
         ome = replace(ome, problems=(*ome.problems, *problems))
@@ -248,9 +248,9 @@ class Images:
         names: list[str] = []
         while len(names) < _MOST_NUMBERED:
             batch = [str(i) for i in range(len(names), len(names) + _MEASURED)]
-            found = group.mount.each(lambda name: self._group_or_none(f"{group.path}/{name}"), batch)
-            names += [name for name, _ in takewhile(lambda pair: pair[1] is not None, zip(batch, found, strict=True))]
-            if None in found:
+            groups = group.mount.each(lambda name: self._group_or_none(f"{group.path}/{name}"), batch)
+            names += [name for name, _ in takewhile(lambda pair: pair[1] is not None, zip(batch, groups, strict=True))]
+            if None in groups:
                 break
         return tuple(names) or ("0",)
 

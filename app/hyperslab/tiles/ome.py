@@ -333,14 +333,14 @@ class Member:
 
     def usable(self, parse: Callable[[Member], T], *, at_least: int = 1) -> tuple[T, ...]:
         """The parsed entries of a list; broken and repeated ones are left out and reported as problems."""
-        found: dict[str, T] = {}
+        values: dict[str, T] = {}
         for entry in self.list(at_least=at_least):
             text = json.dumps(entry.value, sort_keys=True)
-            if text in found:
+            if text in values:
                 entry.report(f"{shown(entry.value)} is there twice")
             elif (parsed := entry.lenient(parse)) is not None:
-                found[text] = parsed
-        return tuple(found.values())
+                values[text] = parsed
+        return tuple(values.values())
 
 
 # --- multiscales -----------------------------------------------------------------------------------------------
@@ -353,8 +353,8 @@ def parse_multiscales(member: Member, outer_version: Any) -> Multiscale | None:
 
     Raises `ValueError` for a missing or empty list.
     """
-    found = member.usable(lambda entry: _parse_entry(entry, outer_version))
-    return found[0] if found else None
+    entries = member.usable(lambda entry: _parse_entry(entry, outer_version))
+    return entries[0] if entries else None
 
 
 def _parse_entry(entry: Member, outer_version: Any) -> Multiscale:
@@ -443,22 +443,22 @@ def _parse_transformations(entry: Member, rank: int | None) -> _Transformation:
     if not transformations.is_given:
         return None, None
     before = len(entry.problems)
-    found: dict[str, _Transformation] = {}
+    by_name: dict[str, _Transformation] = {}
 
     def parse(item: Member) -> bool:
         kind, step = _parse_transformation(item, rank)
-        if kind in found and kind != "identity":
+        if kind in by_name and kind != "identity":
             raise item.error(f"{kind} is there twice")
-        found[kind] = step
+        by_name[kind] = step
         return True
 
     transformations.lenient(lambda t: t.usable(parse))
-    if not found.keys() & {"scale", "sequence", "identity"} and len(entry.problems) == before:
+    if not by_name.keys() & {"scale", "sequence", "identity"} and len(entry.problems) == before:
         transformations.report("scale is missing")
     whole: _Transformation = (None, None)
     for kind in ("sequence", "scale", "translation"):
-        whole = _compose(whole, found.get(kind, (None, None)))
-    if whole[0] is None and rank is not None and found.keys() & {"identity", "sequence"}:
+        whole = _compose(whole, by_name.get(kind, (None, None)))
+    if whole[0] is None and rank is not None and by_name.keys() & {"identity", "sequence"}:
         whole = (1.0,) * rank, whole[1]
     return whole
 
@@ -651,17 +651,17 @@ def _parse_plate_well(
             raise well["path"].error(problem)
         well["path"].report(problem)
     places = []
-    for member, known, name in zip(
+    for member, members, name in zip(
         ("rowIndex", "columnIndex"), names, match.groups() if match else (None, None), strict=True
     ):
         try:
             place = well[member].integer(at_least=0)
-            if place >= len(known):
-                raise well[member].error(f"{place} is beyond the last of {len(known)}")
+            if place >= len(members):
+                raise well[member].error(f"{place} is beyond the last of {len(members)}")
         except ValueError as error:
-            if name not in known:
+            if name not in members:
                 raise
-            place = known.index(name)
+            place = members.index(name)
             if not paths_only or well[member].is_given:
                 well.problems.append(str(error))
         places.append(place)

@@ -181,8 +181,8 @@ def _pixels_in(span: Span, factor: float, offset: float, size: int, full: int) -
     first, end = floor(_snap(-offset / factor)), ceil(_snap((full - offset) / factor))
     edges = _edges(span, factor, offset)
     starts, stops = np.maximum(edges[:-1], first), np.minimum(edges[1:], end)
-    wanted, found = stops - starts, np.minimum(stops, size) - np.maximum(starts, 0)
-    inside = np.flatnonzero((wanted <= found) | ((found > 0) & (wanted - found <= 1)))
+    wanted, covered = stops - starts, np.minimum(stops, size) - np.maximum(starts, 0)
+    inside = np.flatnonzero((wanted <= covered) | ((covered > 0) & (wanted - covered <= 1)))
     return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
 
 
@@ -214,5 +214,5 @@ def _snap(value: float) -> float:
 
 def level_index(index: int, factor: float, offset: float, size: int) -> int | None:
     """The index in a level that corresponds to an index in the finest one; None if the level does not have it."""
-    found = floor(_snap((index + 0.5 - offset) / factor))
-    return found if 0 <= found < size else None
+    index_there = floor(_snap((index + 0.5 - offset) / factor))
+    return index_there if 0 <= index_there < size else None

@@ -148,8 +148,8 @@ class RegionReader:
             pitch, shape = frame.cell_pitch, frame.cell_shape
             cells = [cell for cell in image.mosaic.cells if _overlaps(shape, cell, pitch, region) is not None]
             pool = image.mount.pool
-            found = pool.map(lambda cell: self._blocks_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
-            blocks = [*chain.from_iterable(found)]
+            by_cell = pool.map(lambda cell: self._blocks_of_cell(frame, cell, region, pitch, cancel), cells, cancel)
+            blocks = [*chain.from_iterable(by_cell)]
         digest = hashlib.blake2b(image.version.encode(), digest_size=12)
         for block in blocks:
             digest.update(f"{block.plan.tag}|{block.place}\n".encode())

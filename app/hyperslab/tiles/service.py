@@ -181,9 +181,9 @@ class Tiles:
             query = self._by_labels(image, query, cancel)
         frame = self.statistics.first_plane(make_frame(image, query), query)
         if "auto" in (query.flip, query.aspect):
-            found = find_orientation(frame, self.images.catalog, self.arrays)
-            flip = found.flip if query.flip == "auto" else query.flip
-            aspect = found.aspect if query.aspect == "auto" else query.aspect
+            orientation = find_orientation(frame, self.images.catalog, self.arrays)
+            flip = orientation.flip if query.flip == "auto" else query.flip
+            aspect = orientation.aspect if query.aspect == "auto" else query.aspect
             query = query.model_copy(update={"flip": flip, "aspect": aspect})
             frame = self.statistics.first_plane(make_frame(image, query), query)
         return frame
@@ -222,7 +222,7 @@ class Tiles:
         if not query.sel and read is not None and read.touched <= 64 and (documents := self.images.documents(image)):
             versions = read.versions or {}
             if None not in versions.values() or is_settled(read.array):
-                sources = {**documents} | {read.array.chunk_key(at): version for at, version in versions.items()}
+                sources = {**documents} | {read.array.chunk_key(coord): version for coord, version in versions.items()}
         return Rendering(self, plan, style, query, place, fmt, key, tag, memory, sources, until)
 
     def empty(self, query: TileQuery, fmt: str) -> bytes:
@@ -243,17 +243,17 @@ class Tiles:
         chosen = [*query.isel]
         for text in query.sel:
             try:
-                ((name, found),) = self._coordinates.choose(array, sizes, [text], query.method, cancel).items()
+                ((name, position),) = self._coordinates.choose(array, sizes, [text], query.method, cancel).items()
             except NoCoordinate as error:
                 index = text[len(error.dimension) + 1 :]
                 if not re.fullmatch("-?[0-9]{1,18}", index):
                     raise
-                name, found = error.dimension, int(index)
-            several = [found] if isinstance(found, int) else found
+                name, position = error.dimension, int(index)
+            several = [position] if isinstance(position, int) else position
             is_channel = "channel" in [axis.type for axis in image.axes if axis.name == name]
             if not several or (len(several) > 1 and not is_channel):
                 raise BadParameter("sel", text, f"one position along {name}, not {len(several)}")
-            chosen += [(name, int(at)) for at in several]
+            chosen += [(name, int(one)) for one in several]
         return query.model_copy(update={"sel": (), "isel": tuple(chosen)})
 
 

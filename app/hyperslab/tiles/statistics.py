@@ -138,8 +138,8 @@ class Statistics:
                     return sample.minmax if rescale == "minmax" else sample.auto, True
             return damaged[subject.key], True
 
-        found = frame.image.mount.each(window, channels, cancel)
-        return [each for each, _ in found], any(sampled for _, sampled in found)
+        windows = frame.image.mount.each(window, channels, cancel)
+        return [limits for limits, _ in windows], any(sampled for _, sampled in windows)
 
     def sample(self, subject: Subject, cancel: Cancel | None = None) -> Sample:
         """The sample of a subject, cached; raises the errors of reading, `ChunkCorrupt` only if all chunks tried are
@@ -172,7 +172,9 @@ class Statistics:
             return frame
         key = (image.path, image.field_name, frame.plane, frame.indices, axis)
         versions = (image.version, f"{image.version} {time.monotonic() // _REMOTE_SECONDS}")
-        indices = next((found for v in versions if (found := self._planes.get(key, v)) is not None), None)
+        indices = next(
+            (chosen_indices for v in versions if (chosen_indices := self._planes.get(key, v)) is not None), None
+        )
         if indices is None:
             size = image.axes[axis].size
             parts = (size * odd >> n for n in range(2, 7) for odd in range(1, 1 << n, 2))
@@ -186,9 +188,9 @@ class Statistics:
         """Whether something other than the fill value is found in a plane of a level, or cannot be read."""
         array, shape = level.array, frame.image.level_extent(level)
         fixed: dict[int, int] = {}
-        for i, at in enumerate(frame.indices[: len(shape)]):
-            if at is not None:
-                place = level_index(index if i == axis else at, level.factors[i], level.offsets[i], shape[i])
+        for i, position in enumerate(frame.indices[: len(shape)]):
+            if position is not None:
+                place = level_index(index if i == axis else position, level.factors[i], level.offsets[i], shape[i])
                 if place is None:
                     return False
                 fixed[i] = place
@@ -217,9 +219,9 @@ class Statistics:
         small = sum(plan.nbytes + self._reader.working_memory(plan) for plan in plans) <= 1 << 20
         with nullcontext() if small else self._large_reads:
             for finer, each in chain([(0, plans)], others):
-                parts, error, found = self._read_all(each, subject, cancel)
+                parts, error, plan_read = self._read_all(each, subject, cancel)
                 damage = damage or error
-                tag = tag or _tag_of(found)
+                tag = tag or _tag_of(plan_read)
                 if parts or damage is None:
                     level = _sampled_level(subject.image, finer).array.path
                     sample = Sample.of(
@@ -245,9 +247,9 @@ class Statistics:
                 if one is not None and len(one.axes) == len(image.axes) and one.axes[channel[0]].size > channel[1]
             ] or images
         key, plans, size = (subject.key, finer, single), list[ReadPlan](), 0
-        known = self._planned.get(key, image.version) if image.mosaic is None else None
-        if known is not None:
-            return self._reader.look_up_together(known[0], cancel), known[1]
+        planned = self._planned.get(key, image.version) if image.mosaic is None else None
+        if planned is not None:
+            return self._reader.look_up_together(planned[0], cancel), planned[1]
         for one in images:
             level = _sampled_level(one, finer)
             array = level.array

@@ -73,9 +73,9 @@ def make_style(frame: Frame, query: TileQuery, statistics: Statistics, cancel: C
         return Style(draw_labels, f"{chosen if only_chosen else 'labels'}|{rest}", as_labels=True)
     tints = _channel_colours(frame, query)
     wanted = [(channel, of_channel(query.rescale, i)) for i, channel in enumerate(frame.channels)]
-    found, sampled = statistics.windows(frame, query, cancel, wanted)
+    windows, sampled = statistics.windows(frame, query, cancel, wanted)
     scales: list[Scale] = []
-    for i, window in enumerate(found):
+    for i, window in enumerate(windows):
         if isinstance(window, ChunkCorrupt):
             raise window
         scales.append(_scale(*window, frame, query, i))

@@ -87,11 +87,11 @@ def tiff_layout(
     image, axes = _image_axes(images, array)
     kept = list[Axis]()
     inner = [] if chosen is None else [Axis(f"d{i}", None, None, size) for i, size in enumerate(chosen.shape)]
-    for at in selection.output_axes:
-        step = selection.axes[at]
-        scale, size = axes[at].scale, selection.shape[len(kept)]
+    for array_axis in selection.output_axes:
+        step = selection.axes[array_axis]
+        scale, size = axes[array_axis].scale, selection.shape[len(kept)]
         scale = abs(scale * step.step) if scale and isinstance(step, SliceAxis) else None
-        kept.append(replace(axes[at], scale=scale, size=size))
+        kept.append(replace(axes[array_axis], scale=scale, size=size))
     kept += inner
     kept = [Axis("", None, None, 1)] * (2 - len(kept)) + kept
     shape = tuple(axis.size for axis in kept)
@@ -186,10 +186,18 @@ def _facts(image: Image | None, array: ArrayNode, selection: Selection, axes: di
         if axis.scale and unit and letter in "TZYX":
             name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
             facts |= {name: axis.scale, f"{name}Unit": unit}
-    at = next((i for i, axis in enumerate(image.axes) if axis.type == "channel"), None) if image is not None else None
-    if image is None or image.omero is None or at is None or at >= len(selection.axes) or "S" in axes:
+    channel_axis = (
+        next((i for i, axis in enumerate(image.axes) if axis.type == "channel"), None) if image is not None else None
+    )
+    if (
+        image is None
+        or image.omero is None
+        or channel_axis is None
+        or channel_axis >= len(selection.axes)
+        or "S" in axes
+    ):
         return facts
-    match selection.axes[at]:
+    match selection.axes[channel_axis]:
         case IndexAxis(index):
             indices = [index]
         case SliceAxis(start, step, count):
@@ -197,12 +205,12 @@ def _facts(image: Image | None, array: ArrayNode, selection: Selection, axes: di
         case chosen:
             indices = chosen.indices.tolist()
     if len(indices) == (axes["C"].size if "C" in axes else 1):
-        known = dict(enumerate(image.omero.channels))
+        channels = dict(enumerate(image.omero.channels))
         described: dict[int, dict[str, Any]] = {
-            index: {"Name": _xml_text(known[index].label) or None} for index in known
+            index: {"Name": _xml_text(channels[index].label) or None} for index in channels
         }
         for index, own in described.items():
-            if (colour := known[index].color) is not None:
+            if (colour := channels[index].color) is not None:
                 own["Color"] = int.from_bytes(bytes.fromhex(f"{colour}FF"), "big", signed=True)
         facts["Channel"] = [described.get(index, {}) for index in indices]
     return facts

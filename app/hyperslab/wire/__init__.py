@@ -84,7 +84,7 @@ MAX_KEY_BYTES: Final = 1024
 def without_driver(url: str) -> str:
     """The URL without TensorStore's driver: ``…|zarr2:path``, ``…|zarr3:path`` and ``…|zarr:path`` become
     ``…/path``."""
-    found = re.search(r"\|zarr[23]?:(.*)", url, re.DOTALL)
-    if found is None:
+    match = re.search(r"\|zarr[23]?:(.*)", url, re.DOTALL)
+    if match is None:
         return url
-    return "/".join(part for part in (url[: found.start()].rstrip("/"), found[1].strip("/")) if part)
+    return "/".join(part for part in (url[: match.start()].rstrip("/"), match[1].strip("/")) if part)

@@ -146,7 +146,7 @@ def fields_of(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
     fields = configuration.get("fields")
     if not isinstance(fields, list) or not fields:
         raise ValueError(f"struct.fields: expected a list of fields, found {shown(fields)}")
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for field in fields:
         members = {**field} if isinstance(field, dict) else {}
         pair = [members.pop("name", None), members.pop("data_type", None)] if members else field
@@ -156,8 +156,8 @@ def fields_of(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
             raise ValueError(f"struct.fields: expected a name and a data_type, found {shown(field)}")
         if named_type(pair[1])[0] in OBJECTS:
             raise ValueError(f"struct.fields: {shown(pair[0])}: items of any length cannot be fields")
-        found.append((pair[0], pair[1]))
-    return found
+        pairs.append((pair[0], pair[1]))
+    return pairs
 
 
 def with_records(data_type: Any, name: str) -> Any:
@@ -165,8 +165,8 @@ def with_records(data_type: Any, name: str) -> Any:
     kind, configuration = named_type(data_type)
     if kind not in RECORDS:
         return data_type
-    fields = [(field, with_records(each, name)) for field, each in fields_of(configuration)]
-    as_objects = [{"name": field, "data_type": each} for field, each in fields]
+    fields = [(field, with_records(inner, name)) for field, inner in fields_of(configuration)]
+    as_objects = [{"name": field, "data_type": inner} for field, inner in fields]
     return {"name": name, "configuration": {"fields": as_objects if name == "struct" else [*map(list, fields)]}}
 
 

@@ -130,8 +130,8 @@ def _rebuilt(dtype: np.dtype[Any], change: Callable[[np.dtype[Any]], np.dtype[An
         return np.dtype((_rebuilt(base, change), shape))
     if dtype.names is None:
         return change(dtype)
-    names, known = field_names(dtype), dict(dtype.fields or {})
-    fields = [known[name][:2] for name in names]
+    names, by_name = field_names(dtype), dict(dtype.fields or {})
+    fields = [by_name[name][:2] for name in names]
     formats, offsets = [_rebuilt(field, change) for field, _ in fields], [offset for _, offset in fields]
     return np.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize})
 
@@ -142,22 +142,22 @@ def _extension_dtype(name: str) -> np.dtype[Any]:
     except ModuleNotFoundError as error:
         message = f"the dtype {name!r} needs ml_dtypes: pip install ml_dtypes, or 'hyperslab[server]', which has it"
         raise ModuleNotFoundError(message, name="ml_dtypes") from error
-    found = getattr(ml_dtypes, COMPLEX_NAMES.get(name, name), None)
-    if found is None:
+    scalar = getattr(ml_dtypes, COMPLEX_NAMES.get(name, name), None)
+    if scalar is None:
         raise ValueError(f"{name!r} is no dtype")
-    extension: np.dtype[Any] = np.dtype(found)
+    extension: np.dtype[Any] = np.dtype(scalar)
     return extension
 
 
 def _fields_to_json(dtype: np.dtype[Any]) -> list[list[Any]]:
-    found: list[list[Any]] = []
+    members: list[list[Any]] = []
     end, fields = 0, dict(dtype.fields or {})
     for name in field_names(dtype):
         field, offset = fields[name][:2]
         base, shape = field.subdtype or (field, None)
-        found += [*_gap(offset - end), [name, dtype_to_json(base), *([] if shape is None else [list(shape)])]]
+        members += [*_gap(offset - end), [name, dtype_to_json(base), *([] if shape is None else [list(shape)])]]
         end = offset + field.itemsize
-    return [*found, *_gap(dtype.itemsize - end)]
+    return [*members, *_gap(dtype.itemsize - end)]
 
 
 def _gap(nbytes: int) -> list[list[Any]]:

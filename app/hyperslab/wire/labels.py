@@ -108,9 +108,9 @@ def each_position(values: NDArray[Any], labels: Sequence[Any], method: Method | 
     if values.dtype.kind in "OSUTb":
         if method is not None:
             raise ValueError("method= needs numbers or times")
-        known = values.tolist()
-        order, times = np.arange(values.size), Counter(known)
-        first = dict(zip(reversed(known), reversed(range(values.size)), strict=True))
+        labels_of = values.tolist()
+        order, times = np.arange(values.size), Counter(labels_of)
+        first = dict(zip(reversed(labels_of), reversed(range(values.size)), strict=True))
         keys = [_interval(values, label, dates=False)[0] for label in labels]
         found = np.array([first.get(key, -1) for key in keys], np.int64)
         several = np.array([times[key] > 1 for key in keys], np.bool_)
@@ -134,17 +134,17 @@ def each_position(values: NDArray[Any], labels: Sequence[Any], method: Method | 
 
 def _array_of(values: NDArray[Any], labels: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Labels of numbers or times as an array that compares with the values, and which of them the dtype can hold."""
-    found = [_interval(values, label, dates=False)[0] for label in labels]
-    exact = np.ones(len(found), np.bool_)
+    positions = [_interval(values, label, dates=False)[0] for label in labels]
+    exact = np.ones(len(positions), np.bool_)
     kind: np.dtype[Any] | None = None
     if values.dtype.kind in "fmM":
         kind = values.dtype
-    elif not all(isinstance(each, int | np.integer) and -(2**63) <= each < 2**63 for each in found):
+    elif not all(isinstance(each, int | np.integer) and -(2**63) <= each < 2**63 for each in positions):
         kind = np.dtype(np.float64)
     if values.dtype.kind == "M":
-        pairs = zip(found, labels, strict=True)
+        pairs = zip(positions, labels, strict=True)
         exact = np.array([first == np.datetime64(_iso(label)) for first, label in pairs], np.bool_)
-    return np.array(found, kind), exact
+    return np.array(positions, kind), exact
 
 
 def _near(rising: NDArray[Any], wanted: NDArray[Any], method: Method, *, falls: bool) -> NDArray[np.int64]:
@@ -153,12 +153,16 @@ def _near(rising: NDArray[Any], wanted: NDArray[Any], method: Method, *, falls: 
     below = np.searchsorted(rising, wanted, "right") - 1
     if method == "nearest" and rising.size:
         exact = rising if rising.dtype.kind in "mM" else rising.astype(np.longdouble)
-        up, down = (exact[np.clip(at, 0, rising.size - 1)] for at in (above, below))
+        up, down = (exact[np.clip(index, 0, rising.size - 1)] for index in (above, below))
         take = (below < 0) | ((above < rising.size) & (np.abs(up - wanted) <= np.abs(wanted - down)))
     else:
         take = np.full(wanted.shape, (method in ("pad", "ffill")) == falls)
-    at = np.where(take, np.where(above < rising.size, above, -1), below)
-    return np.where(at < 0, -1, np.searchsorted(rising, rising[at], "left")) if rising.size else np.full(at.shape, -1)
+    index = np.where(take, np.where(above < rising.size, above, -1), below)
+    return (
+        np.where(index < 0, -1, np.searchsorted(rising, rising[index], "left"))
+        if rising.size
+        else np.full(index.shape, -1)
+    )
 
 
 def _of_label(values: NDArray[Any], label: Any, *, dates: bool) -> Positions:
@@ -256,12 +260,12 @@ def _span(label: Any) -> tuple[Any, Any]:
     longest unit that it is a multiple of."""
     if not isinstance(label, str):
         return np.timedelta64(label), None
-    found = re.fullmatch(r"\s*([+-]?[0-9]{1,18})\s*(days?|D|hours?|h|minutes?|min|m|seconds?|s|ms|us|ns)\s*", label)
-    name = "" if found is None else found[2] if found[2] in _UNITS else {"d": "D"}.get(found[2][0], found[2][0])
-    count = 0 if found is None else int(found[1]) * (_PER_DAY["ns"] // _PER_DAY[name])
-    if found is None or abs(count) > 2**62:
+    match = re.fullmatch(r"\s*([+-]?[0-9]{1,18})\s*(days?|D|hours?|h|minutes?|min|m|seconds?|s|ms|us|ns)\s*", label)
+    name = "" if match is None else match[2] if match[2] in _UNITS else {"d": "D"}.get(match[2][0], match[2][0])
+    count = 0 if match is None else int(match[1]) * (_PER_DAY["ns"] // _PER_DAY[name])
+    if match is None or abs(count) > 2**62:
         raise ValueError("not a duration")
-    unit = next(each for each in _UNITS if count % (_PER_DAY["ns"] // _PER_DAY[each]) == 0)
+    unit = next(candidate for candidate in _UNITS if count % (_PER_DAY["ns"] // _PER_DAY[candidate]) == 0)
     span, one = (np.timedelta64(number, "ns") for number in (count, _PER_DAY["ns"] // _PER_DAY[unit]))
     return span, span + one
 
@@ -283,5 +287,5 @@ def _is_coarser(values: NDArray[Any], label: str) -> bool:
     unit = np.datetime_data(np.datetime64(_iso(label)).dtype)[0]
     if unit not in _UNITS:
         return True
-    own = next((each for each in _UNITS if bool((values.astype(f"M8[{each}]") == values).all())), "ns")
+    own = next((candidate for candidate in _UNITS if bool((values.astype(f"M8[{candidate}]") == values).all())), "ns")
     return _UNITS.index(unit) < _UNITS.index(own)

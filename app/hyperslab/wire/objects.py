@@ -83,26 +83,26 @@ def _pack_item(item: Any, depth: int) -> tuple[bytes, bytes]:
         case list() | tuple() | dict():
             packer = Packer(depth + 1)
             packer.add(chain.from_iterable(item.items()) if isinstance(item, dict) else item)
-            found = b"m" if isinstance(item, dict) else b"l", packer.finish()
+            packed = b"m" if isinstance(item, dict) else b"l", packer.finish()
         case None:
-            found = b"0", b""
+            packed = b"0", b""
         case str():
-            found = b"s", item.encode("utf-8", "surrogatepass")
+            packed = b"s", item.encode("utf-8", "surrogatepass")
         case bytes() | bytearray():
-            found = b"b", bytes(item)
+            packed = b"b", bytes(item)
         case bool() | np.bool_():  # before int, the base class of bool
-            found = b"?", bytes([bool(item)])
+            packed = b"?", bytes([bool(item)])
         case int() | np.integer():
             value = int(item)
             size = (value if value >= 0 else ~value).bit_length() // 8 + 1
-            found = b"i", value.to_bytes(size, "little", signed=True)
+            packed = b"i", value.to_bytes(size, "little", signed=True)
         case float() | np.floating():
-            found = b"f", np.float64(item).astype("<f8").tobytes()
+            packed = b"f", np.float64(item).astype("<f8").tobytes()
         case np.ndarray():
-            found = b"a", _array_bytes(item)
+            packed = b"a", _array_bytes(item)
         case _:
             raise TypeError(f"objects of type {type(item).__name__} have no binary form")
-    return found
+    return packed
 
 
 def _array_bytes(values: np.ndarray) -> bytes:

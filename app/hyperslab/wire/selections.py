@@ -62,17 +62,17 @@ def _parse_item(text: str, stripped: str, position: int) -> SelectionItem:
         if not stripped.endswith("]"):
             raise BadSelection(text, stripped, position, "expected a comma after the list")
         *numbers, last = stripped[1:-1].split(",")
-        indices, at = [], position + 1
+        indices, start = [], position + 1
         for number in [*numbers, last] if last.strip() else numbers:
-            indices.append(_parse_integer(text, number, at))
-            at += len(number) + 1
+            indices.append(_parse_integer(text, number, start))
+            start += len(number) + 1
         return indices
     if ":" not in stripped:
         return _parse_integer(text, stripped, position)
-    bounds, at = [], position
+    bounds, start = [], position
     for bound in stripped.split(":"):
-        bounds.append(_parse_integer(text, bound, at) if bound.strip() else None)
-        at += len(bound) + 1
+        bounds.append(_parse_integer(text, bound, start) if bound.strip() else None)
+        start += len(bound) + 1
     if len(bounds) > 3:
         raise BadSelection(text, stripped, position, "a slice has at most start:stop:step")
     if len(bounds) == 3 and bounds[2] == 0:

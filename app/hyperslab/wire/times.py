@@ -52,8 +52,8 @@ def cast_times(values: NDArray, dtype: DType) -> NDArray:
         return values.astype(dtype)
     # not by numpy, whose products of multiples and units overflow
     divisor = min(ratio.denominator, 2**63 - 1)
-    found = np.where(missing, _NOT_A_TIME, counts * np.int64(ratio.numerator if largest else 1) // divisor)
-    return found.view(dtype.newbyteorder("=")).astype(dtype)
+    counts_cast = np.where(missing, _NOT_A_TIME, counts * np.int64(ratio.numerator if largest else 1) // divisor)
+    return counts_cast.view(dtype.newbyteorder("=")).astype(dtype)
 
 
 def count_of(text: str, dtype: DType, *, exact: bool = False) -> int:
@@ -63,14 +63,14 @@ def count_of(text: str, dtype: DType, *, exact: bool = False) -> int:
     Raises `ValueError` for other text, a dtype without a unit, and inexact counts; `OverflowError` for a count out of
     the range of 64 bits.
     """
-    found = _ISO.fullmatch(text)
+    match = _ISO.fullmatch(text)
     unit, multiple = np.datetime_data(dtype)
-    if found is None:
+    if match is None:
         raise ValueError(f"{text[:80]!r} is no time as 2001-02-03T04:05:06")
     if unit == "generic":
         raise ValueError(f"{text} has no count, as {dtype.str!r} has no unit")
-    year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)
-    hour, minute, second = (int(part or 0) for part in found.group(4, 5, 6))
+    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+    hour, minute, second = (int(part or 0) for part in match.group(4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{text} has no such hour, minute or second")
     cycles, within = divmod(year - 1970, 400)  # the Gregorian calendar repeats itself
@@ -78,7 +78,7 @@ def count_of(text: str, dtype: DType, *, exact: bool = False) -> int:
         days = 146_097 * cycles + date(1970 + within, month, day).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError as error:
         raise ValueError(f"{text} is no date: {error}") from None
-    fraction = Fraction(int(found[7] or 0), 10 ** len(found[7] or "")) + hour * 3600 + minute * 60 + second
+    fraction = Fraction(int(match[7] or 0), 10 ** len(match[7] or "")) + hour * 3600 + minute * 60 + second
     if unit in _MONTHS:
         position, length = 12 * (year - 1970) + month - 1 + (day - 1 + fraction / 86_400) / 31, _MONTHS[unit]
     else:

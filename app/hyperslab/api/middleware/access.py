@@ -213,8 +213,8 @@ class Guard:
         self._looked = time.monotonic()
         state: tuple[int, ...] = ()
         with suppress(OSError):
-            found = self._file.stat()
-            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+            stat = self._file.stat()
+            state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if state == self._file_state:
             return
         try:
@@ -224,15 +224,15 @@ class Guard:
             self._file_state = state
             return
         before, self._file_state = self._tokens, state
-        same = {each: old for each, new in read.items() if (old := before.get(each)) is not None and alike(old, new)}
+        same = {key: old for key, new in read.items() if (old := before.get(key)) is not None and alike(old, new)}
         self._tokens = {**read, **same, **self._own}
         self._gone |= {*before.values()} - {*self._tokens.values()}
 
     def gone(self) -> set[Principal]:
         """Look at the file, and return the principals whose tokens have gone since the last look."""
         self.reread()
-        found, self._gone = self._gone, set()
-        return found
+        principals, self._gone = self._gone, set()
+        return principals
 
     def check(self, scope: Scope) -> None:
         """Check a request, and note who asks. Requests for the methods of a path are allowed to all."""
@@ -247,9 +247,9 @@ class Guard:
                 principal = self._principal(scope, method, path) if self.has_tokens else None
             if principal is not None:
                 scope[PRINCIPAL] = principal
-                known = principal.granted.get(path) if method == "GET" else None
-                if known is not None:
-                    scope[DEMAND], view = known
+                granted = principal.granted.get(path) if method == "GET" else None
+                if granted is not None:
+                    scope[DEMAND], view = granted
                     if view is not None:
                         scope[SEEN], scope[WHO] = self.seen_by(view), view.key
                 elif method != "OPTIONS" and not is_open(method, path):
@@ -277,20 +277,20 @@ class Guard:
         token = sent_token(scope)
         if token is None:
             return self._anonymous
-        found: Principal | str | None = token if isinstance(token, str) else self._tokens.get(digest(token))
-        if found is None and self.identities is not None and isinstance(token, bytes):
-            found = self.identities.find(token)
-        if isinstance(found, Principal):
-            if time.time() < found.ends:
-                return found
-            found = f"this token ended at {timestamp(found.ends)}"
-        found = found or "no such token"
+        who: Principal | str | None = token if isinstance(token, str) else self._tokens.get(digest(token))
+        if who is None and self.identities is not None and isinstance(token, bytes):
+            who = self.identities.find(token)
+        if isinstance(who, Principal):
+            if time.time() < who.ends:
+                return who
+            who = f"this token ended at {timestamp(who.ends)}"
+        who = who or "no such token"
         if is_open(method, path) or method == "OPTIONS":
             return None
         if not self._is_lenient:
             scope[DEMAND] = self._demand(scope, method, path)
-            raise unauthorized(scope, found)
-        return Principal(found, self._anonymous.rules, is_anonymous=True)
+            raise unauthorized(scope, who)
+        return Principal(who, self._anonymous.rules, is_anonymous=True)
 
     async def identify(self, identities: Identities, token: bytes | str | None) -> None:
         """Ask the identity provider for a token of the form that these have, if it is of none here."""
@@ -328,8 +328,8 @@ class Guard:
         """The error for what a principal may not do: where it is not seen, nothing is there."""
         action = demand.actions[0]
         if principal.is_anonymous:
-            known = principal.name != "anonymous"
-            return unauthorized(scope, principal.name if known else f"a bearer token is needed to {action}")
+            is_named = principal.name != "anonymous"
+            return unauthorized(scope, principal.name if is_named else f"a bearer token is needed to {action}")
         if action != "read" and (demand.kind == "other" or sees(principal, demand.path)):
             return WriteForbidden(action, demand.path)
         if demand.kind == "other":

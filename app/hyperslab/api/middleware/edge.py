@@ -131,10 +131,10 @@ def route_path(scope: Scope) -> str:
 @lru_cache(256)
 def _is_host(text: bytes) -> bool:
     """Whether this is a name or an address, and maybe a port (RFC 3986 §3.2.2)."""
-    found = _HOST.fullmatch(text)
+    match = _HOST.fullmatch(text)
     try:
-        if found is not None and found["address"] is not None:
-            IPv6Address(found["address"].decode())
+        if match is not None and match["address"] is not None:
+            IPv6Address(match["address"].decode())
     except AddressValueError:
         return False
-    return found is not None and int(found["port"] or 0) < 1 << 16
+    return match is not None and int(match["port"] or 0) < 1 << 16

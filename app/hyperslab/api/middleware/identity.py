@@ -43,19 +43,19 @@ class Identities:
 
     def find(self, token: bytes) -> Principal | str | None:
         """Who has a token, or why nobody has; None if it is to be looked at by `look`."""
-        found = self._known.get(digest(token))
-        return found[0] if found is not None and time.monotonic() < found[1] else None
+        principal = self._known.get(digest(token))
+        return principal[0] if principal is not None and time.monotonic() < principal[1] else None
 
     async def look(self, token: bytes) -> None:
         """Check a token, of which `find` knows afterwards."""
         async with self._lock:  # many requests of a page come at once
             if self.find(token) is not None:
                 return
-            found = await asyncio.to_thread(self._check, token.decode("latin-1"))
+            principal = await asyncio.to_thread(self._check, token.decode("latin-1"))
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            until = time.monotonic() + (KEYS_LAST if isinstance(found, Principal) else DOUBT)
-            self._known[digest(token)] = found, until
+            until = time.monotonic() + (KEYS_LAST if isinstance(principal, Principal) else DOUBT)
+            self._known[digest(token)] = principal, until
 
     def _check(self, token: str) -> Principal | str:
         """The principal, or a reason. A key that is not known is looked up once in a while."""
@@ -81,7 +81,7 @@ class Identities:
         groups = claims.get(identity.claim, [])
         names = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         rules = tuple([identity.groups[name] for name in names if isinstance(name, str) and name in identity.groups])
-        name = next((claims[each] for each in ("preferred_username", "email", "sub") if claims.get(each)), "")
+        name = next((claims[claim] for claim in ("preferred_username", "email", "sub") if claims.get(claim)), "")
         return Principal(str(name), rules, float(claims["exp"]) + LEEWAY)
 
     def _key(self, name: str) -> Any:
@@ -96,9 +96,9 @@ class Identities:
             self._keys = jwt.PyJWKClient(str(described["jwks_uri"]), lifespan=KEYS_LAST, timeout=int(PATIENCE))
         refresh = False
         while True:
-            found = [key for key in self._keys.get_signing_keys(refresh=refresh) if name in ("", key.key_id)]
-            if len(found) == 1:
-                return found[0]
+            keys = [key for key in self._keys.get_signing_keys(refresh=refresh) if name in ("", key.key_id)]
+            if len(keys) == 1:
+                return keys[0]
             if refresh or time.monotonic() - self._asked < PATIENCE:
                 raise jwt.InvalidKeyError("the provider has no such key")
             refresh, self._asked = True, time.monotonic()

@@ -81,12 +81,12 @@ class ResponseCache:
         if key is None or sources.mount.is_remote or len(sources.keys) > MAX_KEYS or nbytes > 512 << 10:
             return
         cost = () if touched is None else cost_headers(touched, touched, None, {})[:1]
-        found, route = None, scope["route"]
+        stored, route = None, scope["route"]
         if data is not None:
             headers = (*headers, (b"content-length", b"%d" % nbytes), *cost)
-            found = Stored(200, route, headers, data)
+            stored = Stored(200, route, headers, data)
         unchanged = Stored(304, route, always, b"")
-        cached = _CachedResponse(sources, etag.encode("latin-1"), found, unchanged)
+        cached = _CachedResponse(sources, etag.encode("latin-1"), stored, unchanged)
         held = nbytes + 4096 + 512 * len(sources.keys)  # with its Python objects
         self._responses.put(key, "", cached, held)
 
@@ -121,15 +121,15 @@ class Replay:
         self._responses = responses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._responses.get(scope) if scope.get(METHOD) == "GET" else None
-        if found is None:
+        stored = self._responses.get(scope) if scope.get(METHOD) == "GET" else None
+        if stored is None:
             async with AsyncExitStack() as held:
                 scope[HELD] = held
                 await self._app(scope, receive, send)
             return
-        scope["route"] = found.route
-        await send({"type": "http.response.start", "status": found.status, "headers": found.headers})
-        await send({"type": "http.response.body", "body": found.body})
+        scope["route"] = stored.route
+        await send({"type": "http.response.start", "status": stored.status, "headers": stored.headers})
+        await send({"type": "http.response.body", "body": stored.body})
 
 
 def _key_and_tag(scope: Scope) -> tuple[Hashable, bytes | None]:

@@ -75,7 +75,7 @@ async def get_changes(request: Request, path: NodePath, query: Annotated[Changes
         yield _event("ready", inbox.id, {})
         while not is_over():
             found = await inbox.next(15, is_over)
-            yield b"".join(_event("change", each.id, each.data) for each in found) or b":\n\n"
+            yield b"".join(_event("change", change.id, change.data) for change in found) or b":\n\n"
 
     return Response(200, _headers(EVENTS), Pieces(None, stream(), asked.context.options.idle_seconds))
 
@@ -129,12 +129,12 @@ class _Inbox:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._filled.wait(), 1)
         self._filled.clear()
-        found = []
+        changes = []
         while self._waiting:
             store, change = self._waiting.popleft()
             self.ids[store] = change.id
-            found.append(Change(self.id, change.data))
-        return found
+            changes.append(Change(self.id, change.data))
+        return changes
 
 
 def _stores(request: Exchange) -> list[str]:
@@ -159,15 +159,15 @@ async def _subscription(request: Exchange, path: str, since: str | None) -> Asyn
         seen[name] = position
     inbox, loop = _Inbox(path, view), asyncio.get_running_loop()
     with ExitStack() as subscriptions:
-        for name, at in seen.items():
+        for name, change_id in seen.items():
 
             def deliver(changes: Sequence[Change], name: str = name) -> None:
                 loop.call_soon_threadsafe(inbox.put, name, changes)
 
             is_partial = view is not None and not view.covers(name)
-            subscription = feeds[name].subscription(path, at, deliver, is_partial=is_partial)
+            subscription = feeds[name].subscription(path, change_id, deliver, is_partial=is_partial)
             now = await request.run(subscriptions.enter_context, subscription)
-            inbox.ids[name] = at or now
+            inbox.ids[name] = change_id or now
         try:
             yield inbox
         finally:

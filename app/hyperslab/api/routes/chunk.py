@@ -139,10 +139,10 @@ async def _stored_reply(request: Exchange, array: ArrayNode, coords: Coords) -> 
             raise ChunkNotFound(array.path, key)
         return stored_reply(request, piece)
     try:
-        found = await find_key(request, "zarr", f"{array.mount.name}/{key}")
+        stored = await find_key(request, "zarr", f"{array.mount.name}/{key}")
     except KeyNotFound as error:
         moved = await request.run(elsewhere, array, [coords])
         if moved is None:
             raise ChunkNotFound(array.path, key) from error
         return await _stored_reply(request, moved, coords)
-    return stored_reply(request, found)
+    return stored_reply(request, stored)

@@ -89,15 +89,15 @@ async def _check(services: Services, mount: MountedStore, patience: float) -> di
     """Readiness of a store: not ready without an answer within ``patience`` seconds, also if all of its threads
     hang."""
     STORE.set(mount.name)
-    found: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
+    state: dict[str, Any] = {"name": mount.name, "ready": True, "writable": mount.writable}
     try:
         await asyncio.wait_for(services.threads.run(mount.store.check), patience)
     except StoreError as error:
-        found |= {"ready": False, "problem": error.code, "detail": str(error)}
+        state |= {"ready": False, "problem": error.code, "detail": str(error)}
     except TimeoutError:
-        found |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {patience:.0f} s"}
+        state |= {"ready": False, "problem": "store-timeout", "detail": f"no answer in {patience:.0f} s"}
     capabilities = asdict(mount.store.capabilities)  # the check may have detected some of them
-    return found | {"capabilities": {name: getattr(value, "value", value) for name, value in capabilities.items()}}
+    return state | {"capabilities": {name: getattr(value, "value", value) for name, value in capabilities.items()}}
 
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:

@@ -77,7 +77,7 @@ async def post_link(
     principal: Principal | None = asked.scope.get(PRINCIPAL)
     maker, latest = "anonymous", time.time() + seconds
     if principal is not None:
-        for action in (each for each in wanted.allow if not allows(principal, each, path)):
+        for action in (denied for denied in wanted.allow if not allows(principal, denied, path)):
             if principal.is_anonymous:
                 raise unauthorized(request.scope, f"a bearer token is needed to {action}")
             raise WriteForbidden(action, path) if sees(principal, path) else NodeNotFound(path)

@@ -146,10 +146,10 @@ async def _fixed(request: Exchange, array: ArrayNode, query: PointsQuery) -> dic
     if not query.sel:
         return {}
     fixed: dict[int, int] = {}
-    for axis, found in (await by_labels(request, array, query.sel, query.method)).items():
-        if not isinstance(found, int):
-            raise BadParameter("sel", [*query.sel], f"one position along axis {axis}, not {len(found)}")
-        fixed[axis] = found
+    for axis, positions in (await by_labels(request, array, query.sel, query.method)).items():
+        if not isinstance(positions, int):
+            raise BadParameter("sel", [*query.sel], f"one position along axis {axis}, not {len(positions)}")
+        fixed[axis] = positions
     return fixed
 
 
@@ -205,8 +205,8 @@ def _from_json(
     """The points in a document with ``coordinates`` or ``labels``, and ``more`` members."""
     first = "labels" if isinstance(document, dict) and "labels" in document else "coordinates"
     if not isinstance(document, dict) or set(document) != {first, *more}:
-        found = sorted(document) if isinstance(document, dict) else shown(document)
-        raise BadBody("the members of the JSON object", [first, *more], found)
+        described = sorted(document) if isinstance(document, dict) else shown(document)
+        raise BadBody("the members of the JSON object", [first, *more], described)
     limit = request.context.options.max_points
     if first == "labels":
         return _checked(_labelled(request, array, document[first], fixed, method), array, limit, fixed)
@@ -231,11 +231,11 @@ def _labelled(
         raise BadBody(
             "the dimensions with labels", names, sorted(labels) if isinstance(labels, dict) else shown(labels)
         )
-    counts = {len(each) if isinstance(each, list) else None for each in labels.values()}
+    counts = {len(values) if isinstance(values, list) else None for values in labels.values()}
     if len(counts) != 1 or None in counts:
         raise BadBody("labels are lists, with one label for each point", None, shown(labels))
-    found = []
+    columns = []
     for axis, name in zip(axes, names, strict=True):
         coordinate = request.service.coordinates.open(array, name or "", array.metadata.shape[axis])
-        found.append(coordinate.find_each(labels[name], method))
-    return np.stack(found, axis=1)
+        columns.append(coordinate.find_each(labels[name], method))
+    return np.stack(columns, axis=1)

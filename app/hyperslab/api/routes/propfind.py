@@ -51,19 +51,19 @@ async def _list(request: Exchange, path: str) -> Response:
 
 def multistatus(url: str, resources: Iterator[ListedKey]) -> bytes | None:
     """The document of resources whose paths are relative to ``url``; None for more than `MOST`."""
-    found = list(islice(resources, MOST + 1))
-    return None if len(found) > MOST else "".join(_elements(url, found)).encode()
+    entries = list(islice(resources, MOST + 1))
+    return None if len(entries) > MOST else "".join(_elements(url, entries)).encode()
 
 
 def _elements(url: str, resources: Iterable[ListedKey]) -> Iterator[str]:
     yield f'{_HEAD}<D:multistatus xmlns:D="DAV:">'
-    for each in resources:
-        href = f"{url}/{quote(each.path)}".rstrip("/") if each.path else url
-        is_key = each.size is not None
-        length = f"<D:getcontentlength>{each.size}</D:getcontentlength>" if is_key else ""
+    for resource in resources:
+        href = f"{url}/{quote(resource.path)}".rstrip("/") if resource.path else url
+        is_key = resource.size is not None
+        length = f"<D:getcontentlength>{resource.size}</D:getcontentlength>" if is_key else ""
         yield (
             f"<D:response><D:href>{href}{'' if is_key else '/'}</D:href><D:propstat><D:prop>"
-            f"<D:getlastmodified>{http_date(each.modified)}</D:getlastmodified>{length}"
+            f"<D:getlastmodified>{http_date(resource.modified)}</D:getlastmodified>{length}"
             f"<D:resourcetype>{'' if is_key else '<D:collection/>'}</D:resourcetype>"
             "</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
         )

@@ -157,11 +157,11 @@ async def patch_stream(request: Request, path: NodePath, query: Annotated[Stream
     run: _Run = partial(asked.write, f"{path}/{key}")
     with await run(asked.context.streams.upload, path, key, offset, epoch) as upload:
         length = asked.header(b"content-length")
-        known = int(length) if length is not None and length.isdecimal() else None
-        if kind != NPY and known is not None:
-            upload.check(known)
+        size = int(length) if length is not None and length.isdecimal() else None
+        if kind != NPY and size is not None:
+            upload.check(size)
         held = asked.header(CONTENT_DIGEST.lower().encode()) is not None or kind == NPY
-        if held or (known is None and upload.progress.size is not None):
+        if held or (size is None and upload.progress.size is not None):
             async with received_body(asked) as body:
                 data = npy_frames(body, upload.progress, offset) if kind == NPY else body
                 upload.check(len(data))
@@ -169,7 +169,7 @@ async def patch_stream(request: Request, path: NodePath, query: Annotated[Stream
         else:
             check_as_is(asked)
             async with asked.context.admission.hold() as share:
-                await _receive(asked, run, upload, known, share)
+                await _receive(asked, run, upload, size, share)
         if completes == "?1":
             await run(upload.complete)
     return Response(204, _upload_headers(upload.progress))
@@ -252,10 +252,10 @@ async def get_frames(request: Request, path: NodePath, query: Annotated[FramesQu
     durable = (await asked.run(writer.fence.read)).end // writer.array.frame_nbytes
     lines = partial(writer.frame_lines, query.start, durable)
     size = await asked.run(lambda: sum(map(len, lines())))
-    found = await asked.run(lines)
+    text = await asked.run(lines)
 
     async def pieces() -> AsyncIterator[bytes]:
-        while (piece := await asked.run(next, found, None)) is not None:
+        while (piece := await asked.run(next, text, None)) is not None:
             yield piece
 
     headers = ((b"content-type", JSON_LINES.encode()), (b"cache-control", b"no-store"))
@@ -300,7 +300,7 @@ async def post_frames(
     except HyperslabError as found:
         error = found
     offsets = {}
-    for name in [each.array.key for each in uploads.values()]:
+    for name in [upload.array.key for upload in uploads.values()]:
         with suppress(HyperslabError):  # the stream is gone, as the error says
             offsets[name] = {"offset": (await asked.run(_progress, asked, path, name)).end}
     if error is not None:
@@ -359,24 +359,24 @@ class _Entries:
         note = dump_json(parse_json_body(bytes(text))) if length else b""
         if len(note) > LARGEST_NOTE:
             raise BadBody(f"the metadata of frame {frame}, in bytes", f"at most {LARGEST_NOTE}", len(note))
-        found = _U64.unpack(await self._read(_U64.size))[0]
-        if found != nbytes:
-            raise BadBody(f"the bytes of frame {frame}", nbytes, found)
+        size = _U64.unpack(await self._read(_U64.size))[0]
+        if size != nbytes:
+            raise BadBody(f"the bytes of frame {frame}", nbytes, size)
         return frame, note, await self._read(nbytes)
 
     async def _read(self, nbytes: int, *, at_end: bool = False) -> memoryview:
         """The next ``nbytes`` bytes, or none if the body ends here and may (``at_end``)."""
-        found, done = np.empty(nbytes, np.uint8).data, 0
+        data, done = np.empty(nbytes, np.uint8).data, 0
         while done < nbytes:
-            count = await self._body.read_into(found[done:], pause=self._patience, within=self._patience)
+            count = await self._body.read_into(data[done:], pause=self._patience, within=self._patience)
             if not count and self._body.more:
                 raise ClientStalled(self._done, self._patience)
             done, self._done = done + count, self._done + count
             if done < nbytes and not self._body.more:
                 if at_end and not done:
-                    return found[:0]
+                    return data[:0]
                 raise BadBody("the body ends within an entry; bytes of its next part", nbytes, done)
-        return found
+        return data
 
 
 @asynccontextmanager
@@ -404,11 +404,11 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
     size = min(most, max(1, rest))
     await share.grow(max(0, 2 * size - upload.covered))
     buffers = upload.session.take_buffers(size)
-    at = upload.at
+    position = upload.at
     while body.more and broken is None:
         buffers.reverse()
         count, end = 0, loop.time() + _LONGEST_PIECE
-        room = min(size, max(most // group, 1) * group - at % group)
+        room = min(size, max(most // group, 1) * group - position % group)
         while count < room and body.more and loop.time() < end:
             step = buffers[0][count : min(room, count + PIECE_BYTES)]
             try:
@@ -417,14 +417,14 @@ async def _receive(request: Exchange, run: _Run, upload: Upload, length: int | N
                 received, broken = 0, error
                 break
             if not received and body.more and not count:
-                broken = ClientStalled(at, patience)
+                broken = ClientStalled(position, patience)
             count += received
             if received < len(step):
                 break
         if storing is not None:
             await storing
         storing = asyncio.create_task(run(upload.append, buffers[0][:count]))
-        at += count
+        position += count
     if storing is not None:
         await storing
     upload.session.buffers = buffers if 2 * size <= upload.covered else []
@@ -436,9 +436,9 @@ def npy_frames(body: memoryview, progress: Progress, offset: int | None) -> memo
     """The bytes of whole frames in the dtype of the array. Raises `BadBody`, and `MismatchingUploadOffset` if they
     would begin inside a frame."""
     values, array = parse_npy(io.BytesIO(body)), progress.array
-    at = progress.end if offset is None else offset
-    if at % array.frame_nbytes:
-        raise MismatchingUploadOffset(array.path, progress.end, at, "a frame has begun, and is not whole")
+    frame = progress.end if offset is None else offset
+    if frame % array.frame_nbytes:
+        raise MismatchingUploadOffset(array.path, progress.end, frame, "a frame has begun, and is not whole")
     if values.ndim < 2 or values.shape[-2:] != array.frame_shape:
         raise BadBody("the shape of the frames", ["any", *array.frame_shape], list(values.shape))
     if values.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):

@@ -266,8 +266,8 @@ class _TileRequest:
     async def answer(self, make: Callable[[Image], Awaitable[T]]) -> T:
         """What ``make`` makes of the image, `optimistically`."""
         images, field = self.tiles.images, self.query.field
-        known, open_now = images.remembered(self.path, field), partial(self.asked.run, images.open, self.path, field)
-        return await optimistically(self.asked, known, open_now, make)
+        image, open_now = images.remembered(self.path, field), partial(self.asked.run, images.open, self.path, field)
+        return await optimistically(self.asked, image, open_now, make)
 
     async def frame(self, image: Image) -> Frame:
         """The frame of the image."""
@@ -308,9 +308,9 @@ class _TileRequest:
                 raise
             data = self.tiles.empty(query, fmt)
             return Representation(etag_of(data), MEDIA_TYPES[fmt], data)
-        etag, found, mount = f'"{rendering.tag}"', rendering.sources, image.mount
+        etag, versions, mount = f'"{rendering.tag}"', rendering.sources, image.mount
         # a replayed tile reports the cost of a cached one
-        sources = Sources(mount, (*found,), [*found.values()], 0, until=rendering.until) if found else None
+        sources = Sources(mount, (*versions,), [*versions.values()], 0, until=rendering.until) if versions else None
         picture = Representation(
             etag,
             MEDIA_TYPES[fmt],

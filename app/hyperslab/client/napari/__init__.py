@@ -45,13 +45,13 @@ def read_layers(url: str) -> list[Layer]:
     info = _describe(address)
     layers: list[Layer] = [_image(address, info)]
     for label in info["labels"]:
-        found = _describe(Address(address.base, label["path"]))
-        levels = _levels(address, found)
-        options = {"name": label["name"], **_place(found)}
-        axis = _channel_axis(found)
+        described = _describe(Address(address.base, label["path"]))
+        levels = _levels(address, described)
+        options = {"name": label["name"], **_place(described)}
+        axis = _channel_axis(described)
         if axis is not None and levels[0].shape[axis] == 1:  # layers of labels have no channels
             levels = [level.squeeze(axis) for level in levels]
-            options = {"name": label["name"], **_place(found, axis)}
+            options = {"name": label["name"], **_place(described, axis)}
         layers.append((levels, {**options, "multiscale": len(levels) > 1}, "labels"))
     return [(levels if options["multiscale"] else levels[0], options, kind) for levels, options, kind in layers]
 
